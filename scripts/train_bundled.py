@@ -26,9 +26,18 @@ from torch import Tensor, nn
 
 from calibrant import Predictions, evaluate, save_predictions
 
-CLASSES = (
-    "airplane automobile bird cat deer dog frog horse ship truck".split()  # the official order
-)
+CLASSES = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+]  # the official order
 BUNDLED = Path(__file__).parents[1] / "src" / "calibrant" / "data" / "bundled"
 N_VALIDATION = 5_000
 NOISE_SEVERITY_5 = 0.10  # standard deviation on the unit scale, as in CIFAR-10-C
@@ -64,6 +73,13 @@ def _stage(n_in: int, n_out: int) -> list[nn.Module]:
     return [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
 
 
+def fresh_network() -> SmallCNN:
+    """Return an untrained network in the memory layout that convolutions like best on a CPU."""
+    model = SmallCNN()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's annotations
+    return model
+
+
 def read_images(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     """Read one split as uint8 images ``(n, 3, 32, 32)`` and labels."""
     files = sorted(folder.rglob(f"{split}-*.parquet"))
@@ -71,12 +87,9 @@ def read_images(folder: Path, split: str) -> tuple[Tensor, Tensor]:
         raise SystemExit(f"no {split}-*.parquet below {folder}")
     table = pq.read_table(files)
     pictures = [
-        np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("RGB"))
-        for row in table["img"].to_pylist()
+        np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("RGB")) for row in table["img"].to_pylist()
     ]
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), torch.tensor(
-        table["label"].to_pylist()
-    )
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), torch.tensor(table["label"].to_pylist())
 
 
 def normalise(unit_images: Tensor) -> Tensor:
@@ -94,11 +107,9 @@ def train(images: Tensor, labels: Tensor, *, epochs: int, seed: int) -> SmallCNN
     """Train with cross-entropy, flips, and a one-cycle schedule."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = SmallCNN().to(memory_format=torch.channels_last)
+    model = fresh_network()
     size = 128
-    optimiser = torch.optim.SGD(
-        model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True
-    )
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True)
     steps = epochs * -(-len(labels) // size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps=steps)
     for epoch in range(epochs):
@@ -148,7 +159,7 @@ def main() -> None:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(args.seed))
     held_out, kept = order[:N_VALIDATION], order[N_VALIDATION:]
     if args.weights.exists():
-        model = SmallCNN().to(memory_format=torch.channels_last)
+        model = fresh_network()
         model.load_state_dict(load_file(args.weights))
     else:
         model = train(images[kept], labels[kept], epochs=args.epochs, seed=args.seed)
@@ -170,7 +181,9 @@ def main() -> None:
         )
         save_predictions(predictions, BUNDLED / f"cifar10_{name}.npz")
         print(name, {k: round(v, 4) for k, v in evaluate(predictions).metrics.items()})
-    save_file({k: v.contiguous() for k, v in model.head.state_dict().items()}, BUNDLED / "cifar10_head.safetensors")
+    save_file(
+        {k: v.contiguous() for k, v in model.head.state_dict().items()}, BUNDLED / "cifar10_head.safetensors"
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Logits and probabilities are never told apart by their values: the caller names 
 """
 
 import warnings
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,20 +26,8 @@ def to_tensor(value: ArrayLike, name: str) -> Tensor:
     """Return the value as a detached tensor of its own number type, without copying if possible."""
     if isinstance(value, Tensor):
         return value.detach()
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(
-            f"{name}: expected an array, got {type(value).__name__} with rows that do not form one ({error})"
-        ) from None
-    kind = array.dtype.kind
-    if kind == "O":
-        array, kind = _from_objects(array, name)
-    if kind in "USTO":
-        raise InputError(f"{name}: expected numbers, got strings such as {array.flat[0]!r}")
-    if kind not in "fiub":
-        raise InputError(f"{name}: expected numbers, got an array of type {array.dtype}")
-    if kind in "iu":
+    array = _to_numbers(_to_array(value, name), name)
+    if array.dtype.kind in "iu":
         array = array.astype(np.int64, copy=False)
     elif array.dtype not in (np.float16, np.float32, np.float64, np.bool_):
         array = array.astype(np.float64)  # longdouble and foreign byte orders
@@ -51,30 +39,40 @@ def to_tensor(value: ArrayLike, name: str) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _from_objects(array: np.ndarray, name: str) -> tuple[np.ndarray, str]:
-    """Give columns of Python numbers (pandas with gaps, say) their number type; leave strings."""
-    if any(isinstance(entry, str) for entry in array.flat):
-        return array, "O"
+def _to_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     try:
-        array = np.array(array.tolist())
-        if array.dtype.kind == "O":
-            array = array.astype(np.float64)  # None becomes NaN, which is refused with its row
-    except (ValueError, TypeError):
-        raise InputError(f"{name}: expected numbers, got objects such as {array.flat[0]!r}") from None
-    return array, array.dtype.kind
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(
+            f"{name}: expected an array, got {type(value).__name__} with rows that do not form one ({error})"
+        ) from None
+
+
+def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Refuse what is not numeric; columns of Python numbers (pandas with gaps, say) become arrays of them."""
+    if array.dtype.kind == "O" and not any(isinstance(entry, str) for entry in array.flat):
+        try:
+            array = np.array(array.tolist())
+            if array.dtype.kind == "O":
+                array = array.astype(np.float64)  # None becomes NaN, which is refused with its row
+        except (ValueError, TypeError):
+            raise InputError(f"{name}: expected numbers, got objects such as {array.flat[0]!r}") from None
+    if array.dtype.kind in "USTO":
+        raise InputError(f"{name}: expected numbers, got strings such as {str(array.flat[0])!r}")
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name}: expected numbers, got an array of type {array.dtype}")
+    return array
 
 
 def same_kind(result: Tensor, like: ArrayLike) -> ArrayLike:
     """Return a result in the kind of array, and the floating type, of what the caller passed in."""
     if isinstance(like, Tensor):
-        dtype = like.dtype if like.is_floating_point() else result.dtype
-        return result.to(device=like.device, dtype=dtype)
+        return result.to(like.device, like.dtype if like.is_floating_point() else result.dtype)
     if isinstance(like, (list, tuple)):
-        return result.tolist()  # type: ignore[no-any-return]  # torch does not type tolist
-    array = result.detach().cpu().numpy()
-    dtype = getattr(like, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind == "f":
-        array = array.astype(dtype, copy=False)
+        return result.tolist()
+    array: npt.NDArray[Any] = result.detach().cpu().numpy()
+    if isinstance(like, np.ndarray) and like.dtype.kind == "f":
+        array = array.astype(like.dtype, copy=False)
     return array
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -40,6 +42,23 @@ class Outcomes:
                 (z - z.amax(dim=1, keepdim=True)).exp_().sum(dim=1).reciprocal_()
             )
         return cls(confidence, logits.argmax(dim=1) == labels)
+
+    def sorted(self) -> "Outcomes":
+        """Order by confidence, lowest first, on the CPU; among equals, misses come before hits.
+
+        A non-negative float has a zero sign bit, so its bits, shifted by one to make room for the hit,
+        are an integer key of the same order: sorting keys is several times faster than an argsort.
+        """
+        # Adding zero turns -0.0, whose sign bit is set, into 0.0.
+        values = self.confidence.cpu().numpy() + 0
+        word = np.uint32 if values.dtype == np.float32 else np.uint64
+        keys: npt.NDArray[np.unsignedinteger] = values.view(word)
+        keys <<= 1
+        keys |= self.correct.cpu().numpy()
+        keys.sort()
+        hits = (keys & 1).astype(bool)
+        keys >>= 1
+        return Outcomes(torch.from_numpy(keys.view(values.dtype)), torch.from_numpy(hits))
 
 
 def check_outcomes(

@@ -1,0 +1,154 @@
+"""Bins of confidence: the one computation behind every binned measure, diagram and report."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count
+from calibrant.outcomes import Outcomes, check_outcomes
+
+Binning: TypeAlias = Literal["width", "mass"]
+
+# A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """How often predictions of about the same confidence were right.
+
+    Bin ``b`` holds the confidences in ``(edges[b], edges[b + 1]]``; the first one also its lower edge.
+    All tensors are on the CPU; sums are float64.
+    """
+
+    edges: Tensor
+    count: Tensor
+    confidence_sum: Tensor
+    correct_sum: Tensor
+
+    @property
+    def n(self) -> int:
+        """Number of samples in all bins."""
+        return int(self.count.sum())
+
+    @property
+    def weight(self) -> Tensor:
+        """Share of the samples in each bin."""
+        return self.count / self.n
+
+    @property
+    def confidence(self) -> Tensor:
+        """Mean confidence in each bin; NaN where it is empty."""
+        return self.confidence_sum / self.count
+
+    @property
+    def accuracy(self) -> Tensor:
+        """Share of right predictions in each bin; NaN where it is empty."""
+        return self.correct_sum / self.count
+
+    @property
+    def gap(self) -> Tensor:
+        """Accuracy minus mean confidence in each bin: negative is overconfident, an empty bin has none."""
+        return (self.correct_sum - self.confidence_sum) / self.count.clamp(min=1)
+
+
+def top_label_bins(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    n_bins: int = 15,
+    binning: Binning = "width",
+) -> Bins:
+    """Group predictions by the confidence in their predicted class.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+        labels: Integer classes of shape ``(n,)``.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+        n_bins: Number of bins.
+        binning: ``"width"`` for bins of equal width, ``"mass"`` for bins of equal count. Equal
+            confidences are never parted: they share the lowest bin that reaches them, so with ties
+            counts differ and the result does not depend on the order of the rows.
+
+    Example:
+        >>> bins = top_label_bins(confidence=[0.9, 0.8, 0.6], correct=[True, False, True], n_bins=2)
+        >>> bins.count.tolist(), round(float(bins.accuracy[1]), 3)
+        ([0, 3], 0.667)
+    """
+    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    n_bins = check_count(n_bins, "n_bins")
+    if binning == "width":
+        return equal_width_bins(outcomes, n_bins)
+    if binning == "mass":
+        return equal_mass_bins(outcomes, n_bins)
+    raise InputError(f"binning: expected 'width' or 'mass', got {binning!r}")
+
+
+def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
+    """Fill right-closed bins of equal width over the unit interval."""
+    values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
+    count = np.zeros(2 * n_bins, dtype=np.int64)
+    total = np.zeros(2 * n_bins)
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK]
+        # Misses go to the even places and hits to the odd ones, so that two counts give all three sums.
+        place = equal_width_index(block, n_bins)
+        place *= 2
+        place += hits[start : start + _BLOCK]
+        count += np.bincount(place, minlength=2 * n_bins)
+        total += np.bincount(place, weights=block, minlength=2 * n_bins)
+    edges = np.arange(n_bins + 1) / n_bins
+    return _bins(edges, count.reshape(-1, 2).sum(1), total.reshape(-1, 2).sum(1), count[1::2])
+
+
+def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDArray[np.intp]:
+    """Return the number of the right-closed bin ``(b / n_bins, (b + 1) / n_bins]`` of each value.
+
+    Exact: a value equal to an edge, in its own precision, lies below that edge.
+    """
+    scaled = np.multiply(values, n_bins, dtype=np.float64)
+    index: npt.NDArray[np.intp] = np.ceil(scaled).astype(np.intp)
+    index -= 1
+    if values.dtype == np.float64:
+        # The product was rounded (a float32 times a small integer is not), so an edge may be missed.
+        index += values > (index + 1) / n_bins
+        index -= values <= index / n_bins
+    index.clip(0, n_bins - 1, out=index)
+    return index
+
+
+def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
+    """Fill bins of equal count from the sorted confidences; equal confidences are never parted."""
+    ordered = outcomes.sorted()
+    values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
+    n = len(values)
+    last = -(-np.arange(1, n_bins + 1) * n // n_bins) - 1
+    uppers = values[last]
+    stops = np.searchsorted(values, uppers, side="right")
+    starts = np.concatenate([[0], stops[:-1]])
+    slices = [slice(a, b) for a, b in zip(starts, stops, strict=True)]
+    return _bins(
+        np.concatenate([values[:1], uppers]),
+        stops - starts,
+        [values[s].sum(dtype=np.float64) for s in slices],
+        [np.count_nonzero(hits[s]) for s in slices],
+    )
+
+
+def _bins(
+    edges: npt.ArrayLike, count: npt.ArrayLike, confidence_sum: npt.ArrayLike, correct_sum: npt.ArrayLike
+) -> Bins:
+    return Bins(
+        torch.as_tensor(np.asarray(edges, dtype=np.float64)),
+        torch.as_tensor(np.asarray(count, dtype=np.int64)),
+        torch.as_tensor(np.asarray(confidence_sum, dtype=np.float64)),
+        torch.as_tensor(np.asarray(correct_sum, dtype=np.int64)),
+    )

@@ -1,0 +1,1 @@
+"""One module per file format, each with ``names``, ``read`` and ``write``."""

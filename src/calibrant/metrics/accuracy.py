@@ -1,0 +1,60 @@
+"""How often a classifier is right, and how often it believes to be."""
+
+import torch
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
+from calibrant.outcomes import check_outcomes
+
+
+def accuracy(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+) -> float:
+    """Share of samples whose most probable class is the true one; the first of equal classes counts.
+
+    Example:
+        >>> accuracy([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+        0.5
+    """
+    hits = check_outcomes(probs, labels, confidence=confidence, correct=correct).correct
+    return float(hits.mean(dtype=torch.float64))
+
+
+def mean_confidence(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+) -> float:
+    """Share of samples that the classifier expects to be right; above the accuracy it is overconfident.
+
+    Example:
+        >>> mean_confidence([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+        0.75
+    """
+    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    return float(outcomes.confidence.mean(dtype=torch.float64))
+
+
+def top_k_error(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> float:
+    """Share of samples whose true class is not among the ``k`` most probable ones.
+
+    Among equal probabilities the class with the lower number ranks first, as in :func:`accuracy`.
+
+    Example:
+        >>> top_k_error([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], k=2)
+        0.5
+    """
+    p = check_probs(probs)
+    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
+    if check_count(k, "k") > p.shape[1]:
+        raise InputError(f"k: expected at most the {p.shape[1]} classes of probs, got {k}")
+    of_label = p.gather(1, y[:, None])
+    classes = torch.arange(p.shape[1], device=p.device)
+    ahead = (p > of_label) | ((p == of_label) & (classes < y[:, None]))
+    return float((ahead.sum(dim=1) >= k).mean(dtype=torch.float64))

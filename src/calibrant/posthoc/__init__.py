@@ -1,0 +1,6 @@
+"""Post-hoc calibration: maps from a trained model's logits to honest probabilities."""
+
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.temperature import TemperatureScaling
+
+__all__ = ["Calibrator", "TemperatureScaling"]

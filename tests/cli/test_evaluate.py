@@ -1,0 +1,174 @@
+"""``calibrant evaluate``: a table for people, JSON for programs, one sentence for what is wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate, save_predictions
+
+CORE = {
+    "accuracy",
+    "nll",
+    "brier",
+    "ece",
+    "ece_equal_mass",
+    "classwise_ece",
+    "mce",
+    "aurc",
+    "auroc_correct",
+    "mean_confidence",
+}
+
+
+@pytest.fixture
+def logits_file(tmp_path, overconfident):
+    logits, labels = overconfident
+    path = tmp_path / "preds.npz"
+    np.savez(path, logits=logits, labels=labels)
+    return path
+
+
+def test_json_is_one_object_with_every_core_measure(run, logits_file, overconfident):
+    code, out, err = run("evaluate", logits_file, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert (result["n"], result["k"]) == (4000, 5)
+    assert set(result["metrics"]) == CORE
+    expected = evaluate(Predictions(logits=overconfident[0], labels=overconfident[1])).metrics
+    assert result["metrics"] == pytest.approx(dict(expected))
+    assert all(0 <= value <= 2 for name, value in result["metrics"].items() if name != "nll")
+
+
+def test_the_table_says_what_is_wrong_in_plain_words(run, logits_file):
+    code, out, _ = run("evaluate", logits_file)
+    assert code == 0
+    assert "preds.npz: 4,000 predictions, 5 classes" in out
+    assert "Overconfident: it says " in out
+    assert "ECE, equal mass" in out
+    assert "█ accuracy" in out
+
+
+def test_the_number_of_bins_is_an_option(run, logits_file):
+    few, many = (
+        json.loads(run("evaluate", logits_file, "--json", "--bins", b)[1])["metrics"] for b in (1, 50)
+    )
+    assert few["ece"] < many["ece"]
+    assert few["accuracy"] == many["accuracy"]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv", ".safetensors"])
+def test_every_format_gives_the_same_numbers(run, tmp_path, logits_file, overconfident, suffix):
+    path = tmp_path / f"other{suffix}"
+    save_predictions(Predictions(logits=overconfident[0], labels=overconfident[1]), path)
+    expected = json.loads(run("evaluate", logits_file, "--json")[1])
+    assert json.loads(run("evaluate", path, "--json")[1]) == expected
+
+
+def test_confidences_alone_give_what_can_be_computed_from_them(run, tmp_path):
+    path = tmp_path / "llm.csv"
+    path.write_text("question,confidence,correct\na,0.9,1\nb,0.8,0\nc,0.6,1\n")
+    code, out, _ = run("evaluate", path, "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert result["k"] is None
+    assert set(result["metrics"]) == CORE - {"nll", "brier", "classwise_ece"}
+    assert "3 predictions" in run("evaluate", path)[1]
+
+
+def test_what_is_undefined_or_infinite_is_null(run, tmp_path):
+    path = tmp_path / "sure.npz"
+    np.savez(path, probs=[[1.0, 0.0], [1.0, 0.0]], labels=[1, 1])
+    metrics = json.loads(run("evaluate", path, "--json")[1])["metrics"]
+    assert metrics["nll"] is None
+    assert metrics["auroc_correct"] is None
+    assert "undefined" in run("evaluate", path)[1]
+
+
+GOOD = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 3.0]])
+LABELS = np.array([0, 2, 1])
+HALF = np.full((3, 2), 0.25)
+BAD_FILES = {
+    "NaN": (
+        {"logits": np.where(GOOD == 3, np.nan, GOOD), "labels": LABELS},
+        "expected finite numbers, got nan in row 2",
+    ),
+    "infinity": (
+        {"logits": np.where(GOOD == 3, np.inf, GOOD), "labels": LABELS},
+        "got inf in row 2, column 2",
+    ),
+    "empty": ({"logits": GOOD[:0], "labels": LABELS[:0]}, "expected at least one sample, got shape (0, 3)"),
+    "wrong rank": ({"logits": GOOD[None], "labels": LABELS}, "expected shape (n, k)"),
+    "mismatched lengths": (
+        {"logits": GOOD, "labels": LABELS[:2]},
+        "labels: expected 3 entries, one per prediction, got 2",
+    ),
+    "float labels": (
+        {"logits": GOOD, "labels": LABELS * 1.0},
+        "labels: expected integer classes, got float64",
+    ),
+    "string labels": ({"logits": GOOD, "labels": np.array(["a", "b", "c"])}, "got strings such as 'a'"),
+    "one-hot labels": ({"logits": GOOD, "labels": np.eye(3, dtype=int)}, "which looks one-hot"),
+    "labels out of range": (
+        {"logits": GOOD, "labels": LABELS + 5},
+        "expected classes from 0 to 2, got 7 in row 1",
+    ),
+    "negative labels": (
+        {"logits": GOOD, "labels": LABELS - 1},
+        "expected classes from 0 to 2, got -1 in row 0",
+    ),
+    "sums": ({"probs": HALF, "labels": [0, 0, 1]}, "expected rows that sum to one, got 0.5 in row 0"),
+    "logits as probs": ({"probs": GOOD - 1, "labels": LABELS}, "if these are logits, pass them as logits"),
+    "single class": (
+        {"logits": GOOD[:, :1], "labels": LABELS * 0},
+        "expected at least two classes, got shape (3, 1)",
+    ),
+    "single sample": ({"logits": GOOD[:1], "labels": LABELS[:1]}, "expected at least two samples, got 1"),
+    "wrong key": ({"logit": GOOD, "labels": LABELS}, "logit"),
+    "no labels": ({"logits": GOOD}, "labels"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_give_one_sentence_and_exit_code_2_and_leave_nothing_behind(run, tmp_path, case):
+    arrays, message = BAD_FILES[case]
+    np.savez(tmp_path / "bad.npz", **arrays)
+    for arguments in ((), ("--json",)):
+        code, out, err = run("evaluate", tmp_path / "bad.npz", *arguments)
+        assert (code, out) == (2, "")
+        assert message in err
+        assert err.startswith("calibrant: ")
+        assert err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.npz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent.npz", None, "no such file"),
+        ("notes.txt", "hello", ".npz, .parquet, .csv"),
+        ("broken.npz", "hello", "broken.npz"),
+        ("broken.parquet", "hello", "broken.parquet"),
+        ("broken.safetensors", "hello", "broken.safetensors"),
+        ("empty.csv", "", "empty.csv"),
+    ],
+)
+def test_files_that_are_not_predictions_are_named(run, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    code, out, err = run("evaluate", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert message in err.lower()
+    assert err.count("\n") == 1
+
+
+def test_no_bins_is_a_bad_number_of_bins(run, logits_file):
+    code, _, err = run("evaluate", logits_file, "--bins", "0")
+    assert code == 2
+    assert "expected a whole number of at least 1, got 0" in err
+
+
+def test_help_shows_an_example(run):
+    code, out, _ = run("evaluate", "--help")
+    assert code == 0
+    assert "Example: calibrant evaluate" in out

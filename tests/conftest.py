@@ -1,0 +1,37 @@
+"""Seeded synthetic predictions that several tests share."""
+
+import numpy as np
+import pytest
+
+
+def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):
+    """Logits whose softmax would be the true distribution of the labels, then sharpened."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, k)) * spread
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    labels = (probs.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return logits * sharpen, labels
+
+
+def softmax(logits):
+    """The definition, in float64."""
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="session")
+def overconfident():
+    """Logits and labels of a model whose logits are three times too large."""
+    return draw(4000, 5, sharpen=3.0)
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """Probabilities of a moderately overconfident model with ties and certain predictions, and labels."""
+    logits, labels = draw(800, 4, seed=1, sharpen=1.7)
+    probs = softmax(logits)
+    probs[:40] = np.eye(4)[labels[:40]]  # certain and right
+    probs[40:50] = np.eye(4)[(labels[40:50] + 1) % 4]  # certain and wrong
+    probs[50:90] = [0.4, 0.3, 0.2, 0.1]
+    return probs, labels

@@ -1,0 +1,128 @@
+"""Temperature scaling: the fit that cannot fail in silence."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from sklearn.metrics import log_loss
+
+from calibrant.errors import FitError, InputError
+from calibrant.posthoc import TemperatureScaling
+from tests.conftest import softmax
+
+
+def exact_data(temperature):
+    """Rows whose label frequencies are exactly softmax(z / temperature), and no other temperature's."""
+    odds = np.array([[np.log(3), 0, np.log(4)], [np.log(2), np.log(5), 0]])
+    labels = [np.repeat([0, 1, 2], [3, 1, 4]), np.repeat([0, 1, 2], [2, 5, 1])]
+    return temperature * np.repeat(odds, 8, axis=0), np.concatenate(labels)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("start", [1e-6, 0.1, 1.0, 10.0, 1e6])
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0, 2.6, 400.0])
+def test_a_known_temperature_is_recovered_from_any_start(temperature, start, dtype):
+    logits, labels = exact_data(temperature)
+    fitted = TemperatureScaling.fit(logits.astype(dtype), labels, start=start)
+    assert float(fitted.temperature) == pytest.approx(temperature, rel=1e-6)
+
+
+def test_float16_is_as_good_as_its_rounding():
+    logits, labels = exact_data(2.0)
+    half = logits.astype(np.float16)
+    fitted = TemperatureScaling.fit(half, labels)
+    rounded_in_double = TemperatureScaling.fit(half.astype(np.float64), labels)
+    assert float(fitted.temperature) == pytest.approx(float(rounded_in_double.temperature), rel=1e-6)
+    # Powers of two times log-odds that float16 holds exactly leave nothing to rounding.
+    exact = np.repeat([[1.5, 0.0]], 1000, axis=0)
+    share = 1 / (1 + np.exp(-1.5 / 3))
+    labels = (np.arange(1000) >= round(1000 * share)).astype(int)
+    expected = 1.5 / np.log(round(1000 * share) / (1000 - round(1000 * share)))
+    for dtype in (np.float16, np.float32, np.float64):
+        fitted = TemperatureScaling.fit(exact.astype(dtype), labels)
+        assert float(fitted.temperature) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_fit_is_the_minimum_that_scipy_finds(overconfident):
+    logits, labels = overconfident
+    found = minimize_scalar(
+        lambda t: log_loss(labels, softmax(logits / t)), bounds=(0.1, 20), options={"xatol": 1e-9}
+    ).x
+    assert float(TemperatureScaling.fit(logits, labels).temperature) == pytest.approx(found, rel=1e-5)
+    assert found == pytest.approx(3.0, rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e2, 1e4])
+def test_scaling_the_logits_scales_the_temperature(overconfident, factor):
+    logits, labels = overconfident
+    base = float(TemperatureScaling.fit(logits, labels).temperature)
+    assert float(TemperatureScaling.fit(logits * factor, labels).temperature) == pytest.approx(
+        base * factor, rel=1e-8
+    )
+
+
+def test_shifting_a_row_changes_nothing(overconfident):
+    logits, labels = overconfident
+    shifted = logits + np.linspace(-50, 50, len(logits))[:, None]
+    base = float(TemperatureScaling.fit(logits, labels).temperature)
+    assert float(TemperatureScaling.fit(shifted, labels).temperature) == pytest.approx(base, rel=1e-9)
+
+
+def test_separable_data_have_no_temperature():
+    with pytest.raises(FitError, match="no optimum, every label has the largest logit"):
+        TemperatureScaling.fit([[5.0, 0.0], [0.0, 5.0]], [0, 1])
+
+
+def test_one_sample_has_no_temperature():
+    with pytest.raises(FitError, match="no optimum"):
+        TemperatureScaling.fit([[5.0, 0.0]], [0])
+
+
+def test_labels_met_no_better_than_by_chance_have_no_temperature():
+    with pytest.raises(FitError, match="no better than chance"):
+        TemperatureScaling.fit([[5.0, 0.0], [0.0, 5.0]], [1, 0])
+    with pytest.raises(FitError, match="no better than chance"):
+        TemperatureScaling.fit(np.zeros((4, 3)) + 7.0, [0, 1, 2, 0])
+
+
+def test_one_miss_among_many_hits_is_enough():
+    logits = np.repeat([[1e-3, 0.0]], 10_000, axis=0)
+    labels = np.zeros(10_000, dtype=int)
+    labels[0] = 1
+    assert float(TemperatureScaling.fit(logits, labels).temperature) == pytest.approx(
+        1e-3 / np.log(9999), rel=1e-6
+    )
+
+
+def test_the_predicted_class_never_changes_and_ties_stay_ties():
+    logits = np.array([[1.0, 1.0, 0.5], [3.0, 2.0, 1.0]])
+    probs = TemperatureScaling(0.05).predict_proba(logits)
+    assert probs[0, 0] == probs[0, 1] > probs[0, 2]
+    assert probs.argmax(axis=1).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, -189.0, np.inf, np.nan])
+def test_a_temperature_is_positive_and_finite(temperature):
+    with pytest.raises(InputError, match="^temperature: expected a positive finite number, got"):
+        TemperatureScaling(temperature)
+
+
+def test_a_start_is_positive_and_finite():
+    with pytest.raises(InputError, match="^start: expected a positive finite temperature, got -1"):
+        TemperatureScaling.fit([[1.0, 0.0]], [0], start=-1)
+
+
+def test_probabilities_come_back_in_the_kind_that_went_in():
+    calibrator = TemperatureScaling(2.0)
+    assert isinstance(calibrator.predict_proba([[1.0, 2.0]]), list)
+    assert calibrator.predict_proba(np.float32([[1, 2]])).dtype == np.float32
+    assert calibrator.predict_proba(torch.ones(1, 2, dtype=torch.float16)).dtype == torch.float16
+    assert calibrator.predict_proba([2.0]) == pytest.approx(np.array([[0.2689414, 0.7310586]]), abs=1e-6)
+
+
+def test_a_calibrator_is_a_module_with_a_state():
+    state = TemperatureScaling(2.5).state_dict()
+    assert state["temperature"].item() == 2.5
+    other = TemperatureScaling(1.0)
+    other.load_state_dict(state)
+    assert other.temperature.item() == 2.5
