@@ -176,7 +176,7 @@ def main() -> None:
         predictions = Predictions(
             logits=logits.numpy(),
             labels=y.numpy(),
-            features=None if noise else features.half().numpy(),
+            features=features.half().numpy(),
             class_names=tuple(CLASSES),
         )
         save_predictions(predictions, BUNDLED / f"cifar10_{name}.npz")

@@ -27,7 +27,7 @@ def demo() -> None:
         f"T = {float(calibrator.temperature):.3f}\n",
         highlight=False,
     )
-    for name, title in (("cifar10_test", "test images"), ("cifar10_test_noise", "the same under noise")):
+    for name, title in (("cifar10_test", "test images"), ("cifar10_test_noise", "test images under noise")):
         test = load_bundled(name)
         before, after = evaluate(test), evaluate(_calibrated(calibrator, test))
         console.print(f"[bold]{test.n:,} {title}[/bold]. {show.verdict(before)}", highlight=False)

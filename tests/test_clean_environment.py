@@ -1,0 +1,55 @@
+"""A user without the development tools can import and use everything that is not behind an extra."""
+
+import subprocess
+import sys
+from importlib.metadata import distribution, packages_distributions
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+BLOCK = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {undeclared!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import pkgutil, importlib, calibrant
+for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
+    importlib.import_module(module.name)
+sys.argv = ["calibrant", "demo"]
+from calibrant.cli import main
+main()
+"""
+
+
+def declared_distributions():
+    """Calibrant's own dependencies, and theirs, without extras."""
+    found, queue = set(), ["calibrant"]
+    while queue:
+        name = canonicalize_name(queue.pop())
+        if name in found:
+            continue
+        found.add(name)
+        for line in distribution(name).requires or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                queue.append(requirement.name)
+    return found
+
+
+def test_everything_imports_and_the_demo_runs_with_declared_dependencies_only():
+    declared = declared_distributions()
+    undeclared = {
+        module
+        for module, owners in packages_distributions().items()
+        if not any(canonicalize_name(owner) in declared for owner in owners)
+    }
+    assert {"pandas", "torchmetrics", "hypothesis"} <= undeclared
+    result = subprocess.run(
+        [sys.executable, "-c", BLOCK.format(undeclared=sorted(undeclared))], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert "temperature" in result.stdout
