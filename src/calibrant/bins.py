@@ -23,7 +23,8 @@ class Bins:
     """How often predictions of about the same confidence were right.
 
     Bin ``b`` holds the confidences in ``(edges[b], edges[b + 1]]``; the first one also its lower edge.
-    All tensors are on the CPU; sums are float64.
+    Tensors are on the CPU, sums are float64. The last dimension counts the bins; one before it may count
+    classes or resamples, and every property and method keeps it.
     """
 
     edges: Tensor
@@ -39,7 +40,7 @@ class Bins:
     @property
     def weight(self) -> Tensor:
         """Share of the samples in each bin."""
-        return self.count / self.n
+        return self.count / self.count.sum(dim=-1, keepdim=True)
 
     @property
     def confidence(self) -> Tensor:
@@ -55,6 +56,22 @@ class Bins:
     def gap(self) -> Tensor:
         """Accuracy minus mean confidence in each bin: negative is overconfident, an empty bin has none."""
         return (self.correct_sum - self.confidence_sum) / self.count.clamp(min=1)
+
+    def expected_gap(self) -> Tensor:
+        """Return the mean size of the gap over samples: the expected calibration error."""
+        return (self.correct_sum - self.confidence_sum).abs().sum(dim=-1) / self.count.sum(dim=-1)
+
+    def largest_gap(self) -> Tensor:
+        """Return the largest size of the gap in any bin: the maximum calibration error."""
+        return self.gap.abs().amax(dim=-1)
+
+    def root_mean_square_gap(self) -> Tensor:
+        """Return the root of the mean squared gap over samples."""
+        return (self.weight * self.gap.square()).sum(dim=-1).sqrt()
+
+    def average_gap(self) -> Tensor:
+        """Return the mean size of the gap over bins that are not empty, however few samples they hold."""
+        return self.gap.abs().sum(dim=-1) / (self.count > 0).sum(dim=-1)
 
 
 def top_label_bins(

@@ -37,7 +37,7 @@ def expected_calibration_error(
     bins = top_label_bins(
         probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
     )
-    return float((bins.correct_sum - bins.confidence_sum).abs().sum() / bins.n)
+    return float(bins.expected_gap())
 
 
 def maximum_calibration_error(
@@ -66,4 +66,62 @@ def maximum_calibration_error(
     bins = top_label_bins(
         probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
     )
-    return float(bins.gap.abs().max())
+    return float(bins.largest_gap())
+
+
+def rms_calibration_error(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    n_bins: int = 15,
+    binning: Binning = "width",
+) -> float:
+    r"""Root mean square gap between confidence and accuracy over bins of confidence.
+
+    .. math:: \mathrm{RMSCE} = \sqrt{\sum_b \frac{n_b}{n}\,(\mathrm{acc}_b - \mathrm{conf}_b)^2}
+
+    Weighs large gaps more than :func:`expected_calibration_error`, whose arguments it shares.
+
+    Example:
+        >>> round(rms_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
+        0.430116
+
+    References:
+        Hendrycks et al., "Deep Anomaly Detection with Outlier Exposure", ICLR 2019.
+    """
+    bins = top_label_bins(
+        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
+    )
+    return float(bins.root_mean_square_gap())
+
+
+def average_calibration_error(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    n_bins: int = 15,
+    binning: Binning = "width",
+) -> float:
+    r"""Mean gap between confidence and accuracy over bins that are not empty, each counted once.
+
+    .. math:: \mathrm{ACE} = \frac{1}{|\{b: n_b > 0\}|} \sum_b |\mathrm{acc}_b - \mathrm{conf}_b|
+
+    The same letters stand for the adaptive error of Nixon et al. elsewhere:
+    :func:`~calibrant.metrics.adaptive_calibration_error`. Arguments are those of
+    :func:`expected_calibration_error`.
+
+    Example:
+        >>> round(average_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
+        0.35
+
+    References:
+        Neumann, Zisserman and Vedaldi, "Relaxed Softmax", NeurIPS workshops 2018.
+    """
+    bins = top_label_bins(
+        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
+    )
+    return float(bins.average_gap())
