@@ -1,6 +1,8 @@
 """Bins of confidence: the one computation behind every binned measure, diagram and report."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,8 +16,12 @@ from calibrant.outcomes import Outcomes, check_outcomes
 
 Binning: TypeAlias = Literal["width", "mass"]
 
+_Floats: TypeAlias = npt.NDArray[np.float64]
+
 # A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
+_LANES = 4
+_WORTH_THREADS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +46,7 @@ class Bins:
     @property
     def weight(self) -> Tensor:
         """Share of the samples in each bin."""
-        return self.count / self.count.sum(dim=-1, keepdim=True)
+        return self.count.double() / self.count.sum(dim=-1, keepdim=True)
 
     @property
     def confidence(self) -> Tensor:
@@ -50,7 +56,7 @@ class Bins:
     @property
     def accuracy(self) -> Tensor:
         """Share of right predictions in each bin; NaN where it is empty."""
-        return self.correct_sum / self.count
+        return self.correct_sum.double() / self.count
 
     @property
     def gap(self) -> Tensor:
@@ -112,18 +118,38 @@ def top_label_bins(
 def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     """Fill right-closed bins of equal width over the unit interval."""
     values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
-    count = np.zeros(2 * n_bins, dtype=np.int64)
-    total = np.zeros(2 * n_bins)
+    threads = torch.get_num_threads() if len(values) >= _WORTH_THREADS else 1
+    cuts = np.linspace(0, len(values), threads + 1, dtype=int)
+    parts = [(values[a:b], hits[a:b], n_bins) for a, b in pairwise(cuts)]
+    if threads == 1:
+        sums = [_width_sums(*parts[0])]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            sums = list(pool.map(_width_sums, *zip(*parts, strict=True)))
+    count, total = (torch.stack(each).sum(dim=0) for each in zip(*sums, strict=True))
+    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
+    return Bins(edges, count.sum(dim=1), total.sum(dim=1), count[:, 1])
+
+
+def _width_sums(
+    values: npt.NDArray[np.floating], hits: npt.NDArray[np.bool_], n_bins: int
+) -> tuple[Tensor, Tensor]:
+    """Count samples and sum confidences for misses and hits of each bin, shape ``(n_bins, 2)`` both."""
+    size = 2 * n_bins
+    # Neighbours in memory go to tables of their own: adding to one place again and again has to wait.
+    lane = torch.arange(_BLOCK) % _LANES * size
+    count = torch.zeros(_LANES * size, dtype=torch.int64)
+    total = torch.zeros(_LANES * size, dtype=torch.float64)
     for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK]
-        # Misses go to the even places and hits to the odd ones, so that two counts give all three sums.
-        place = equal_width_index(block, n_bins)
-        place *= 2
-        place += hits[start : start + _BLOCK]
-        count += np.bincount(place, minlength=2 * n_bins)
-        total += np.bincount(place, weights=block, minlength=2 * n_bins)
-    edges = np.arange(n_bins + 1) / n_bins
-    return _bins(edges, count.reshape(-1, 2).sum(1), total.reshape(-1, 2).sum(1), count[1::2])
+        block = values[start : start + _BLOCK].astype(np.float64)
+        number = _bin_number(block, n_bins, exact=values.dtype != np.float64)
+        number *= 2
+        number += hits[start : start + _BLOCK].view(np.uint8)
+        place = torch.from_numpy(number).long().add_(lane[: len(block)])
+        count += torch.bincount(place, minlength=_LANES * size)
+        total += torch.bincount(place, torch.from_numpy(block), minlength=_LANES * size)
+    shape = (_LANES, n_bins, 2)
+    return count.view(shape).sum(dim=0), total.view(shape).sum(dim=0)
 
 
 def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDArray[np.intp]:
@@ -131,15 +157,25 @@ def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDAr
 
     Exact: a value equal to an edge, in its own precision, lies below that edge.
     """
-    scaled = np.multiply(values, n_bins, dtype=np.float64)
-    index: npt.NDArray[np.intp] = np.ceil(scaled).astype(np.intp)
-    index -= 1
-    if values.dtype == np.float64:
-        # The product was rounded (a float32 times a small integer is not), so an edge may be missed.
-        index += values > (index + 1) / n_bins
-        index -= values <= index / n_bins
-    index.clip(0, n_bins - 1, out=index)
-    return index
+    number = _bin_number(values.astype(np.float64), n_bins, exact=values.dtype != np.float64)
+    return np.minimum(number, n_bins - 1, out=number).astype(np.intp)
+
+
+def _bin_number(values: _Floats, n_bins: int, *, exact: bool) -> _Floats:
+    """Return the bin numbers as floats; ``exact`` promises that multiplying by ``n_bins`` does not round."""
+    scaled = values * n_bins
+    number = np.ceil(scaled)
+    if not exact:
+        scaled -= number
+        scaled += 0.5
+        near_edge = np.abs(scaled, out=scaled) > 0.5 - 1e-9
+        if near_edge.any():
+            near, suspects = number[near_edge], values[near_edge]
+            near += suspects > near / n_bins
+            near -= suspects <= (near - 1) / n_bins
+            number[near_edge] = near
+    number -= 1
+    return np.maximum(number, 0, out=number)
 
 
 def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:

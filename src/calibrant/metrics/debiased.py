@@ -1,5 +1,6 @@
 """Debiased calibration error: the binned error without what chance alone adds to it."""
 
+import math
 from typing import Literal
 
 import torch
@@ -72,9 +73,9 @@ def _debiased_absolute(bins: Bins) -> Tensor:
     size = bins.gap.abs()
     deviation = (_spread(bins) / bins.count.clamp(min=1)).sqrt()
     ratio = size / deviation.clamp(min=torch.finfo(torch.float64).tiny)
-    normal = torch.distributions.Normal(torch.zeros_like(size), 1.0)
-    # E |g + s e| = g (2 Phi(g/s) - 1) + 2 s phi(g/s)
-    folded = size * (2 * normal.cdf(ratio) - 1) + 2 * deviation * normal.log_prob(ratio).exp()
+    # E |g + s e| = g erf(g / (s sqrt 2)) + 2 s phi(g / s)
+    bell = torch.exp(-ratio.square() / 2) / math.sqrt(2 * math.pi)
+    folded = size * torch.erf(ratio / math.sqrt(2)) + 2 * deviation * bell
     return (bins.weight * (2 * size - folded)).sum(dim=-1)
 
 

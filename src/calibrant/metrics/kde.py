@@ -1,0 +1,136 @@
+"""Calibration error by kernel density estimation: accuracy at a prediction is that of its neighbours."""
+
+import math
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_labels, check_probs
+from calibrant.outcomes import check_outcomes
+
+KDEMode: TypeAlias = Literal["top_label", "canonical"]
+
+# The grid of the authors' code.
+_BANDWIDTHS: tuple[float, ...] = (
+    *torch.logspace(-5, -1, 15, dtype=torch.float64).tolist(),
+    0.2,
+    0.4,
+    0.6,
+    0.8,
+    1.0,
+)
+_ROWS_FOR_BANDWIDTH = 1024
+_ENTRIES_AT_ONCE = 1 << 21
+
+
+def kde_calibration_error(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    p: float = 1.0,
+    bandwidth: float | None = None,
+    mode: KDEMode = "top_label",
+) -> float:
+    r"""Distance in :math:`L_p` between each prediction and what its neighbours came to (KDE-ECE).
+
+    .. math:: \mathrm{CE}_p = \Big( \frac{1}{n} \sum_j \Big\|
+        \frac{\sum_{i \ne j} k(x_j; x_i)\, y_i}{\sum_{i \ne j} k(x_j; x_i)} - x_j \Big\|_p^p \Big)^{1/p}
+
+    ``k(x; c)`` is the density at ``x`` of the Dirichlet distribution with parameters ``c / bandwidth + 1``;
+    for the confidence in the top label it is the beta density. The estimate is biased upwards in small
+    samples. Time is quadratic, some four seconds for 20,000 samples, in blocks of bounded memory.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``.
+        labels: Integer classes of shape ``(n,)``.
+        confidence: Instead of ``probs``: stated probabilities of being right, shape ``(n,)``.
+        correct: Instead of ``labels``: whether each prediction was right, shape ``(n,)``.
+        p: The order of the error, at least 1.
+        bandwidth: Width of the kernel. By default, of twenty values from 1e-5 to 1, the one with the highest
+            leave-one-out likelihood, over at most 1024 samples. Many equal or nearly certain predictions
+            make it small and the result too high: to compare models, give one bandwidth to all of them.
+        mode: ``"top_label"`` judges the most probable class, ``"canonical"`` the whole distribution, which
+            needs ``probs`` and ``labels``.
+
+    Returns:
+        The p-th root, so in the unit of a probability: from 0 to 1 for the top label, to ``2 ** (1 / p)``
+        for the whole distribution.
+
+    Example:
+        >>> round(kde_calibration_error(confidence=[0.75, 0.75, 0.75], correct=[1, 1, 1]), 6)
+        0.25
+
+    References:
+        Popordanoska, Sayer and Blaschko, "A consistent and differentiable Lp canonical calibration error
+        estimator", NeurIPS 2022.
+    """
+    if not 1 <= p < math.inf:
+        raise InputError(f"p: expected a number of at least 1, got {p}")
+    if bandwidth is not None and not 0 < bandwidth < math.inf:
+        raise InputError(f"bandwidth: expected a positive number, got {bandwidth}")
+    if mode == "top_label":
+        ordered = check_outcomes(probs, labels, confidence=confidence, correct=correct).sorted()
+        stated = ordered.confidence.double()[:, None]
+        seen = ordered.correct.double()[:, None]
+        points = torch.cat([stated, 1 - stated], dim=1)
+    elif mode == "canonical":
+        stated, seen = _read_distributions(
+            probs, labels, pairs_given=confidence is not None or correct is not None
+        )
+        points = stated
+    else:
+        raise InputError(f"mode: expected 'top_label' or 'canonical', got {mode!r}")
+    if len(points) < 2:
+        raise InputError("samples: expected at least two, as each is judged by the others, got 1")
+    if bandwidth is None:
+        bandwidth = _likeliest_bandwidth(points)
+    total = 0.0
+    for rows, log_kernel in _leave_one_out(points, bandwidth):
+        accuracy = torch.softmax(log_kernel, dim=1) @ seen
+        total += float((accuracy - stated[rows]).abs().pow(p).sum())
+    return float((total / len(points)) ** (1 / p))
+
+
+def _read_distributions(
+    probs: ArrayLike | None, labels: ArrayLike | None, *, pairs_given: bool
+) -> tuple[Tensor, Tensor]:
+    """Distributions whose rows sum to one exactly, and one-hot labels, both in float64."""
+    if probs is None or labels is None or pairs_given:
+        raise InputError("arguments: expected probs with labels for mode='canonical', got something else")
+    q = check_probs(probs).double()
+    y = check_labels(labels, n=q.shape[0], k=q.shape[1]).to(q.device)
+    return q / q.sum(dim=1, keepdim=True), torch.nn.functional.one_hot(y, q.shape[1]).double()
+
+
+def _likeliest_bandwidth(points: Tensor) -> float:
+    """Bandwidth under which each point is most probable given the others; the smallest of equals."""
+    if len(points) > _ROWS_FOR_BANDWIDTH:
+        # Evenly spaced rows of sorted confidences would lie more regularly than a sample does.
+        order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
+        points = points[order[:_ROWS_FOR_BANDWIDTH]]
+
+    def log_likelihood(bandwidth: float) -> float:
+        blocks = _leave_one_out(points, bandwidth)
+        return sum(float(torch.logsumexp(log_kernel, dim=1).sum()) for _, log_kernel in blocks)
+
+    return max(_BANDWIDTHS, key=log_likelihood)
+
+
+def _leave_one_out(points: Tensor, bandwidth: float) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of rows ``j`` and the log of ``k(x_j; x_i)``, which is minus infinity at ``i = j``."""
+    alpha = points / bandwidth + 1
+    log_norm = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(alpha.sum(dim=1))
+    # At the border of the simplex the kernel is the limit from inside, which is never 0 / 0.
+    log_points = points.clamp(min=1e-15).log()
+    step = max(1, _ENTRIES_AT_ONCE // len(points))
+    for start in range(0, len(points), step):
+        rows = slice(start, min(start + step, len(points)))
+        log_kernel = log_points[rows] @ (alpha - 1).T - log_norm
+        at = torch.arange(rows.stop - start, device=points.device)
+        log_kernel[at, at + start] = -math.inf
+        yield rows, log_kernel

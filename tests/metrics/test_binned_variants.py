@@ -1,0 +1,256 @@
+"""Variants of the binned error against loops that state their definitions, and their authors' code."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrant import metrics
+from calibrant.bins import top_label_bins
+from calibrant.errors import InputError
+
+
+def loop_bins(pairs, n_bins):
+    """(count, gap, accuracy) of each right-closed bin of equal width that is not empty."""
+    rows = []
+    for b in range(n_bins):
+        inside = [(c, a) for c, a in pairs if (b / n_bins < c <= (b + 1) / n_bins) or (b == 0 and c == 0)]
+        if inside:
+            accuracy = sum(a for _, a in inside) / len(inside)
+            rows.append((len(inside), accuracy - math.fsum(c for c, _ in inside) / len(inside), accuracy))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = np.random.default_rng(5)
+    confidence = np.round(0.3 + 0.7 * rng.random(400), 3)
+    return list(zip(confidence.tolist(), (rng.random(400) < confidence**1.5).tolist(), strict=True))
+
+
+def columns(pairs):
+    confidence, correct = zip(*pairs, strict=True)
+    return {"confidence": np.array(confidence), "correct": np.array(correct)}
+
+
+@pytest.mark.parametrize("n_bins", [1, 4, 15])
+def test_rms_and_average_errors_are_those_of_the_loop(pairs, n_bins):
+    rows = loop_bins(pairs, n_bins)
+    rms = math.sqrt(sum(n * gap**2 for n, gap, _ in rows) / len(pairs))
+    average = sum(abs(gap) for _, gap, _ in rows) / len(rows)
+    assert metrics.rms_calibration_error(**columns(pairs), n_bins=n_bins) == pytest.approx(rms, abs=1e-12)
+    assert metrics.average_calibration_error(**columns(pairs), n_bins=n_bins) == pytest.approx(
+        average, abs=1e-12
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_the_average_error_is_what_netcal_calls_ace(pairs):
+    from netcal.metrics import ACE
+
+    data = columns(pairs)
+    theirs = ACE(15).measure(data["confidence"], data["correct"].astype(int))
+    # netcal reads a binary problem: rows below one half would be turned around, so compare above it.
+    kept = data["confidence"] > 0.5
+    theirs = ACE(15).measure(data["confidence"][kept], data["correct"][kept].astype(int))
+    ours = metrics.average_calibration_error(
+        confidence=data["confidence"][kept], correct=data["correct"][kept]
+    )
+    assert ours == pytest.approx(theirs, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_bins", [2, 10])
+def test_the_debiased_square_error_is_that_of_its_authors(pairs, n_bins):
+    calibration = pytest.importorskip("calibration.utils")
+    data = columns(pairs)
+    bins = top_label_bins(**data, n_bins=n_bins, binning="mass")
+    edges = [-1.0, *bins.edges[1:].tolist()]
+    binned = [[(c, float(a)) for c, a in pairs if low < c <= high] for low, high in itertools.pairwise(edges)]
+    square = calibration.unbiased_square_ce(binned)
+    ours = metrics.debiased_calibration_error(**data, n_bins=n_bins)
+    assert ours == pytest.approx(math.sqrt(max(square, 0)), abs=1e-12)
+    np.random.seed(0)  # noqa: NPY002 - their code draws from the global generator
+    simulated = calibration.normal_debiased_ce(binned, power=1, resamples=20_000)
+    assert metrics.debiased_calibration_error(**data, n_bins=n_bins, norm="l1") == pytest.approx(
+        simulated, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_debiasing_takes_away_most_of_what_chance_adds(norm):
+    rng = np.random.default_rng(0)
+    plain, debiased = [], []
+    for _ in range(50):
+        confidence = rng.random(300)
+        correct = rng.random(300) < confidence
+        function = metrics.expected_calibration_error if norm == "l1" else metrics.rms_calibration_error
+        plain.append(function(confidence=confidence, correct=correct, binning="mass"))
+        debiased.append(metrics.debiased_calibration_error(confidence=confidence, correct=correct, norm=norm))
+    assert np.mean(debiased) < 0.7 * np.mean(plain)
+
+
+def test_a_single_sample_in_a_bin_is_no_evidence_of_its_noise():
+    lone = {"confidence": [0.3, 0.9, 0.9], "correct": [True, True, False]}
+    bins = top_label_bins(**lone, n_bins=2, binning="width")
+    assert bins.count.tolist() == [1, 2]
+    expected = math.sqrt(2 / 3 * max(0.0, (0.9 - 0.5) ** 2 - 0.25 / 1))
+    assert metrics.debiased_calibration_error(**lone, n_bins=2, binning="width") == expected
+
+
+def loop_sweep(pairs, binning):
+    """Add bins one by one until accuracy falls somewhere."""
+    ordered = sorted(pairs)
+    best = None
+    for n_bins in range(1, len(pairs) + 1):
+        if binning == "width":
+            rows = loop_bins(pairs, n_bins)
+        else:
+            rows, start = [], 0
+            for b in range(1, n_bins + 1):
+                upper = ordered[-(-b * len(pairs) // n_bins) - 1][0]
+                stop = sum(c <= upper for c, _ in ordered)
+                if stop > start:
+                    inside = ordered[start:stop]
+                    accuracy = sum(a for _, a in inside) / len(inside)
+                    rows.append(
+                        (len(inside), accuracy - math.fsum(c for c, _ in inside) / len(inside), accuracy)
+                    )
+                start = stop
+        if any(after[2] < before[2] for before, after in itertools.pairwise(rows)):
+            break
+        best = sum(n * abs(gap) for n, gap, _ in rows) / len(pairs)
+    return best
+
+
+@pytest.mark.parametrize("binning", ["mass", "width"])
+@pytest.mark.parametrize("n", [1, 2, 7, 60, 150])
+def test_the_sweep_is_that_of_the_loop(pairs, binning, n):
+    ours = metrics.sweep_calibration_error(**columns(pairs[:n]), binning=binning)
+    assert ours == pytest.approx(loop_sweep(pairs[:n], binning), abs=1e-12)
+
+
+def test_the_sweep_has_an_end_when_accuracy_never_falls():
+    confidence = np.linspace(0.5, 1, 5000)
+    swept = metrics.sweep_calibration_error(confidence=confidence, correct=np.ones(5000, dtype=bool))
+    assert swept == pytest.approx(0.25, abs=1e-12)
+    l2 = metrics.sweep_calibration_error(confidence=confidence, correct=np.ones(5000, dtype=bool), norm="l2")
+    assert l2 == pytest.approx(math.sqrt(np.mean((1 - confidence) ** 2)), abs=1e-6)
+
+
+def test_the_ks_error_is_the_largest_drift(pairs):
+    drift = [abs(math.fsum(a - c for c, a in pairs if c <= t)) for t, _ in pairs]
+    assert metrics.ks_error(**columns(pairs)) == pytest.approx(max(drift) / len(pairs), abs=1e-12)
+
+
+def test_the_ks_error_of_one_sided_miscalibration_is_its_expected_gap():
+    confidence = np.linspace(0.6, 0.99, 200)
+    wrong = np.zeros(200, dtype=bool)
+    ks, ece = (
+        f(confidence=confidence, correct=wrong)
+        for f in (metrics.ks_error, metrics.expected_calibration_error)
+    )
+    assert ks == pytest.approx(ece, abs=1e-12)
+
+
+def loop_true_class(probs, labels, n_bins):
+    """Eq. 17 of the SECA paper."""
+    per_class = []
+    for c in sorted(set(labels.tolist())):
+        rows = [(float(p.max()), int(p.argmax()) == c) for p, y in zip(probs, labels, strict=True) if y == c]
+        per_class.append(sum(n * abs(gap) for n, gap, _ in loop_bins(rows, n_bins)) / len(rows))
+    return sum(per_class) / len(per_class)
+
+
+def test_the_definitions_of_sce_have_names(sample):
+    probs, labels = sample
+    nixon = metrics.static_calibration_error(probs, labels)
+    assert nixon == metrics.classwise_calibration_error(probs, labels)
+    seca = metrics.static_calibration_error(probs, labels, definition="true_class")
+    assert seca == pytest.approx(loop_true_class(probs, labels, 15), abs=1e-12)
+    with pytest.raises(InputError, match="^definition: expected 'nixon' or 'true_class', got 'seca'"):
+        metrics.static_calibration_error(probs, labels, definition="seca")
+
+
+def test_classwise_bins_of_equal_mass_are_those_of_each_class(sample):
+    probs, labels = sample
+    bins = metrics.class_bins(probs, labels, n_bins=6, binning="mass")
+    gaps = []
+    for c in range(4):
+        one = top_label_bins(confidence=probs[:, c], correct=labels == c, n_bins=6, binning="mass")
+        assert one.count.tolist() == bins.count[c].tolist()
+        gaps.append(float(one.expected_gap()))
+    ours = metrics.classwise_calibration_error(probs, labels, n_bins=6, binning="mass")
+    assert ours == pytest.approx(np.mean(gaps), abs=1e-14)
+
+
+def test_classwise_bins_of_equal_width_are_those_of_each_class(sample):
+    probs, labels = sample
+    bins = metrics.class_bins(probs, labels, n_bins=6)
+    for c in range(4):
+        one = top_label_bins(confidence=probs[:, c], correct=labels == c, n_bins=6)
+        assert one.count.tolist() == bins.count[c].tolist()
+        assert one.correct_sum.tolist() == bins.correct_sum[c].tolist()
+        assert one.confidence_sum.tolist() == pytest.approx(bins.confidence_sum[c].tolist(), abs=1e-11)
+
+
+def test_the_adaptive_error_counts_each_bin_once(sample):
+    probs, labels = sample
+    gaps = []
+    for c in range(4):
+        one = top_label_bins(confidence=probs[:, c], correct=labels == c, n_bins=6, binning="mass")
+        gaps.append(np.mean(np.abs(one.gap[one.count > 0].numpy())))
+    assert metrics.adaptive_calibration_error(probs, labels, n_bins=6) == pytest.approx(
+        np.mean(gaps), abs=1e-14
+    )
+
+
+VARIANTS = {
+    "rms": metrics.rms_calibration_error,
+    "average": metrics.average_calibration_error,
+    "debiased": metrics.debiased_calibration_error,
+    "sweep": metrics.sweep_calibration_error,
+    "ks": metrics.ks_error,
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=30)
+@given(
+    pairs=st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=25),
+    seed=st.integers(0, 99),
+)
+def test_variants_are_fractions_and_do_not_depend_on_the_order(name, pairs, seed):
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    first, second = (VARIANTS[name](**columns(rows)) for rows in (pairs, [pairs[i] for i in order]))
+    assert first == pytest.approx(second, abs=1e-12)
+    assert 0 <= first <= 1
+
+
+@pytest.mark.parametrize(
+    ("function", "option", "message"),
+    [
+        (metrics.debiased_calibration_error, {"norm": "l3"}, "^norm: expected 'l1' or 'l2', got 'l3'"),
+        (metrics.sweep_calibration_error, {"norm": "l3"}, "^norm: expected 'l1' or 'l2', got 'l3'"),
+        (
+            metrics.sweep_calibration_error,
+            {"binning": "depth"},
+            "^binning: expected 'width' or 'mass', got 'depth'",
+        ),
+        (
+            metrics.sweep_calibration_error,
+            {"max_bins": 0},
+            "^max_bins: expected a whole number of at least 1, got 0",
+        ),
+    ],
+)
+def test_unknown_options_are_refused(function, option, message):
+    with pytest.raises(InputError, match=message):
+        function(confidence=[0.5], correct=[True], **option)
+
+
+def test_unknown_binnings_of_classes_are_refused(sample):
+    with pytest.raises(InputError, match="^binning: expected 'width' or 'mass', got 'depth'"):
+        metrics.classwise_calibration_error(*sample, binning="depth")
