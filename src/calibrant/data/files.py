@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from calibrant.data.atomic import atomic_path
+from calibrant.atomic import atomic_path
 from calibrant.data.keys import choose
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError

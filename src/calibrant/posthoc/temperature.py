@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError, InputError
-from calibrant.inputs import ArrayLike, check_labels, check_logits
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.solvers import increasing_root
 
 # Rows handled at once are chosen so that a block of logits stays in the processor's cache.
@@ -21,16 +21,26 @@ class TemperatureScaling(Calibrator):
     Above 1 softens an overconfident model, below 1 sharpens an underconfident one.
     """
 
+    preserves_accuracy = True
+
     temperature: Tensor
 
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
+    def __init__(self, temperature: float, *, n_classes: int | None = None) -> None:
+        super().__init__(n_classes=n_classes)
         if not 0 < temperature < math.inf:
             raise InputError(f"temperature: expected a positive finite number, got {temperature}")
         self.register_buffer("temperature", torch.tensor(float(temperature), dtype=torch.float64))
 
     @classmethod
-    def fit(cls, logits: ArrayLike, labels: ArrayLike, *, start: float = 1.0) -> Self:
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+        start: float = 1.0,
+    ) -> Self:
         r"""Minimise the negative log-likelihood, which is convex in the inverse temperature.
 
         At the optimum :math:`\beta = 1/T` the logit that the model expects equals the one it meets,
@@ -40,6 +50,8 @@ class TemperatureScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            features: Not used.
+            seed: Not used: nothing here is random.
             start: Temperature at which the search begins.
 
         Raises:
@@ -47,8 +59,7 @@ class TemperatureScaling(Calibrator):
                 temperature falls to 0), or labels are met no better than by chance (it grows for ever as
                 the temperature rises).
         """
-        z = check_logits(logits)
-        y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
+        z, y = check_fitting_set(logits, labels)
         if not 0 < start < math.inf:
             raise InputError(f"start: expected a positive finite temperature, got {start}")
         z = z - z.amax(dim=1, keepdim=True)
@@ -74,9 +85,9 @@ class TemperatureScaling(Calibrator):
             return (mean - met) / unit, beta * variance / unit
 
         log_beta = increasing_root(surplus, start=math.log(unit / start))
-        return cls(temperature=unit / math.exp(log_beta))
+        return cls(temperature=unit / math.exp(log_beta), n_classes=z.shape[1])
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         return torch.log_softmax(logits / self.temperature, dim=1)
 
