@@ -137,7 +137,7 @@ def _width_sums(
     """Count samples and sum confidences for misses and hits of each bin, shape ``(n_bins, 2)`` both."""
     size = 2 * n_bins
     # Neighbours in memory go to tables of their own: adding to one place again and again has to wait.
-    lane = torch.arange(_BLOCK) % _LANES * size
+    lane = torch.arange(min(_BLOCK, len(values))) % _LANES * size
     count = torch.zeros(_LANES * size, dtype=torch.int64)
     total = torch.zeros(_LANES * size, dtype=torch.float64)
     for start in range(0, len(values), _BLOCK):

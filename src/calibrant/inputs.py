@@ -150,6 +150,17 @@ def check_confidence(confidence: ArrayLike, *, name: str = "confidence") -> Tens
     return c
 
 
+def check_score(score: ArrayLike, *, name: str = "score") -> Tensor:
+    """Check finite real numbers of shape ``(n,)``; higher means surer."""
+    s = to_tensor(score, name)
+    _check_column(s, name)
+    s = _floating(s, name)
+    low, high = torch.aminmax(s)
+    if not (torch.isfinite(low) and torch.isfinite(high)):
+        raise _not_finite(s, name)
+    return s
+
+
 def check_correct(correct: ArrayLike, *, n: int, name: str = "correct") -> Tensor:
     """Check hits of shape ``(n,)``: true or 1 where the prediction was right."""
     a = to_tensor(correct, name)

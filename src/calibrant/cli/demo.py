@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from calibrant.cli import show
+from calibrant.cli import show, tables
 from calibrant.cli.diagram import reliability_diagram
 from calibrant.data import Predictions, load_bundled
 from calibrant.evaluation import evaluate
@@ -31,7 +31,7 @@ def demo() -> None:
         test = load_bundled(name)
         before, after = evaluate(test), evaluate(_calibrated(calibrator, test))
         console.print(f"[bold]{test.n:,} {title}[/bold]. {show.verdict(before)}", highlight=False)
-        console.print(show.comparison_table({"before": before, "temperature": after}))
+        console.print(tables.measures({"before": before, "temperature": after}))
         console.print()
         if name == "cifar10_test":
             console.print(reliability_diagram(before.bins, title="before"))

@@ -7,6 +7,7 @@ import typer
 
 from calibrant import evaluation
 from calibrant.cli import show
+from calibrant.cli.progress import progress_bar
 from calibrant.data import load_predictions
 
 
@@ -16,15 +17,56 @@ def evaluate(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
     bins: Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")] = 15,
+    measures: Annotated[
+        str, typer.Option("--measures", help="core, all, or names separated by commas.", metavar="NAMES")
+    ] = "core",
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Bootstrap a 95 % interval for each measure.")
+    ] = False,
+    resamples: Annotated[int, typer.Option("--resamples", help="Number of bootstrap resamples.")] = 1000,
+    per_class: Annotated[bool, typer.Option("--per-class", help="Also show each class by itself.")] = False,
+    per_margin: Annotated[
+        int, typer.Option("--per-margin", help="Also show this many groups of the logit margin.", metavar="N")
+    ] = 0,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
+    ] = None,
+    ood: Annotated[
+        Path | None,
+        typer.Option("--ood", help="Predictions of foreign samples, to be told apart.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Print the calibration measures of saved predictions.
 
     The file holds logits or probs with labels, or confidence with correct.
 
-    Example: calibrant evaluate test.npz --bins 20
+    Example: calibrant evaluate test.npz --measures all --intervals
     """
-    result = evaluation.evaluate(load_predictions(path), n_bins=bins)
+    predictions = load_predictions(path)
+    other = None if compare is None else load_predictions(compare)
+    foreign = None if ood is None else load_predictions(ood, need_labels=False)
+    wanted = measures if measures in ("core", "all") else [name.strip() for name in measures.split(",")]
+    with progress_bar(visible=not as_json) as progress:
+        result = evaluation.evaluate(
+            predictions,
+            measures=wanted,
+            n_bins=bins,
+            intervals=intervals,
+            n_resamples=resamples,
+            progress=progress,
+        )
+        parts = show.Parts(
+            classes=evaluation.by_class(predictions, n_bins=bins) if per_class else None,
+            margins=evaluation.by_margin(predictions, n_groups=per_margin) if per_margin else None,
+            comparison=None
+            if other is None
+            else evaluation.paired_comparison(
+                predictions, other, measures=wanted, n_bins=bins, n_resamples=resamples, progress=progress
+            ),
+            detection=None if foreign is None else evaluation.detect_ood(predictions, foreign),
+        )
     if as_json:
-        show.evaluation_json(result)
+        show.evaluation_json(result, parts)
     else:
-        show.evaluation(result, title=path.name)
+        show.evaluation(result, parts, title=path.name)

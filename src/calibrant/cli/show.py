@@ -1,50 +1,74 @@
-"""Results on the terminal: tables for people, one JSON object for programs."""
+"""Results on the terminal: what people read, and one JSON object for programs."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from calibrant.cli import tables
 from calibrant.cli.diagram import reliability_diagram
-from calibrant.evaluation import Evaluation
-from calibrant.registry import MEASURES, Measure
-
-_ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
+from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
+from calibrant.metrics import MarginSlice, OODScores
 
 
-def evaluation_json(result: Evaluation) -> None:
-    """Print an evaluation as one JSON object; what is undefined or infinite is null."""
-    metrics = {name: value if math.isfinite(value) else None for name, value in result.metrics.items()}
-    typer.echo(json.dumps({"n": result.n, "k": result.k, "metrics": metrics}, allow_nan=False))
+@dataclass(frozen=True)
+class Parts:
+    """What is shown below an evaluation, where it was asked for."""
+
+    classes: tuple[ClassRow, ...] | None = None
+    margins: tuple[MarginSlice, ...] | None = None
+    comparison: PairedComparison | None = None
+    detection: Mapping[str, OODScores] | None = None
 
 
-def evaluation(result: Evaluation, *, title: str) -> None:
-    """Print an evaluation as a verdict, a table and a reliability diagram."""
+def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
+    """Print a verdict, a table, a reliability diagram, and the parts that were asked for."""
     console = Console()
     classes = "" if result.k is None else f", {result.k} classes"
     console.print(f"[bold]{title}[/bold]: {result.n:,} predictions{classes}", highlight=False)
-    console.print(verdict(result), highlight=False)
-    console.print(comparison_table({"value": result}))
+    if {"accuracy", "mean_confidence", "ece"} <= set(result.metrics):
+        console.print(verdict(result), highlight=False)
+    console.print(tables.measures({"value": result}))
+    for name, reason in result.skipped.items():
+        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+    console.print()
     console.print(reliability_diagram(result.bins))
+    if parts.classes is not None:
+        console.print(tables.classes(parts.classes))
+    if parts.margins is not None:
+        console.print(tables.margins(parts.margins))
+    if parts.comparison is not None:
+        console.print(tables.comparison(parts.comparison))
+    if parts.detection is not None:
+        console.print(tables.detection(parts.detection))
 
 
-def comparison_table(results: Mapping[str, Evaluation]) -> Table:
-    """Lay out evaluations side by side, one measure a row, the best of several in bold."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("measure")
-    for heading in results:
-        table.add_column(heading, justify="right")
-    names = [name for name in MEASURES if all(name in result.metrics for result in results.values())]
-    for name in names:
-        measure = MEASURES[name]
-        values = [result.metrics[name] for result in results.values()]
-        best = _best(values, measure) if len(values) > 1 else math.nan
-        cells = [f"[bold]{_format(v, measure)}[/bold]" if v == best else _format(v, measure) for v in values]
-        table.add_row(f"{_ARROWS[measure.better]} {measure.title}", *cells)
-    return table
+def evaluation_json(result: Evaluation, parts: Parts) -> None:
+    """Print one JSON object; what is undefined or infinite is null."""
+    answer: dict[str, Any] = {"n": result.n, "k": result.k, "metrics": dict(result.metrics)}
+    if result.intervals:
+        answer["intervals"] = {name: [i.low, i.high] for name, i in result.intervals.items()}
+    if result.skipped:
+        answer["skipped"] = dict(result.skipped)
+    if parts.classes is not None:
+        answer["classes"] = [dataclasses.asdict(row) for row in parts.classes]
+    if parts.margins is not None:
+        answer["margins"] = [
+            {"low": part.low, "high": part.high, "n": part.n, "metrics": dict(part.metrics)}
+            for part in parts.margins
+        ]
+    if parts.comparison is not None:
+        answer["comparison"] = {
+            name: dataclasses.asdict(difference) for name, difference in parts.comparison.differences.items()
+        }
+    if parts.detection is not None:
+        answer["ood"] = {name: dataclasses.asdict(scores) for name, scores in parts.detection.items()}
+    typer.echo(json.dumps(_without_nan(answer), allow_nan=False))
 
 
 def verdict(result: Evaluation) -> str:
@@ -56,14 +80,11 @@ def verdict(result: Evaluation) -> str:
     return f"{'Overconfident' if confidence > accuracy else 'Underconfident'}: {says}."
 
 
-def _best(values: list[float], measure: Measure) -> float:
-    defined = [value for value in values if not math.isnan(value)]
-    if not defined or measure.better == "neither":
-        return math.nan
-    return min(defined) if measure.better == "lower" else max(defined)
-
-
-def _format(value: float, measure: Measure) -> str:
-    if math.isnan(value):
-        return "undefined"
-    return f"{100 * value:.2f} %" if measure.percent else f"{value:.4f}  "
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(entry) for entry in value]
+    return value

@@ -8,6 +8,7 @@ from calibrant.metrics.binned import (
     maximum_calibration_error,
     rms_calibration_error,
 )
+from calibrant.metrics.calibration_test import CalibrationTest, calibration_test
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
 from calibrant.metrics.classwise import (
     adaptive_calibration_error,
@@ -16,37 +17,77 @@ from calibrant.metrics.classwise import (
     static_calibration_error,
 )
 from calibrant.metrics.debiased import debiased_calibration_error
-from calibrant.metrics.discrimination import auroc_correctness
+from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
+from calibrant.metrics.direction import overconfidence, underconfidence
+from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
+from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
 from calibrant.metrics.ks import ks_error
+from calibrant.metrics.margin import MarginSlice, margin_slices
+from calibrant.metrics.ood import OODScores, ood_scores
+from calibrant.metrics.paired import PairedDifference, paired_difference
+from calibrant.metrics.phi import post_hoc_improvement
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
-from calibrant.metrics.selective import aurc
+from calibrant.metrics.scores import SCORES, confidence_score
+from calibrant.metrics.selective import (
+    RiskCoverage,
+    augrc,
+    aurc,
+    coverage_at_risk,
+    excess_aurc,
+    risk_at_coverage,
+    risk_coverage_curve,
+)
 from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
 
 __all__ = [
+    "SCORES",
     "Bins",
+    "CalibrationTest",
+    "Decomposition",
+    "Interval",
+    "MarginSlice",
+    "OODScores",
+    "PairedDifference",
     "Probe",
+    "RiskCoverage",
     "SmoothReliability",
     "accuracy",
     "adaptive_calibration_error",
+    "augrc",
     "aurc",
     "auroc_correctness",
+    "auroc_ovo",
+    "auroc_ovr",
     "average_calibration_error",
     "brier_score",
+    "calibration_test",
     "charbonnier_error",
     "class_bins",
     "classwise_calibration_error",
+    "confidence_score",
+    "coverage_at_risk",
     "debiased_calibration_error",
+    "decompose_brier",
+    "decompose_nll",
+    "excess_aurc",
     "expected_calibration_error",
     "kde_calibration_error",
     "ks_error",
+    "margin_slices",
     "maximum_calibration_error",
     "mean_confidence",
     "mmce",
     "negative_log_likelihood",
+    "ood_scores",
+    "overconfidence",
+    "paired_difference",
+    "post_hoc_improvement",
+    "risk_at_coverage",
+    "risk_coverage_curve",
     "rms_calibration_error",
     "skce",
     "skce_pairs",
@@ -59,5 +100,7 @@ __all__ = [
     "sweep_calibration_error",
     "top_k_error",
     "top_label_bins",
+    "underconfidence",
+    "with_interval",
     "worst_case_probe",
 ]

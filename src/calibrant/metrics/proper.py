@@ -25,17 +25,7 @@ def negative_log_likelihood(
     """
     if labels is None or (probs is None) == (logits is None):
         raise InputError("arguments: expected labels with either probs or logits, got other arguments")
-    if logits is not None:
-        z = check_logits(logits)
-        y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
-        log_sums = [torch.logsumexp(block.double(), dim=1) for block in z.split(8192)]
-        surprise = torch.cat(log_sums) - _of_label(z, y)
-    else:
-        assert probs is not None
-        p = check_probs(probs)
-        y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
-        surprise = -_of_label(p, y).clamp(0, 1).log()
-    return float(surprise.mean()) + 0.0  # no negative zero
+    return float(log_losses(labels, probs=probs, logits=logits).mean()) + 0.0  # no negative zero
 
 
 def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
@@ -52,12 +42,29 @@ def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950.
     """
+    return max(0.0, float(squared_errors(probs, labels).mean()))
+
+
+def log_losses(
+    labels: ArrayLike, *, probs: ArrayLike | None = None, logits: ArrayLike | None = None
+) -> Tensor:
+    """Surprise at each true class, in nats, float64 of shape ``(n,)``."""
+    if logits is None:
+        assert probs is not None
+        return -_of_label(check_probs(probs), labels).clamp(0, 1).log()
+    z = check_logits(logits)
+    log_sums = [torch.logsumexp(block.double(), dim=1) for block in z.split(8192)]
+    return torch.cat(log_sums) - _of_label(z, labels)
+
+
+def squared_errors(probs: ArrayLike, labels: ArrayLike) -> Tensor:
+    """Squared distance of each distribution from its true class, float64 of shape ``(n,)``."""
     p = check_probs(probs)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
     # sum (p - onehot)^2 = |p|^2 - 2 p_y + 1, without a table of one-hot rows.
-    squares = torch.linalg.vector_norm(p, dim=1, dtype=torch.float64).square()
-    return max(0.0, float((squares - 2 * _of_label(p, y) + 1).mean()))
+    squares: Tensor = torch.linalg.vector_norm(p, dim=1, dtype=torch.float64).square()
+    return squares - 2 * _of_label(p, labels) + 1
 
 
-def _of_label(table: Tensor, labels: Tensor) -> Tensor:
-    return table.gather(1, labels[:, None]).squeeze(1).double()
+def _of_label(table: Tensor, labels: ArrayLike) -> Tensor:
+    y = check_labels(labels, n=table.shape[0], k=table.shape[1]).to(table.device)
+    return table.gather(1, y[:, None]).squeeze(1).double()

@@ -1,0 +1,100 @@
+"""Tables for the terminal: one function per kind of result."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
+from calibrant.metrics import MarginSlice, OODScores
+from calibrant.registry import MEASURES, Measure
+
+_ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
+
+
+def measures(results: Mapping[str, Evaluation]) -> Table:
+    """Lay out evaluations side by side, one measure a row, the best of several in bold."""
+    table = _table("measure", *results)
+    if any(result.intervals for result in results.values()) and len(results) == 1:
+        table.add_column("95 % interval", justify="right")
+    names = [name for name in MEASURES if all(name in result.metrics for result in results.values())]
+    for name in names:
+        measure = MEASURES[name]
+        values = [result.metrics[name] for result in results.values()]
+        best = _best(values, measure) if len(values) > 1 else math.nan
+        cells = [f"[bold]{_format(v, measure)}[/bold]" if v == best else _format(v, measure) for v in values]
+        if len(results) == 1:
+            interval = next(iter(results.values())).intervals.get(name)
+            if interval is not None:
+                cells.append(f"{_format(interval.low, measure)} to {_format(interval.high, measure)}")
+        table.add_row(_title(measure), *cells)
+    return table
+
+
+def classes(rows: Sequence[ClassRow]) -> Table:
+    """Lay out the classes, the least calibrated first."""
+    table = _table("class", "samples", "frequency", "mean probability", "recall", "ECE of the class")
+    for row in sorted(rows, key=lambda row: -row.ece):
+        shares = (row.frequency, row.mean_probability, row.recall, row.ece)
+        table.add_row(row.name, f"{row.n:,}", *(_percent(share) for share in shares))
+    return table
+
+
+def margins(slices: Sequence[MarginSlice]) -> Table:
+    """Lay out the groups of margin, from doubt to certainty."""
+    table = _table("logit margin", "samples", *next(iter(slices)).metrics)
+    for part in slices:
+        values = (_percent(value) for value in part.metrics.values())
+        table.add_row(f"{part.low:.2f} to {part.high:.2f}", f"{part.n:,}", *values)
+    return table
+
+
+def comparison(result: PairedComparison) -> Table:
+    """Lay out the differences between two models; those that chance does not explain are in bold."""
+    table = _table("measure", "this", "other", "difference", "95 % interval", "p-value")
+    for name, found in result.differences.items():
+        measure = MEASURES[name]
+        cells = [_format(value, measure) for value in (found.value_a, found.value_b, found.difference)]
+        if found.p_value < 1 - found.level:
+            cells[2] = f"[bold]{cells[2]}[/bold]"
+        span = f"{_format(found.low, measure)} to {_format(found.high, measure)}"
+        table.add_row(_title(measure), *cells, span, f"{found.p_value:.3f}")
+    return table
+
+
+def detection(scores: Mapping[str, OODScores]) -> Table:
+    """Lay out how well each score tells known samples from foreign ones."""
+    table = _table("score", "↑ AUROC", "↑ AUPR, known", "↑ AUPR, foreign", "↓ FPR at 95 % TPR")
+    for name, found in scores.items():
+        shares = (found.auroc, found.aupr_in, found.aupr_out, found.fpr95)
+        table.add_row(name, *(_percent(share) for share in shares))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _title(measure: Measure) -> str:
+    return f"{_ARROWS[measure.better]} {measure.title}"
+
+
+def _best(values: list[float], measure: Measure) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    if not defined or measure.better == "neither":
+        return math.nan
+    return min(defined) if measure.better == "lower" else max(defined)
+
+
+def _format(value: float, measure: Measure) -> str:
+    if measure.percent or math.isnan(value):
+        return _percent(value)
+    return f"{value:.4f}  "
+
+
+def _percent(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"

@@ -1,0 +1,68 @@
+"""Calibration of parts: each class by itself, and each group of the logit margin."""
+
+from dataclasses import dataclass
+
+from calibrant.data import Predictions
+from calibrant.errors import InputError
+from calibrant.metrics import MarginSlice, class_bins, margin_slices
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class against all others.
+
+    Attributes:
+        name: Name or number of the class.
+        n: Samples of this class.
+        frequency: Share of the samples that are of this class.
+        mean_probability: Mean probability that the model gives it over all samples.
+        recall: Share of its samples that were predicted as such; NaN without samples.
+        ece: Binned gap between its probability and its frequency.
+    """
+
+    name: str
+    n: int
+    frequency: float
+    mean_probability: float
+    recall: float
+    ece: float
+
+
+def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, ...]:
+    """Show for each class whether its probability can be believed.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> rows = by_class(Predictions(probs=[[0.9, 0.1], [0.6, 0.4]], labels=[0, 1]))
+        >>> rows[0].name, rows[0].frequency, rows[0].mean_probability
+        ('0', 0.5, 0.75)
+    """
+    if predictions.k is None or predictions.labels is None:
+        raise InputError("predictions: expected class probabilities with labels, got neither or only one")
+    probs, labels = predictions.to_probs(), predictions.labels
+    bins = class_bins(probs, labels, n_bins=n_bins)
+    errors, totals = bins.expected_gap(), bins.confidence_sum.sum(dim=1)
+    predicted = probs.argmax(dim=1)
+    names = predictions.class_names or tuple(str(c) for c in range(predictions.k))
+    rows = []
+    for c, name in enumerate(names):
+        n = int((labels == c).sum())
+        hits = int(((labels == c) & (predicted == c)).sum())
+        rows.append(
+            ClassRow(
+                name,
+                n,
+                n / predictions.n,
+                float(totals[c]) / predictions.n,
+                hits / n if n else float("nan"),
+                float(errors[c]),
+            )
+        )
+    return tuple(rows)
+
+
+def by_margin(predictions: Predictions, *, n_groups: int = 5) -> tuple[MarginSlice, ...]:
+    """Show whether confidence can be believed where the two largest logits are close, and where not."""
+    if predictions.logits is None or predictions.labels is None:
+        raise InputError("predictions: expected logits with labels, which margins are taken from, got none")
+    return margin_slices(predictions.logits, predictions.labels, n_groups=n_groups)

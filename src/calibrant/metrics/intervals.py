@@ -1,0 +1,180 @@
+"""Bootstrap intervals: how far a measure would move if the samples were drawn anew."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count
+from calibrant.metrics.bootstrap import (
+    Floats,
+    Progress,
+    Resampler,
+    RowResampler,
+    Rows,
+    as_rows,
+    call,
+    check_finite,
+    defined,
+    generator,
+)
+from calibrant.metrics.bootstrap_bins import OF_BINS, BinResampler
+from calibrant.metrics.bootstrap_terms import TermResampler, terms_of
+from calibrant.outcomes import check_outcomes
+
+IntervalMethod: TypeAlias = Literal["percentile", "bca"]
+
+# Below this many samples rows are drawn even for binned measures: it is exact and takes a moment.
+_FEW = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measure, and the range within which it is known.
+
+    Attributes:
+        value: The measure of the sample.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        level: Share of samples whose interval would cover the truth.
+        standard_error: Standard deviation of the measure over the resamples.
+        n_resamples: Number of resamples on which the measure was defined.
+        n_undefined: Number of resamples that were dropped, as the measure was NaN or infinite there.
+        method: ``"percentile"`` or ``"bca"``.
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    n_resamples: int
+    n_undefined: int
+    method: IntervalMethod
+
+
+def with_interval(
+    metric: Callable[..., Any],
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    logits: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    method: IntervalMethod = "percentile",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Interval:
+    r"""Measure a sample and say how much that value owes to chance.
+
+    The samples are drawn again with replacement ``n_resamples`` times and measured each time. The
+    percentile interval spans the middle of these values. BCa moves its ends so as to correct for
+    bias, :math:`z_0`, and for skewness, :math:`a`, which a jackknife estimates:
+
+    .. math:: \alpha \mapsto \Phi\Big(z_0 + \frac{z_0 + z_\alpha}{1 - a (z_0 + z_\alpha)}\Big)
+
+    Means over samples (accuracy, NLL, Brier) and binned errors (ECE, MCE) are not computed anew: their
+    terms or bin contents are drawn, so that many resamples of millions of samples take about as long as
+    one pass; ``bootstrap_terms`` and ``bootstrap_bins`` say what that approximates. Any other measure is
+    called once per resample; those of the top label are faster with ``confidence`` and ``correct``.
+
+    Noise makes a resample of a nearly calibrated model less calibrated than the sample itself, so that the
+    interval of a calibration error close to 0 lies too high. BCa corrects this, but not below the lowest
+    resampled value. Ask :func:`calibration_test` there.
+
+    Args:
+        metric: Any measure of this library, or a function with the same arguments that returns a number.
+        probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+        labels: Integer classes of shape ``(n,)``.
+        logits: Instead of ``probs``, for a measure that reads them.
+        confidence: Instead of ``probs``, with ``correct``: confidences of shape ``(n,)``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+        n_resamples: Number of resamples.
+        level: Share of samples whose interval shall cover the truth.
+        method: ``"percentile"`` or ``"bca"``.
+        seed: Equal seeds give equal intervals.
+        progress: Called with the number of resamples done and their total.
+        **options: Passed to the measure.
+
+    Example:
+        >>> from calibrant.metrics import accuracy
+        >>> interval = with_interval(accuracy, confidence=[0.9] * 100, correct=[True] * 80 + [False] * 20)
+        >>> interval.value, round(interval.low, 2), round(interval.high, 2)
+        (0.8, 0.72, 0.88)
+
+    References:
+        Efron, "Better bootstrap confidence intervals", JASA 1987.
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 13 and 14.
+    """
+    n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
+    if method not in ("percentile", "bca"):
+        raise InputError(f"method: expected 'percentile' or 'bca', got {method!r}")
+    rows = as_rows(probs=probs, labels=labels, logits=logits, confidence=confidence, correct=correct)
+    rng = generator(seed)
+    resampler = _resampler(metric, rows, options)
+    value = check_finite(resampler.value)
+    replicates = defined(resampler.replicates(n_resamples, rng, progress))
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "bca":
+        tails = _bca(tails, _share_below(replicates, value), *resampler.jackknife(rng))
+    low, high = np.quantile(replicates, tails)
+    return Interval(
+        value=value,
+        low=float(low),
+        high=float(high),
+        level=level,
+        standard_error=float(replicates.std(ddof=1)),
+        n_resamples=len(replicates),
+        n_undefined=n_resamples - len(replicates),
+        method=method,
+    )
+
+
+def check_level(level: float) -> float:
+    """Check the share of samples whose interval shall cover the truth."""
+    if not 0 < level < 1:
+        raise InputError(f"level: expected a number between 0 and 1, got {level}; 95 % is 0.95")
+    return float(level)
+
+
+def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Resampler:
+    terms = terms_of(metric, {**rows, **options})
+    if terms is not None:
+        return TermResampler(terms)
+    of_bins = OF_BINS.get(metric)
+    if of_bins is not None:
+        bound = inspect.signature(metric).bind(**rows, **options)
+        bound.apply_defaults()
+        outcomes = check_outcomes(**rows)
+        if len(outcomes) > _FEW:
+            bins = {name: bound.arguments[name] for name in ("n_bins", "binning")}
+            return BinResampler.from_outcomes(outcomes, of_bins, **bins)
+        rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    return RowResampler(lambda drawn: call(metric, drawn, options), rows)
+
+
+def _share_below(replicates: Floats, value: float) -> float:
+    """Share of replicates below the value, equal ones by half; never quite none or all of them."""
+    share = float(((replicates < value).mean() + (replicates <= value).mean()) / 2)
+    return min(max(share, 0.5 / len(replicates)), 1 - 0.5 / len(replicates))
+
+
+def _bca(tails: Floats, share_below: float, left_out: Floats, weight: Floats) -> Floats:
+    """Shares of the replicates at which the corrected interval ends."""
+    kept = np.isfinite(left_out)
+    left_out, weight = left_out[kept], weight[kept]
+    influence = np.average(left_out, weights=weight) - left_out
+    spread = float(weight @ influence**2)
+    acceleration = float(weight @ influence**3) / (6 * spread**1.5) if spread > 0 else 0.0
+    bias = ndtri(share_below)
+    z = bias + ndtri(tails)
+    # Where the denominator would vanish the end is that of the replicates.
+    shares: Floats = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-12))
+    return shares

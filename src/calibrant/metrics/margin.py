@@ -1,0 +1,72 @@
+"""Calibration within groups of the logit margin: where between doubt and certainty is confidence wrong?"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+
+from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits
+from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.binned import expected_calibration_error
+
+_DEFAULT: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {"accuracy": accuracy, "mean_confidence": mean_confidence, "ece": expected_calibration_error}
+)
+
+
+@dataclass(frozen=True)
+class MarginSlice:
+    """Samples whose logit margin lies in ``(low, high]``, with the measures of these samples alone."""
+
+    low: float
+    high: float
+    n: int
+    metrics: Mapping[str, float]
+
+
+def margin_slices(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_groups: int = 5,
+    measures: Mapping[str, Callable[..., float]] = _DEFAULT,
+) -> tuple[MarginSlice, ...]:
+    """Measure calibration within groups of equal count of the margin between the two largest logits.
+
+    A model can be honest on average and still overconfident where the margin is small and
+    underconfident where it is large; one temperature cannot repair that.
+
+    Args:
+        logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+        labels: Integer classes of shape ``(n,)``.
+        n_groups: Number of groups; equal margins share a group, and groups left empty are dropped.
+        measures: Functions ``(probs, labels) -> float`` by name.
+
+    Example:
+        >>> logits = [[3.0, 0.0], [0.2, 0.0], [0.1, 0.0], [2.0, 0.0]]
+        >>> for part in margin_slices(logits, [0, 1, 0, 0], n_groups=2):
+        ...     print(part.n, f"({part.low:.1f}, {part.high:.1f}]", part.metrics["accuracy"])
+        2 (0.1, 0.2] 0.5
+        2 (0.2, 3.0] 1.0
+
+    References:
+        Groups of margin are the slices of Lemma 1 in the SMART paper.
+    """
+    z = check_logits(logits)
+    y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
+    n_groups = check_count(n_groups, "n_groups")
+    largest = z.topk(2, dim=1).values
+    margin = (largest[:, 0] - largest[:, 1]).double().cpu().numpy()
+    ordered = np.sort(margin)
+    uppers = np.unique(ordered[-(-np.arange(1, n_groups + 1) * len(ordered) // n_groups) - 1])
+    group = np.searchsorted(uppers, margin, side="left")
+    slices, low = [], float(ordered[0])
+    for g, high in enumerate(uppers.tolist()):
+        rows = torch.from_numpy(np.flatnonzero(group == g)).to(z.device)
+        probs = torch.softmax(z[rows], dim=1)
+        values = {name: measure(probs, y[rows]) for name, measure in measures.items()}
+        slices.append(MarginSlice(low, high, len(rows), MappingProxyType(values)))
+        low = high
+    return tuple(slices)

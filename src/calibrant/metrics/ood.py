@@ -1,0 +1,73 @@
+"""Out-of-distribution detection: does a score tell known inputs from foreign ones?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from calibrant.inputs import ArrayLike, check_score
+from calibrant.metrics.ranking import Ranking
+
+
+@dataclass(frozen=True)
+class OODScores:
+    """How well a score, higher for in-distribution inputs, separates them from foreign ones.
+
+    Attributes:
+        auroc: Chance that an in-distribution input scores higher than a foreign one, ties one half.
+        aupr_in: Average precision with in-distribution inputs as the positives.
+        aupr_out: Average precision with foreign inputs as the positives, ranked from the lowest score.
+        fpr95: Share of foreign inputs taken for known at the strictest threshold that keeps at least 95 % of
+            the in-distribution inputs; 0 is best.
+    """
+
+    auroc: float
+    aupr_in: float
+    aupr_out: float
+    fpr95: float
+
+
+def ood_scores(in_scores: ArrayLike, out_scores: ArrayLike) -> OODScores:
+    r"""Separation of in-distribution from out-of-distribution inputs by one score.
+
+    .. math:: \mathrm{AUROC} = P(s_\mathrm{in} > s_\mathrm{out}) + \tfrac12 P(s_\mathrm{in} = s_\mathrm{out}),
+        \quad \mathrm{FPR95} = \min_{t:\, P(s_\mathrm{in} \ge t) \ge 0.95} P(s_\mathrm{out} \ge t)
+
+    Equal scores pass every threshold together. The average precisions, sums of precision times the step
+    in recall, depend on how many inputs of either kind there are; the other two do not.
+
+    Args:
+        in_scores: Finite scores of in-distribution inputs, shape ``(n,)``; higher means more familiar, as
+            those of :func:`~calibrant.metrics.scores.confidence_score` are.
+        out_scores: Finite scores of foreign inputs, shape ``(m,)``.
+
+    Example:
+        >>> scores = ood_scores([0.9, 0.8, 0.6], [0.7, 0.2])
+        >>> round(scores.auroc, 4), round(scores.aupr_in, 4), scores.fpr95
+        (0.8333, 0.9167, 0.5)
+
+    References:
+        Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
+        Neural Networks", ICLR 2017.
+        Liang, Li and Srikant, "Enhancing The Reliability of Out-of-distribution Image Detection in Neural
+        Networks", ICLR 2018 (FPR at 95 % TPR).
+    """
+    known, foreign = check_score(in_scores, name="in_scores"), check_score(out_scores, name="out_scores")
+    is_known = torch.arange(len(known) + len(foreign)) < len(known)
+    ranking = Ranking.from_scores(torch.cat([known.double().cpu(), foreign.double().cpu()]), is_known)
+    kept = np.cumsum(ranking.hits) / len(known)
+    passed = np.cumsum(ranking.misses) / len(foreign)
+    return OODScores(
+        auroc=ranking.auroc(),
+        aupr_in=_average_precision(ranking.hits, ranking.misses),
+        aupr_out=_average_precision(ranking.misses[::-1], ranking.hits[::-1]),
+        fpr95=float(passed[np.argmax(kept >= 0.95)]),
+    )
+
+
+def _average_precision(positives: npt.NDArray[np.int64], negatives: npt.NDArray[np.int64]) -> float:
+    """Mean precision at the positives, from their counts at each threshold, strictest first."""
+    found = np.cumsum(positives)
+    precision = found / (found + np.cumsum(negatives))
+    return float((positives * precision).sum() / found[-1])

@@ -1,0 +1,120 @@
+"""Ranking by a score: right and wrong predictions at each distinct score, highest first.
+
+The one computation behind risk-coverage curves, AUROC, and the measures of out-of-distribution
+detection. Equal scores form one group, so nothing here depends on the order of the rows.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_correct, check_score
+from calibrant.outcomes import Outcomes, check_outcomes
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """How many predictions were right, and how many wrong, at each distinct score.
+
+    Attributes:
+        score: The distinct scores in descending order, on the CPU.
+        hits: Right predictions with each score.
+        misses: Wrong predictions with each score.
+    """
+
+    score: npt.NDArray[np.floating]
+    hits: npt.NDArray[np.int64]
+    misses: npt.NDArray[np.int64]
+
+    @classmethod
+    def from_outcomes(cls, outcomes: Outcomes) -> "Ranking":
+        """Rank by confidence, whose sort carries the hits along."""
+        ordered = outcomes.sorted()
+        values, hits = ordered.confidence.numpy()[::-1], ordered.correct.numpy()[::-1]
+        last = last_of_equals(values)
+        right = np.cumsum(hits, dtype=np.int64)[last]
+        return cls(values[last], np.diff(right, prepend=0), np.diff(last + 1 - right, prepend=0))
+
+    @classmethod
+    def from_scores(cls, score: Tensor, correct: Tensor) -> "Ranking":
+        """Rank by any real number; two plain sorts and a merge take the place of an argsort."""
+        values = score.cpu().numpy()
+        wrong = np.sort(values[~correct.cpu().numpy()])
+        values = np.sort(values)
+        last = last_of_equals(values)
+        misses = np.diff(np.searchsorted(wrong, values[last], side="right"), prepend=0)
+        hits = np.diff(last + 1, prepend=0) - misses
+        return cls(values[last][::-1], hits[::-1], misses[::-1])
+
+    @cached_property
+    def count(self) -> npt.NDArray[np.int64]:
+        """Predictions with each score."""
+        return self.hits + self.misses
+
+    @property
+    def n(self) -> int:
+        """Number of predictions."""
+        return int(self.count.sum())
+
+    @property
+    def n_wrong(self) -> int:
+        """Number of wrong predictions."""
+        return int(self.misses.sum())
+
+    def auroc(self) -> float:
+        """Chance that a hit scores higher than a miss, ties counting one half; NaN without either."""
+        wrong, right = self.n_wrong, self.n - self.n_wrong
+        if wrong == 0 or right == 0:
+            return math.nan
+        misses_below = wrong - np.cumsum(self.misses)
+        return float((self.hits * (misses_below + 0.5 * self.misses)).sum() / (right * wrong))
+
+    def expected_errors(self) -> npt.NDArray[np.float64]:
+        """Count the expected errors among the ``j`` highest scores, for ``j`` from 1 to ``n``."""
+        errors = np.cumsum(self.misses, dtype=np.float64)
+        if len(errors) == self.n:
+            return errors
+        # Within a run of equal scores every order is as likely as any other: errors grow linearly.
+        ends = np.cumsum(self.count)
+        steps = np.arange(1, self.n + 1)
+        return np.asarray(np.interp(steps, np.append(0, ends), np.append(0.0, errors)), dtype=np.float64)
+
+
+def check_ranking(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    score: ArrayLike | None = None,
+) -> Ranking:
+    """Rank by the confidence of :func:`~calibrant.outcomes.check_outcomes`, or by any score instead.
+
+    A score goes with ``correct``, or with ``probs`` and ``labels``, which then only say what is right.
+    """
+    if score is None:
+        return Ranking.from_outcomes(check_outcomes(probs, labels, confidence=confidence, correct=correct))
+    given = {"probs": probs, "labels": labels, "confidence": confidence, "correct": correct}
+    named = [name for name, value in given.items() if value is not None]
+    if named not in (["correct"], ["probs", "labels"]):
+        raise InputError(
+            "arguments: expected score with either correct or probs and labels, "
+            f"got score {'with ' + ', '.join(named) if named else 'alone'}"
+        )
+    s = check_score(score)
+    if correct is not None:
+        return Ranking.from_scores(s, check_correct(correct, n=len(s)))
+    hits = check_outcomes(probs, labels).correct
+    if len(hits) != len(s):
+        raise InputError(f"score: expected {len(hits)} entries, one per prediction, got {len(s)}")
+    return Ranking.from_scores(s, hits)
+
+
+def last_of_equals(ordered: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
+    """Return where each run of equal values ends."""
+    return np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

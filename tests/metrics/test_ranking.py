@@ -1,0 +1,87 @@
+"""The ranking that all rank-based measures share, against plain counting."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from calibrant.errors import InputError
+from calibrant.metrics.ranking import Ranking, check_ranking
+from calibrant.outcomes import Outcomes
+
+SCORES = st.floats(-1e6, 1e6, width=32) | st.sampled_from([-1.5, -0.0, 0.0, 2.0])
+PAIRS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=40)
+
+
+def loop_groups(pairs):
+    """(score, hits, misses) for each distinct score, highest first."""
+    return [
+        (value, sum(a for s, a in pairs if s == value), sum(not a for s, a in pairs if s == value))
+        for value in sorted({s for s, _ in pairs}, reverse=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@settings(max_examples=60, deadline=None)
+@given(pairs=PAIRS)
+def test_counts_hits_and_misses_at_each_score(dtype, pairs):
+    score, correct = zip(*pairs, strict=True)
+    ranking = check_ranking(score=np.array(score, dtype=dtype), correct=correct)
+    assert list(zip(ranking.score, ranking.hits, ranking.misses, strict=True)) == loop_groups(pairs)
+    assert ranking.n == len(pairs)
+    assert ranking.n_wrong == correct.count(False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
+def test_confidences_and_scores_take_different_ways_to_the_same_ranking(pairs):
+    confidence, correct = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    fast = Ranking.from_outcomes(Outcomes(confidence, correct))
+    general = Ranking.from_scores(confidence, correct)
+    for name in ("score", "hits", "misses"):
+        assert np.array_equal(getattr(fast, name), getattr(general, name))
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAIRS)
+def test_auroc_is_that_of_scikit_learn(pairs):
+    score, correct = zip(*pairs, strict=True)
+    ours = check_ranking(score=score, correct=correct).auroc()
+    if len(set(correct)) < 2:
+        assert math.isnan(ours)
+    else:
+        assert ours == pytest.approx(roc_auc_score(correct, score), abs=1e-12)
+
+
+def test_a_score_may_go_with_probabilities_that_say_what_is_right():
+    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    ranking = check_ranking(probs, [0, 1, 1], score=[-3, 5, -3])
+    assert ranking.score.tolist() == [5, -3]
+    assert ranking.hits.tolist() == [1, 1]
+    assert ranking.misses.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"score": [1.0], "confidence": [0.5], "correct": [1]}, "got score with confidence, correct"),
+        ({"score": [1.0]}, "either correct or probs and labels, got score alone"),
+        ({"score": [1.0], "labels": [0]}, "got score with labels"),
+        ({"score": [1.0, 2.0], "correct": [1]}, "^correct: expected 2 entries, one per prediction, got 1"),
+        ({"score": [1.0, 2.0], "probs": [[1, 0]], "labels": [0]}, "^score: expected 1 entries"),
+        ({"score": [[1.0]], "correct": [1]}, r"^score: expected shape \(n,\), got shape \(1, 1\)"),
+        ({"score": 1.0, "correct": [1]}, r"^score: expected shape \(n,\), got shape \(\)"),
+        ({"score": [], "correct": []}, "^score: expected at least one sample"),
+        ({"score": [1.0, math.nan], "correct": [1, 0]}, "^score: expected finite numbers, got nan in row 1"),
+        ({"score": [math.inf], "correct": [1]}, "^score: expected finite numbers, got inf in row 0"),
+        ({"score": [1j], "correct": [1]}, "^score: expected numbers"),
+    ],
+)
+def test_refuses_what_it_cannot_rank_in_one_sentence(arguments, message):
+    with pytest.raises(InputError, match=message) as caught:
+        check_ranking(**arguments)
+    assert "\n" not in str(caught.value)
