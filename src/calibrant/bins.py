@@ -1,9 +1,10 @@
 """Bins of confidence: the one computation behind every binned measure, diagram and report."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ Binning: TypeAlias = Literal["width", "mass"]
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
-_BLOCK = 1 << 17
+_BLOCK = 1 << 16
 _LANES = 4
 _WORTH_THREADS = 1 << 20
 
@@ -126,56 +127,63 @@ def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     else:
         with ThreadPoolExecutor(threads) as pool:
             sums = list(pool.map(_width_sums, *zip(*parts, strict=True)))
-    count, total = (torch.stack(each).sum(dim=0) for each in zip(*sums, strict=True))
-    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
-    return Bins(edges, count.sum(dim=1), total.sum(dim=1), count[:, 1])
+    count, total = (np.sum(each, axis=0) for each in zip(*sums, strict=True))
+    return _bins(np.arange(n_bins + 1) / n_bins, count.sum(axis=0), total.sum(axis=0), count[1])
 
 
 def _width_sums(
     values: npt.NDArray[np.floating], hits: npt.NDArray[np.bool_], n_bins: int
-) -> tuple[Tensor, Tensor]:
-    """Count samples and sum confidences for misses and hits of each bin, shape ``(n_bins, 2)`` both."""
-    size = 2 * n_bins
+) -> tuple[npt.NDArray[np.int64], _Floats]:
+    """Count samples and sum confidences for misses and hits of each bin, shape ``(2, n_bins)`` both."""
+    shape = (_LANES, 2, n_bins + 1)
+    size = math.prod(shape)
+    small = np.min_scalar_type(size)
     # Neighbours in memory go to tables of their own: adding to one place again and again has to wait.
-    lane = torch.arange(min(_BLOCK, len(values))) % _LANES * size
-    count = torch.zeros(_LANES * size, dtype=torch.int64)
-    total = torch.zeros(_LANES * size, dtype=torch.float64)
+    lane = (np.arange(min(_BLOCK, len(values))) % _LANES * (size // _LANES)).astype(small)
+    count, total = np.zeros(size, dtype=np.int64), np.zeros(size)
     for start in range(0, len(values), _BLOCK):
         block = values[start : start + _BLOCK].astype(np.float64)
-        number = _bin_number(block, n_bins, exact=values.dtype != np.float64)
-        number *= 2
-        number += hits[start : start + _BLOCK].view(np.uint8)
-        place = torch.from_numpy(number).long().add_(lane[: len(block)])
-        count += torch.bincount(place, minlength=_LANES * size)
-        total += torch.bincount(place, torch.from_numpy(block), minlength=_LANES * size)
-    shape = (_LANES, n_bins, 2)
-    return count.view(shape).sum(dim=0), total.view(shape).sum(dim=0)
+        place = _bin_number(block, n_bins, exact=values.dtype != np.float64)
+        place += hits[start : start + _BLOCK] * small.type(n_bins + 1) + lane[: len(block)]
+        index = place.astype(np.intp)
+        count += np.bincount(index, minlength=size)
+        total += np.bincount(index, block, minlength=size)
+    return _join_zero(count.reshape(shape).sum(axis=0)), _join_zero(total.reshape(shape).sum(axis=0))
+
+
+def _join_zero(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Let the first bin have the confidences of exactly zero, too."""
+    table[:, 1] += table[:, 0]
+    return table[:, 1:]
 
 
 def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDArray[np.intp]:
-    """Return the number of the right-closed bin ``(b / n_bins, (b + 1) / n_bins]`` of each value.
+    """Return the number, from 0, of the right-closed bin ``(b / n_bins, (b + 1) / n_bins]`` of each value.
 
     Exact: a value equal to an edge, in its own precision, lies below that edge.
     """
     number = _bin_number(values.astype(np.float64), n_bins, exact=values.dtype != np.float64)
-    return np.minimum(number, n_bins - 1, out=number).astype(np.intp)
+    return (number.clip(1, n_bins, out=number) - 1).astype(np.intp)
 
 
 def _bin_number(values: _Floats, n_bins: int, *, exact: bool) -> _Floats:
-    """Return the bin numbers as floats; ``exact`` promises that multiplying by ``n_bins`` does not round."""
+    """Return the bin numbers, from 1, as floats; a value of zero has the number 0.
+
+    ``exact`` promises that multiplying by ``n_bins`` does not round, as with what was float32.
+    """
     scaled = values * n_bins
+    if exact:
+        return np.ceil(scaled, out=scaled)
     number = np.ceil(scaled)
-    if not exact:
-        scaled -= number
-        scaled += 0.5
-        near_edge = np.abs(scaled, out=scaled) > 0.5 - 1e-9
-        if near_edge.any():
-            near, suspects = number[near_edge], values[near_edge]
-            near += suspects > near / n_bins
-            near -= suspects <= (near - 1) / n_bins
-            number[near_edge] = near
-    number -= 1
-    return np.maximum(number, 0, out=number)
+    scaled -= number
+    scaled += 0.5
+    near_edge = np.abs(scaled, out=scaled) > 0.5 - 1e-9
+    if near_edge.any():
+        near, suspects = number[near_edge], values[near_edge]
+        near += suspects > near / n_bins
+        near -= suspects <= (near - 1) / n_bins
+        number[near_edge] = near
+    return number
 
 
 def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:

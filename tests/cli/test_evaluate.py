@@ -172,3 +172,95 @@ def test_help_shows_an_example(run):
     code, out, _ = run("evaluate", "--help")
     assert code == 0
     assert "Example: calibrant evaluate" in out
+
+
+def test_all_measures_include_the_core_and_say_what_is_left_out(run, logits_file):
+    code, out, _ = run("evaluate", logits_file, "--json", "--measures", "all")
+    result = json.loads(out)
+    assert code == 0
+    assert set(result["metrics"]) > CORE
+    assert result["skipped"] == {"top_5_error": "needs at least 6 classes"}
+
+
+def test_measures_can_be_named(run, logits_file):
+    assert set(
+        json.loads(run("evaluate", logits_file, "--json", "--measures", "ece, smce")[1])["metrics"]
+    ) == {
+        "ece",
+        "smce",
+    }
+    assert "smooth calibration error" in run("evaluate", logits_file, "--measures", "smce")[1]
+
+
+def test_an_unknown_measure_lists_the_known_ones(run, logits_file):
+    code, _, err = run("evaluate", logits_file, "--measures", "magic")
+    assert code == 2
+    assert "accuracy, mean_confidence, nll" in err
+    assert "got 'magic'" in err
+
+
+def test_intervals_contain_what_they_are_about(run, logits_file):
+    arguments = (
+        "evaluate",
+        logits_file,
+        "--intervals",
+        "--resamples",
+        200,
+        "--measures",
+        "accuracy,nll,ece,aurc",
+    )
+    result = json.loads(run(*arguments, "--json")[1])
+    for name, (low, high) in result["intervals"].items():
+        assert low < result["metrics"][name] < high
+    assert "95 % interval" in run(*arguments)[1]
+
+
+def test_classes_and_margins_are_shown_when_asked_for(run, logits_file):
+    arguments = ("evaluate", logits_file, "--per-class", "--per-margin", 3)
+    result = json.loads(run(*arguments, "--json")[1])
+    assert [row["name"] for row in result["classes"]] == ["0", "1", "2", "3", "4"]
+    assert sum(row["n"] for row in result["classes"]) == sum(part["n"] for part in result["margins"]) == 4000
+    mean = sum(row["ece"] for row in result["classes"]) / 5
+    assert mean == pytest.approx(result["metrics"]["classwise_ece"], abs=1e-12)
+    table = run(*arguments)[1]
+    assert "mean probability" in table
+    assert "logit margin" in table
+
+
+def test_two_models_are_compared_on_the_same_samples(run, tmp_path, logits_file, overconfident):
+    better = tmp_path / "better.npz"
+    np.savez(better, logits=overconfident[0] / 3, labels=overconfident[1])
+    arguments = (
+        "evaluate",
+        logits_file,
+        "--compare",
+        better,
+        "--resamples",
+        200,
+        "--measures",
+        "nll,ece,accuracy",
+    )
+    result = json.loads(run(*arguments, "--json")[1])["comparison"]
+    assert result["nll"]["difference"] > 0
+    assert result["nll"]["p_value"] < 0.05
+    assert result["accuracy"]["difference"] == 0
+    assert "p-value" in run(*arguments)[1]
+
+
+def test_models_of_other_samples_are_not_compared(run, tmp_path, logits_file, overconfident):
+    other = tmp_path / "other.npz"
+    np.savez(other, logits=overconfident[0], labels=overconfident[1][::-1].copy())
+    code, _, err = run("evaluate", logits_file, "--compare", other)
+    assert code == 2
+    assert "expected the same samples in the same order" in err
+    np.savez(other, logits=overconfident[0][:10], labels=overconfident[1][:10])
+    assert "got 4000 and 10 of them" in run("evaluate", logits_file, "--compare", other)[2]
+
+
+def test_foreign_samples_are_told_apart_without_labels(run, tmp_path, logits_file, overconfident):
+    foreign = tmp_path / "foreign.npz"
+    np.savez(foreign, logits=overconfident[0][:500] / 10)
+    result = json.loads(run("evaluate", logits_file, "--ood", foreign, "--json")[1])["ood"]
+    assert set(result) == {"msp", "softmax_margin", "negative_entropy", "max_logit", "logit_margin", "energy"}
+    assert result["msp"]["auroc"] > 0.9
+    assert "FPR at 95 % TPR" in run("evaluate", logits_file, "--ood", foreign)[1]

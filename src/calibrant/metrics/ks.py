@@ -17,8 +17,9 @@ def ks_error(
 
     .. math:: \mathrm{KS} = \max_t \Big| \frac{1}{n} \sum_{i: p_i \le t} (a_i - p_i) \Big|
 
-    Equal confidences enter together. It is a lower bound of the expected gap and equals it when the
-    model is overconfident everywhere, or underconfident everywhere.
+    Equal confidences enter together. It never exceeds the expected gap between confidence and accuracy
+    at each confidence, and equals it when the model is overconfident everywhere, or underconfident
+    everywhere.
 
     Example:
         >>> round(ks_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
