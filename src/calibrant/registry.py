@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from calibrant import metrics
+from calibrant.data import Predictions
+from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
 from calibrant.posthoc import Calibrator, TemperatureScaling
 
@@ -124,6 +126,33 @@ MEASURES: Mapping[str, Measure] = {
     ),
 }
 
+
+@dataclass(frozen=True)
+class Method:
+    """A post-hoc method by name: a calibrator, and the options that make it this variant."""
+
+    calibrator: type[Calibrator]
+    paper: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def fit(self, predictions: Predictions, *, seed: int = 0) -> Calibrator:
+        """Fit on labelled predictions; features go along where there are any."""
+        if predictions.labels is None:
+            raise InputError("labels: expected the true class of each sample to fit on, got none")
+        return self.calibrator.fit(
+            predictions.to_logits(),
+            predictions.labels,
+            features=predictions.features,
+            seed=seed,
+            **self.options,
+        )
+
+
+# From simple to complex: of methods that are equally good, the first is chosen.
+METHODS: Mapping[str, Method] = {
+    "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),
+}
+
 CALIBRATORS: Mapping[str, type[Calibrator]] = {
-    "temperature": TemperatureScaling,
+    name: method.calibrator for name, method in METHODS.items() if not method.options
 }

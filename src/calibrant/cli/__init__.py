@@ -5,8 +5,11 @@ import sys
 import typer
 
 from calibrant import __version__
+from calibrant.cli.apply import apply
+from calibrant.cli.calibrate import calibrate
 from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
+from calibrant.cli.methods import methods
 from calibrant.errors import CalibrantError
 
 app = typer.Typer(
@@ -33,8 +36,8 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-app.command()(demo)
-app.command()(evaluate)
+for command in (demo, evaluate, calibrate, apply, methods):
+    app.command()(command)
 
 
 def main() -> None:

@@ -8,7 +8,17 @@ from rich.table import Table
 from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
 from calibrant.metrics import MarginSlice, OODScores
 from calibrant.registry import MEASURES, Measure
+from calibrant.selection import SHOWN, Comparison, MethodResult
 
+_SHORT = {
+    "accuracy": "acc %",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE %",
+    "ece_equal_mass": "AdaECE %",
+    "classwise_ece": "cwECE %",
+    "smece": "smECE %",
+}
 _ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
 
 
@@ -71,9 +81,37 @@ def detection(scores: Mapping[str, OODScores]) -> Table:
     return table
 
 
+def methods(comparison: Comparison, chosen: MethodResult) -> Table:
+    """Lay out methods, on the test set if there was one; the best of a column is bold, the choice marked."""
+    where = "out of fold" if comparison.n_test is None else "test"
+    table = _table(f"on {where}", *(_SHORT[name] for name in SHOWN), "fit s", "params")
+    shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
+    best = {name: _best([metrics[name] for metrics in shown], MEASURES[name]) for name in SHOWN}
+    for result, values in zip(comparison.results, shown, strict=True):
+        cells = []
+        for name in SHOWN:
+            cell = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
+            cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
+        mark = "→ " if result is chosen else "  "
+        parameters = f"{result.calibrator.n_parameters:,}"
+        table.add_row(mark + result.name, *cells, f"{result.fit_seconds:.2f}", parameters)
+    return table
+
+
+def explanations(methods: Mapping[str, Mapping[str, str | bool]]) -> Table:
+    """Lay out what each method does."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("method", "what it does", "keeps accuracy", "needs features", "paper"):
+        table.add_column(heading)
+    for name, told in methods.items():
+        marks = ["yes" if told[key] else "" for key in ("preserves_accuracy", "needs_features")]
+        table.add_row(name, str(told["meaning"]), *marks, str(told["paper"]))
+    return table
+
+
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first)
+    table.add_column(first, no_wrap=True)
     for heading in others:
         table.add_column(heading, justify="right")
     return table

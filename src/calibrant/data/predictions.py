@@ -133,6 +133,16 @@ class Predictions:
             "class probabilities cannot be had from pairs, so use a top-label measure"
         )
 
+    def to_logits(self) -> Tensor:
+        """Return scores of shape ``(n, k)`` whose softmax are the probabilities: those given, or their logs.
+
+        A probability of 0 becomes the smallest positive number, so that its logarithm is finite.
+        """
+        if self.logits is not None:
+            return self.logits
+        p = _widen(self.to_probs())
+        return p.clamp(min=torch.finfo(p.dtype).tiny).log()
+
     def outcomes(self) -> Outcomes:
         """Return how sure each prediction was and whether it was right."""
         if self.confidence is not None and self.correct is not None:

@@ -52,19 +52,24 @@ class Calibrator(nn.Module, ABC):
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
 
-    @torch.no_grad()
     def predict_proba(self, logits: ArrayLike, features: ArrayLike | None = None) -> ArrayLike:
         """Return calibrated probabilities of shape ``(n, k)`` in the caller's kind of array."""
+        return same_kind(self.predict_log_proba(logits, features).exp(), like=logits)
+
+    @torch.no_grad()
+    def predict_log_proba(self, logits: ArrayLike, features: ArrayLike | None = None) -> Tensor:
+        """Check the arguments and return calibrated log-probabilities of shape ``(n, k)``."""
         z = check_logits(logits)
         if self.n_classes not in (None, z.shape[1]):
             raise InputError(
                 f"logits: expected the {self.n_classes} classes that {type(self).__name__} was fitted on, "
                 f"got {z.shape[1]}"
             )
-        h = None
         if self.needs_features:
-            h = check_features(required_features(features, type(self).__name__), n=z.shape[0]).to(z.device)
-        return same_kind(self(z, h).exp(), like=logits)
+            required_features(features, type(self).__name__)
+        h = None if features is None else check_features(features, n=z.shape[0]).to(z.device)
+        calibrated: Tensor = self(z, h)
+        return calibrated
 
     @classmethod
     def then(cls, other: type["Calibrator"]) -> type["Calibrator"]:

@@ -1,0 +1,100 @@
+"""The command ``calibrant calibrate``."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from calibrant import __version__
+from calibrant.atomic import atomic_path
+from calibrant.cli import tables
+from calibrant.cli.progress import progress_bar
+from calibrant.data import load_predictions
+from calibrant.errors import InputError
+from calibrant.selection import Comparison, MethodResult, choose, compare
+
+
+def calibrate(
+    path: Annotated[
+        Path, typer.Argument(metavar="VAL", help="Predictions with labels, held out from training.")
+    ],
+    test: Annotated[
+        Path | None, typer.Option("--test", help="Other predictions, to measure on.", metavar="TEST")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option("--methods", help="auto, all, or names separated by commas.", metavar="NAMES")
+    ] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for calibrator.safetensors and results.json.", metavar="DIR"),
+    ] = None,
+    folds: Annotated[int, typer.Option("--folds", help="Parts of the cross-validation.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compare post-hoc methods, choose one, and save it.
+
+    Every method is cross-validated on VAL; the simplest one within a standard error of the best negative
+    log-likelihood is chosen.
+
+    Example: calibrant calibrate val.npz --test test.npz --out calibrated
+    """
+    validation = load_predictions(path)
+    held_out = None if test is None else load_predictions(test)
+    wanted = methods if methods in ("auto", "all") else [name.strip() for name in methods.split(",")]
+    if out is not None and out.exists() and not out.is_dir():
+        raise InputError(f"--out: expected a folder, got the file {out}; name another one")
+    with progress_bar(visible=not as_json) as progress:
+        comparison = compare(
+            validation, test=held_out, methods=wanted, n_folds=folds, seed=seed, progress=progress
+        )
+    chosen = choose(comparison)
+    answer = _answer(comparison, chosen, seed)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        chosen.calibrator.save(out / "calibrator.safetensors")
+        with atomic_path(out / "results.json") as temporary:
+            temporary.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(answer))
+        return
+    console = Console()
+    console.print(tables.methods(comparison, chosen))
+    for name, reason in comparison.skipped.items():
+        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+    console.print(f"\nChosen: [bold]{chosen.name}[/bold]. {_gain(chosen)}", highlight=False)
+    if out is not None:
+        console.print(f"Saved in {out}: calibrator.safetensors, results.json", highlight=False)
+
+
+def _gain(chosen: MethodResult) -> str:
+    difference = chosen.improvement
+    return (
+        f"It changes the negative log-likelihood by {difference.difference:+.4f} "
+        f"(95 % interval {difference.low:+.4f} to {difference.high:+.4f})."
+    )
+
+
+def _answer(comparison: Comparison, chosen: MethodResult, seed: int) -> dict[str, Any]:
+    return {
+        "chosen": chosen.name,
+        "n_validation": comparison.n_validation,
+        "n_test": comparison.n_test,
+        "n_folds": comparison.n_folds,
+        "seed": seed,
+        "calibrant": __version__,
+        "methods": {
+            result.name: {
+                "validation": dict(result.metrics),
+                "test": None if result.test_metrics is None else dict(result.test_metrics),
+                "nll_difference": dataclasses.asdict(result.improvement),
+                "fit_seconds": result.fit_seconds,
+                "parameters": result.calibrator.n_parameters,
+            }
+            for result in comparison.results
+        },
+        "skipped": dict(comparison.skipped),
+    }

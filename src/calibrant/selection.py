@@ -1,0 +1,242 @@
+"""Choose a post-hoc method: fair comparison by cross-validation, then the simplest that is good enough."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.data import Predictions
+from calibrant.errors import CalibrantError, InputError
+from calibrant.evaluation import evaluate
+from calibrant.inputs import check_count
+from calibrant.metrics import PairedDifference, negative_log_likelihood, paired_difference
+from calibrant.metrics.proper import log_losses, squared_errors
+from calibrant.posthoc import Calibrator
+from calibrant.registry import METHODS, Method
+
+Score: TypeAlias = Literal["nll", "brier"]
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+SHOWN = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
+_AUTO = (
+    "uncalibrated",
+    "temperature",
+    "ensemble",
+    "spline",
+    "smart",
+    "structured_matrix",
+    "structured_smart",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """How one method did.
+
+    Attributes:
+        name: Its name in :data:`calibrant.registry.METHODS`.
+        calibrator: Fitted on the whole validation set.
+        metrics: Measures of out-of-fold predictions of the validation set: every sample is calibrated by a
+            fit that has not seen it.
+        test_metrics: Measures on the test set, if one was given.
+        improvement: Negative log-likelihood minus that of the uncalibrated model, on the test set if one was
+            given, else out of fold; negative is better.
+        fit_seconds: Time of the fit on the whole validation set.
+        losses: Proper scores of each out-of-fold prediction, by score.
+    """
+
+    name: str
+    calibrator: Calibrator
+    metrics: Mapping[str, float]
+    test_metrics: Mapping[str, float] | None
+    improvement: PairedDifference
+    fit_seconds: float
+    losses: Mapping[Score, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods side by side, from simple to complex, and those that could not take part, with the reason."""
+
+    results: tuple[MethodResult, ...]
+    skipped: Mapping[str, str]
+    n_folds: int
+    n_validation: int
+    n_test: int | None
+
+    def __getitem__(self, name: str) -> MethodResult:
+        return next(result for result in self.results if result.name == name)
+
+
+def compare(
+    validation: Predictions,
+    *,
+    test: Predictions | None = None,
+    methods: str | Sequence[str] = "auto",
+    n_folds: int = 5,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Fit every method on the validation set and measure it where it was not fitted.
+
+    Args:
+        validation: Logits or probabilities with labels, held out from training.
+        test: Other samples of the same classes, to measure the final fits on.
+        methods: ``"auto"`` (quick and strong ones), ``"all"``, or names from
+            :data:`calibrant.registry.METHODS`.
+        n_folds: Number of parts of the validation set, each calibrated by fits on the others.
+        n_bins: Number of bins of the binned measures.
+        n_resamples: Resamples of the paired interval of the improvement.
+        seed: Equal seeds give equal parts, fits and intervals.
+        progress: Called with the method at work, how many are done, and how many there are.
+    """
+    named = resolve_methods(methods)
+    labels = _labels(validation, "validation")
+    if test is not None:
+        _labels(test, "test")
+        if test.k != validation.k:
+            raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
+    folds = _folds(labels, check_count(n_folds, "n_folds", at_least=2), seed)
+    results: list[MethodResult] = []
+    skipped: dict[str, str] = {}
+    for done, name in enumerate(named):
+        if progress is not None:
+            progress(name, done, len(named))
+        try:
+            results.append(_measure(name, validation, test, folds, n_bins, n_resamples, seed))
+        except CalibrantError as error:
+            skipped[name] = str(error)
+    return Comparison(
+        tuple(results),
+        MappingProxyType(skipped),
+        len(np.unique(folds)),
+        validation.n,
+        None if test is None else test.n,
+    )
+
+
+def choose(comparison: Comparison, *, score: Score = "nll") -> MethodResult:
+    """Return the simplest method that is within one standard error of the best by a proper score.
+
+    The standard error is that of the mean difference to the best method on the same out-of-fold samples, so
+    what makes a sample hard for all methods does not blur the choice. Methods are ordered from simple to
+    complex as :data:`calibrant.registry.METHODS` lists them.
+    """
+    if score not in ("nll", "brier"):
+        raise InputError(f"score: expected 'nll' or 'brier', got {score!r}")
+    if not comparison.results:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.skipped.items())
+        raise InputError(
+            f"comparison: expected at least one method that could be fitted, got none ({reasons})"
+        )
+    best = min(comparison.results, key=lambda result: float(result.losses[score].mean()))
+    for result in comparison.results:
+        behind = result.losses[score] - best.losses[score]
+        if float(behind.mean()) <= float(behind.std()) / len(behind) ** 0.5:
+            return result
+    return best
+
+
+def resolve_methods(methods: str | Sequence[str]) -> list[str]:
+    """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex."""
+    if methods == "all":
+        return list(METHODS)
+    wanted = _AUTO if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
+    for name in wanted:
+        if name not in METHODS:
+            raise InputError(f"methods: expected auto, all, or names from {', '.join(METHODS)}, got {name!r}")
+    return [name for name in METHODS if name in wanted]
+
+
+def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
+    """Replace the logits or probabilities by calibrated log-probabilities, which are logits too."""
+    return Predictions(
+        logits=calibrator.predict_log_proba(predictions.to_logits(), predictions.features),
+        labels=predictions.labels,
+        features=predictions.features,
+        class_names=predictions.class_names,
+        metadata=predictions.metadata,
+    )
+
+
+def _measure(
+    name: str,
+    validation: Predictions,
+    test: Predictions | None,
+    folds: npt.NDArray[np.intp],
+    n_bins: int,
+    n_resamples: int,
+    seed: int,
+) -> MethodResult:
+    method = METHODS[name]
+    start = time.perf_counter()
+    calibrator = method.fit(validation, seed=seed)
+    seconds = time.perf_counter() - start
+    out_of_fold = _out_of_fold(method, validation, folds, seed)
+    final = None if test is None else calibrated(calibrator, test)
+    judged, before = (out_of_fold, validation) if test is None or final is None else (final, test)
+    assert judged.logits is not None
+    assert out_of_fold.labels is not None
+    return MethodResult(
+        name=name,
+        calibrator=calibrator,
+        metrics=evaluate(out_of_fold, measures=SHOWN, n_bins=n_bins).metrics,
+        test_metrics=None if final is None else evaluate(final, measures=SHOWN, n_bins=n_bins).metrics,
+        improvement=paired_difference(
+            negative_log_likelihood,
+            judged.logits,
+            before.to_logits(),
+            judged.labels,
+            reads="logits",
+            n_resamples=n_resamples,
+            seed=seed,
+        ),
+        fit_seconds=seconds,
+        losses=MappingProxyType(
+            {
+                "nll": log_losses(out_of_fold.labels, logits=out_of_fold.logits),
+                "brier": squared_errors(out_of_fold.to_probs(), out_of_fold.labels),
+            }
+        ),
+    )
+
+
+def _out_of_fold(
+    method: Method, validation: Predictions, folds: npt.NDArray[np.intp], seed: int
+) -> Predictions:
+    """Calibrate every sample by a fit that has not seen it."""
+    assert validation.k is not None
+    logits = torch.empty(validation.n, validation.k, dtype=torch.float64)
+    for fold in np.unique(folds):
+        held, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        fitted = method.fit(validation.take(rest), seed=seed)
+        logits[torch.from_numpy(held)] = calibrated(fitted, validation.take(held)).to_logits().double().cpu()
+    return Predictions(logits=logits, labels=validation.labels)
+
+
+def _folds(labels: Tensor, n_folds: int, seed: int) -> npt.NDArray[np.intp]:
+    """Give every sample a fold, at random and evenly within each class."""
+    rng = np.random.default_rng(seed)
+    n = len(labels)
+    if n < 2 * n_folds:
+        raise InputError(f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n}")
+    # Shuffled, then sorted by class: dealing folds in turn spreads each class over all of them.
+    order = rng.permutation(n)
+    order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
+    folds = np.empty(n, dtype=np.intp)
+    folds[order] = np.arange(n) % n_folds
+    return folds
+
+
+def _labels(predictions: Predictions, name: str) -> Tensor:
+    if predictions.k is None or predictions.labels is None:
+        raise InputError(f"{name}: expected logits or probs with labels, got predictions without them")
+    return predictions.labels
