@@ -68,6 +68,14 @@ class Bins:
         """Return the mean size of the gap over samples: the expected calibration error."""
         return (self.correct_sum - self.confidence_sum).abs().sum(dim=-1) / self.count.sum(dim=-1)
 
+    def overconfident_part(self) -> Tensor:
+        """Return the part of the expected gap from bins whose confidence exceeds their accuracy."""
+        return (self.confidence_sum - self.correct_sum).clamp(min=0).sum(dim=-1) / self.count.sum(dim=-1)
+
+    def underconfident_part(self) -> Tensor:
+        """Return the part of the expected gap from bins whose accuracy exceeds their confidence."""
+        return (self.correct_sum - self.confidence_sum).clamp(min=0).sum(dim=-1) / self.count.sum(dim=-1)
+
     def largest_gap(self) -> Tensor:
         """Return the largest size of the gap in any bin: the maximum calibration error."""
         return self.gap.abs().amax(dim=-1)

@@ -1,6 +1,7 @@
 """Measures of calibration and of what goes with it: pure functions from predictions to a number."""
 
 from calibrant.bins import Bins, top_label_bins
+from calibrant.metrics.accumulators import ClasswiseAccumulator, OutcomeAccumulator
 from calibrant.metrics.accuracy import accuracy, mean_confidence, top_k_error
 from calibrant.metrics.binned import (
     average_calibration_error,
@@ -29,6 +30,7 @@ from calibrant.metrics.ood import OODScores, ood_scores
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.phi import post_hoc_improvement
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
+from calibrant.metrics.score_accumulators import ProperScoreAccumulator, ProperScores, TopKErrorAccumulator
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
     RiskCoverage,
@@ -39,6 +41,7 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
+from calibrant.metrics.sketch import Bounded, RankEstimates, RankSketch
 from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
@@ -46,15 +49,23 @@ from calibrant.metrics.sweep import sweep_calibration_error
 __all__ = [
     "SCORES",
     "Bins",
+    "Bounded",
     "CalibrationTest",
+    "ClasswiseAccumulator",
     "Decomposition",
     "Interval",
     "MarginSlice",
     "OODScores",
+    "OutcomeAccumulator",
     "PairedDifference",
     "Probe",
+    "ProperScoreAccumulator",
+    "ProperScores",
+    "RankEstimates",
+    "RankSketch",
     "RiskCoverage",
     "SmoothReliability",
+    "TopKErrorAccumulator",
     "accuracy",
     "adaptive_calibration_error",
     "augrc",

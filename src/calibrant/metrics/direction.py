@@ -57,7 +57,10 @@ def overconfidence(
         Wenger, Kjellström and Triebel, "Non-Parametric Calibration for Classification", AISTATS 2020.
     """
     if _is_binned(definition):
-        return _part(probs, labels, confidence, correct, n_bins, binning, sign=-1)
+        bins = top_label_bins(
+            probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
+        )
+        return float(bins.overconfident_part())
     outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
     return _mean(outcomes.confidence[~outcomes.correct])
 
@@ -88,7 +91,10 @@ def underconfidence(
         0.25
     """
     if _is_binned(definition):
-        return _part(probs, labels, confidence, correct, n_bins, binning, sign=1)
+        bins = top_label_bins(
+            probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
+        )
+        return float(bins.underconfident_part())
     outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
     return _mean(1 - outcomes.confidence[outcomes.correct].double())
 
@@ -97,22 +103,6 @@ def _is_binned(definition: Definition) -> bool:
     if definition not in ("binned", "conditional"):
         raise InputError(f"definition: expected 'binned' or 'conditional', got {definition!r}")
     return definition == "binned"
-
-
-def _part(
-    probs: ArrayLike | None,
-    labels: ArrayLike | None,
-    confidence: ArrayLike | None,
-    correct: ArrayLike | None,
-    n_bins: int,
-    binning: Binning,
-    *,
-    sign: int,
-) -> float:
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
-    return float((sign * (bins.correct_sum - bins.confidence_sum)).clamp(min=0).sum() / bins.n)
 
 
 def _mean(values: Tensor) -> float:

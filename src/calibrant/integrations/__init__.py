@@ -1,0 +1,1 @@
+"""Bridges to other libraries: one module each, named after the library, which has to be installed."""

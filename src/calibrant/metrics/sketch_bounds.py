@@ -1,0 +1,170 @@
+"""Rank-based measures of cells: what is known, and how far off it can be, when order within a cell is not.
+
+A cell holds predictions of nearly the same confidence. Every order within it is possible, and so are ties;
+the bounds are the extremes over all of them. A cell whose lowest and highest confidence agree holds ties
+only, and leaves nothing open.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from calibrant.metrics.ranking import Ranking
+
+_Floats: TypeAlias = npt.NDArray[np.float64]
+_Counts: TypeAlias = npt.NDArray[np.int64]
+
+# From this many samples on the expansion of a harmonic number is exact to the last digit.
+_FEW = 64
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """An estimate, and the range in which the exact value is sure to be, up to rounding of about 1e-12."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells that are not empty, in ascending order of confidence."""
+
+    hits: _Counts
+    misses: _Counts
+    confidence_sum: _Floats
+    lowest: _Floats
+    highest: _Floats
+
+    @cached_property
+    def count(self) -> _Counts:
+        """Predictions in each cell."""
+        return self.hits + self.misses
+
+    @cached_property
+    def tied(self) -> npt.NDArray[np.bool_]:
+        """Whether all confidences in a cell are equal."""
+        return np.equal(self.lowest, self.highest)
+
+    @property
+    def right(self) -> int:
+        """Number of right predictions."""
+        return int(self.hits.sum())
+
+    @property
+    def wrong(self) -> int:
+        """Number of wrong predictions."""
+        return int(self.misses.sum())
+
+
+def bounded_auroc(cells: Cells) -> Bounded:
+    """Bound the AUROC of correctness: a pair in the same cell may count 0 or 1 and is taken for a tie.
+
+    So the error is at most half of the chance that a right and a wrong prediction share a cell.
+    """
+    value = Ranking(cells.lowest[::-1], cells.hits[::-1], cells.misses[::-1]).auroc()
+    if math.isnan(value):
+        return Bounded(value, value, value)
+    pairs = cells.hits.astype(np.float64) * np.where(cells.tied, 0, cells.misses)
+    slack = 0.5 * float(pairs.sum()) / (cells.right * cells.wrong)
+    return Bounded(value, value - slack, value + slack)
+
+
+def bounded_augrc(cells: Cells) -> Bounded:
+    """Bound the AUGRC, which is a linear function of the AUROC."""
+    wrong, n = cells.wrong, cells.right + cells.wrong
+    share, floor = cells.right * wrong / n**2, wrong**2 / (2 * n**2)
+    if share == 0:
+        return Bounded(floor, floor, floor)
+    area = bounded_auroc(cells)
+    return Bounded(*(floor + (1 - a) * share for a in (area.value, area.high, area.low)))
+
+
+def bounded_aurc(cells: Cells) -> Bounded:
+    """Bound the AURC: within a cell errors come last at best, first at worst, and evenly in between."""
+    hits, misses = cells.hits[::-1], cells.misses[::-1]
+    count, tied = hits + misses, cells.tied[::-1]
+    before, n = np.cumsum(count) - count, int(count.sum())
+    earlier = (np.cumsum(misses) - misses) * _harmonic(before, count)
+    even = misses / count * _ramp(before, count)
+    best = np.where(tied, even, _ramp(before + hits, misses))
+    worst = np.where(tied, even, _ramp(before, misses) + misses * _harmonic(before + misses, hits))
+    value, low, high = (float((earlier + own).sum()) / n for own in (even, best, worst))
+    return Bounded(value, min(low, value), max(high, value))
+
+
+def bounded_excess_aurc(cells: Cells) -> Bounded:
+    """Bound the AURC above that of an oracle, which depends only on how many predictions are wrong."""
+    area, n = bounded_aurc(cells), cells.right + cells.wrong
+    oracle = float(_ramp(np.array([cells.right]), np.array([cells.wrong]))[0]) / n
+    return Bounded(*(max(0.0, a - oracle) for a in (area.value, area.low, area.high)))
+
+
+def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
+    """Bound the equal-mass ECE: only the cells in which one bin ends and the next begins are in doubt.
+
+    The error is the length of the way that the summed gap ``correct - confidence`` takes from bin end to
+    bin end. At each end it lies between bounds; the way is shortest if it moves only when a bound forces
+    it to, and longest along the bounds themselves.
+    """
+    n = cells.right + cells.wrong
+    value, low, high = _gaps_at_cuts(cells, -(-np.arange(1, n_bins) * n // n_bins))
+    total = float((cells.hits - cells.confidence_sum).sum())
+    place = shortest = 0.0
+    ends, longest = np.zeros(2), np.zeros(2)
+    for span in np.append(np.stack([low, high], axis=1), [[total, total]], axis=0):
+        forced = min(max(place, span[0]), span[1])
+        shortest += abs(forced - place)
+        place = forced
+        longest = (longest + np.abs(span[:, None] - ends)).max(axis=1)
+        ends = span
+    length = float(np.abs(np.diff(value, prepend=0.0, append=total)).sum())
+    return Bounded(length / n, min(shortest, length) / n, max(float(longest.max()), length) / n)
+
+
+def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[_Floats, _Floats, _Floats]:
+    """Estimate and bound the summed gap of the lowest samples up to each cut.
+
+    Samples that tie with the last one before the cut join it, so anything from the cut to the end of its cell
+    is possible. Of ``r`` samples of a cell, the lowest ones, hits number at least ``r - misses``, and the
+    mean confidence is at most that of the cell.
+    """
+    ends = np.cumsum(cells.count)
+    cell = np.searchsorted(ends, cuts)
+    hits, misses, count = cells.hits[cell], cells.misses[cell], cells.count[cell]
+    whole, tied = cells.confidence_sum[cell], cells.tied[cell]
+    after = np.cumsum(cells.hits - cells.confidence_sum)[cell]
+    before = after - (hits - whole)
+    taken = cuts - (ends[cell] - count)
+
+    r = np.clip(misses, taken, count)
+    low = before + np.maximum(0, r - misses) - r * (whole / count)
+    r = np.clip(hits, taken, count)
+    least = np.maximum(r * cells.lowest[cell], whole - (count - r) * cells.highest[cell])
+    high = before + np.minimum(hits, r) - least
+    value = before + taken / count * (hits - whole)
+    return np.where(tied, after, value), np.where(tied, after, low), np.where(tied, after, high)
+
+
+def _ramp(start: _Counts, length: _Counts) -> _Floats:
+    """Sum ``i / (start + i)`` for ``i`` from 1 to ``length``."""
+    return np.asarray(length - start * _harmonic(start, length))
+
+
+def _harmonic(start: _Counts, length: _Counts) -> _Floats:
+    """Sum ``1 / (start + i)`` for ``i`` from 1 to ``length``, to full precision also if it is small."""
+    # The expansion of a difference of digammas about the middle of a step does not cancel as they do.
+    x, y = np.maximum(start, _FEW) + 0.5, start + length + 0.5
+    sums: _Floats = np.log1p(length / x)
+    for factor, power in ((1 / 24, 2), (-7 / 960, 4), (31 / 8064, 6)):
+        sums += factor * (y**-power - x**-power)
+    few = start < _FEW
+    first, last = (torch.from_numpy(end[few] + 1.0) for end in (start, start + length))
+    sums[few] = (torch.digamma(last) - torch.digamma(first)).numpy()
+    return sums

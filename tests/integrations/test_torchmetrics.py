@@ -1,0 +1,239 @@
+"""The torchmetrics metric against the one-shot functions, in one process and in two."""
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from calibrant.errors import InputError
+from calibrant.integrations.torchmetrics import CalibrationMetrics
+from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.binned import (
+    average_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+    rms_calibration_error,
+)
+from calibrant.metrics.classwise import classwise_calibration_error
+from calibrant.metrics.discrimination import auroc_correctness
+from calibrant.metrics.proper import brier_score, negative_log_likelihood
+from calibrant.metrics.selective import augrc, aurc, excess_aurc
+from calibrant.registry import MEASURES
+
+TOP_LABEL = {
+    "accuracy": accuracy,
+    "mean_confidence": mean_confidence,
+    "ece": expected_calibration_error,
+    "mce": maximum_calibration_error,
+    "rmsce": rms_calibration_error,
+    "ace": average_calibration_error,
+}
+OF_PROBS = {
+    "nll": negative_log_likelihood,
+    "brier": brier_score,
+    "classwise_ece": classwise_calibration_error,
+}
+RANKED = {
+    "ece_equal_mass": lambda *batch: expected_calibration_error(*batch, binning="mass"),
+    "auroc_correct": auroc_correctness,
+    "aurc": aurc,
+    "excess_aurc": excess_aurc,
+    "augrc": augrc,
+}
+
+WORKER = """
+import json, sys
+import torch
+from torch import distributed
+from calibrant.integrations.torchmetrics import CalibrationMetrics
+
+rank, store, data, out = int(sys.argv[1]), *sys.argv[2:]
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+probs, labels = torch.load(data)
+by_update = CalibrationMetrics(reads="probs", n_classes=probs.shape[1], resolution=64)
+by_forward = CalibrationMetrics(reads="probs", n_classes=probs.shape[1], resolution=64)
+idle_first = CalibrationMetrics(reads="probs", n_classes=probs.shape[1], resolution=64)
+rows = torch.arange(len(labels))[rank::2]
+for batch in [*rows.split(97 + 10 * rank), rows[:0]]:
+    by_update.update(probs[batch], labels[batch])
+    if len(batch):
+        by_forward(probs[batch], labels[batch])
+if rank == 1:
+    idle_first.update(probs, labels)
+else:
+    idle_first.update(probs[:0], labels[:0])
+results = [metric.compute() for metric in (by_update, by_forward, idle_first)]
+with open(out, "w") as file:
+    json.dump([{name: float(value) for name, value in result.items()} for result in results], file)
+distributed.destroy_process_group()
+"""
+
+
+def batches(probs, labels, size=97):
+    return zip(torch.as_tensor(probs).split(size), torch.as_tensor(labels).split(size), strict=True)
+
+
+def filled(probs, labels, **options):
+    metric = CalibrationMetrics(**options)
+    for preds, target in batches(probs, labels):
+        metric.update(preds, target)
+    return metric
+
+
+def floats(values):
+    return {name: float(value) for name, value in values.items()}
+
+
+def test_its_measures_are_those_of_all_samples_at_once(sample):
+    values = filled(*sample, reads="probs", n_classes=4, resolution=8192).compute()
+    expected = {name: f(*sample) for name, f in (TOP_LABEL | OF_PROBS).items()}
+    ranked = {name: f(*sample) for name, f in RANKED.items()}
+    ends = {f"{name}_{end}" for name in ranked for end in ("low", "high")}
+    assert set(values) == set(expected) | set(ranked) | ends
+    assert all(value.dtype == torch.float64 for value in values.values())
+    assert {name: float(values[name]) for name in expected} == pytest.approx(expected, abs=1e-12)
+    for name, value in ranked.items():
+        assert values[f"{name}_low"] - 1e-12 <= value <= values[f"{name}_high"] + 1e-12
+
+
+def test_logits_and_confidences_are_named_and_read_as_such(overconfident):
+    logits, labels = overconfident
+    probs = torch.softmax(torch.tensor(logits), dim=1)
+    of_logits = floats(filled(logits, labels, reads="logits", n_bins=10).compute())
+    of_probs = floats(filled(probs, labels, reads="probs", n_bins=10).compute())
+    assert of_logits == pytest.approx(of_probs, abs=1e-12)
+    assert "classwise_ece" not in of_probs
+    confidence, hits = probs.amax(dim=1), probs.argmax(dim=1) == torch.tensor(labels)
+    of_pairs = floats(filled(confidence, hits, reads="confidence", n_bins=10).compute())
+    assert of_pairs == pytest.approx({name: of_probs[name] for name in TOP_LABEL}, abs=1e-12)
+
+
+def test_its_names_are_those_of_calibrant_evaluate(sample):
+    values = filled(*sample, reads="probs", n_classes=4, resolution=64).compute()
+    assert {name for name in values if not name.endswith(("_low", "_high"))} <= set(MEASURES)
+
+
+def test_forward_returns_the_batch_and_collects_the_stream(sample):
+    metric = CalibrationMetrics(reads="probs", n_classes=4, resolution=64)
+    for preds, target in batches(*sample):
+        of_batch = metric(preds, target)
+        assert float(of_batch["ece"]) == pytest.approx(expected_calibration_error(preds, target), abs=1e-12)
+    one_batch = CalibrationMetrics(reads="probs", n_classes=4, resolution=64)
+    one_batch.update(*map(torch.as_tensor, sample))
+    assert floats(metric.compute()) == pytest.approx(floats(one_batch.compute()), abs=1e-12)
+
+
+def test_an_empty_batch_changes_nothing_and_has_no_measures(sample):
+    metric = filled(*sample, reads="probs")
+    before = floats(metric.compute())
+    of_batch = metric(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
+    assert set(of_batch) == set(before)
+    assert all(math.isnan(value) for value in of_batch.values())
+    assert floats(metric.compute()) == before
+    metric.reset()
+    with pytest.warns(UserWarning, match="before the ``update`` method"):
+        assert math.isnan(metric.compute()["ece"])
+
+
+def test_it_lives_in_a_collection_beside_metrics_of_torchmetrics(sample):
+    collection = MetricCollection(
+        {
+            "calibration": CalibrationMetrics(reads="probs", n_classes=4),
+            "coarse": CalibrationMetrics(reads="probs", n_bins=5),
+            "theirs": MulticlassAccuracy(4, average="micro"),
+        },
+        prefix="val/",
+    )
+    for preds, target in batches(*sample):
+        collection.update(preds=preds, target=target)
+    values = floats(collection.compute())
+    assert values["val/calibration_accuracy"] == pytest.approx(values["val/theirs"], abs=1e-6)
+    assert values["val/calibration_ece"] == pytest.approx(expected_calibration_error(*sample), abs=1e-12)
+    expected = expected_calibration_error(*sample, n_bins=5)
+    assert values["val/coarse_ece"] == pytest.approx(expected, abs=1e-12)
+    expected = classwise_calibration_error(*sample)
+    assert values["val/calibration_classwise_ece"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_it_can_be_copied_saved_merged_reset_and_told_to_be_half(sample):
+    options = {"reads": "probs", "n_classes": 4, "resolution": 64}
+    metric = filled(*sample, **options)
+    expected = floats(metric.compute())
+    assert floats(pickle.loads(pickle.dumps(metric)).compute()) == expected
+    assert floats(metric.clone().half().to("cpu").compute()) == expected
+
+    metric.persistent(True)
+    restored = CalibrationMetrics(**options)
+    restored.persistent(True)
+    restored.load_state_dict(metric.state_dict())
+    restored.update(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
+    assert floats(restored.compute()) == expected
+
+    probs, labels = sample
+    half = filled(probs[:300], labels[:300], **options)
+    half.merge_state(filled(probs[300:], labels[300:], **options))
+    assert floats(half.compute()) == pytest.approx(expected, abs=1e-12)
+
+    metric.reset()
+    metric.update(*map(torch.as_tensor, sample))
+    assert floats(metric.compute()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_two_processes_agree_with_one(tmp_path, sample):
+    data = tmp_path / "sample.pt"
+    torch.save([torch.tensor(part) for part in sample], data)
+    outs = [tmp_path / f"{rank}.json" for rank in range(2)]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(rank), str(tmp_path / "store"), str(data), str(out)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        for rank, out in enumerate(outs)
+    ]
+    try:
+        errors = [worker.communicate(timeout=300)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0], errors
+    expected = floats(filled(*sample, reads="probs", n_classes=4, resolution=64).compute())
+    for out in outs:
+        for values in json.loads(out.read_text()):
+            assert values == pytest.approx(expected, abs=1e-12)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(InputError, match="^reads: expected 'logits', 'probs' or 'confidence', got 'scores'"):
+        CalibrationMetrics(reads="scores")
+    with pytest.raises(InputError, match="^n_classes: expected none beside confidence"):
+        CalibrationMetrics(reads="confidence", n_classes=3)
+    with pytest.raises(InputError, match="^n_bins: expected a whole number"):
+        CalibrationMetrics(reads="probs", n_bins=0)
+
+
+def test_without_torchmetrics_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    monkeypatch.delitem(sys.modules, "calibrant.integrations.torchmetrics")
+    with pytest.raises(ImportError, match="install it with pip install torchmetrics$"):
+        import calibrant.integrations.torchmetrics  # noqa: F401
+
+
+def test_batches_of_numbers_far_apart_in_size_do_not_lose_the_small_ones():
+    metric = CalibrationMetrics(reads="confidence", n_bins=1)
+    metric.update(torch.full((1,), 0.9, dtype=torch.float64), torch.ones(1, dtype=torch.bool))
+    for _ in range(30):
+        metric.merge_state(metric)
+    for _ in range(50):
+        metric(torch.full((1,), 0.1, dtype=torch.float64), torch.zeros(1, dtype=torch.bool))
+    total = float(metric.compute()["mean_confidence"]) * (2**30 + 50)
+    assert total == pytest.approx(2**30 * np.float64(0.9) + 50 * 0.1, abs=3e-7)
