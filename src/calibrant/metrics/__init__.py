@@ -41,7 +41,8 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.sketch import Bounded, RankEstimates, RankSketch
+from calibrant.metrics.sketch import RankEstimates, RankSketch
+from calibrant.metrics.sketch_bounds import Bounded
 from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
