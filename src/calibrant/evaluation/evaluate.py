@@ -1,5 +1,6 @@
 """Evaluate predictions: the measures that can be computed from them, as one frozen value."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,7 +25,8 @@ class Evaluation:
         n: Number of samples.
         k: Number of classes; none when only confidences were known.
         metrics: The measures by name. One that these data leave undefined is NaN.
-        intervals: Bootstrap intervals by name, where asked for and defined.
+        intervals: Bootstrap intervals by name, where asked for and defined; measures that grow with the
+            square of the samples have none.
         skipped: Measures that were asked for and left out, each with the reason.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
     """
@@ -87,7 +89,8 @@ def evaluate(
             continue
         given = arguments(measure) | options_of(measure, n_bins)
         values[name] = measure.function(**given)
-        if intervals and values[name] == values[name] and abs(values[name]) != float("inf"):
+        # A resample repeats rows, which kernel measures take for evidence, and each would take minutes.
+        if intervals and measure.most_samples is None and math.isfinite(values[name]):
             known[name] = with_interval(
                 measure.function, **given, n_resamples=n_resamples, level=level, seed=seed
             )
