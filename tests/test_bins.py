@@ -94,3 +94,15 @@ def test_an_empty_bin_has_no_accuracy():
 def test_an_unknown_binning_is_refused():
     with pytest.raises(InputError, match="^binning: expected 'width' or 'mass', got 'depth'"):
         top_label_bins(confidence=[0.5], correct=[True], binning="depth")
+
+
+def test_threads_change_nothing(monkeypatch):
+    rng = np.random.default_rng(2)
+    confidence, correct = rng.random(5000), rng.random(5000) < 0.5
+    one = top_label_bins(confidence=confidence, correct=correct)
+    monkeypatch.setattr("calibrant.bins._WORTH_THREADS", 100)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    several = top_label_bins(confidence=confidence, correct=correct)
+    assert several.count.tolist() == one.count.tolist()
+    assert several.correct_sum.tolist() == one.correct_sum.tolist()
+    assert several.confidence_sum.tolist() == pytest.approx(one.confidence_sum.tolist(), abs=1e-12)

@@ -1,10 +1,8 @@
 """Bins of confidence: the one computation behind every binned measure, diagram and report."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +12,16 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.threads import over_rows
 
 Binning: TypeAlias = Literal["width", "mass"]
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
+# Torch counts pieces of up to this size without threads of its own, and lets ours run meanwhile.
+_GRAIN = 1 << 15
 _LANES = 4
 _WORTH_THREADS = 1 << 20
 
@@ -126,40 +127,48 @@ def top_label_bins(
 
 def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     """Fill right-closed bins of equal width over the unit interval."""
-    values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
-    threads = torch.get_num_threads() if len(values) >= _WORTH_THREADS else 1
-    cuts = np.linspace(0, len(values), threads + 1, dtype=int)
-    parts = [(values[a:b], hits[a:b], n_bins) for a, b in pairwise(cuts)]
-    if threads == 1:
-        sums = [_width_sums(*parts[0])]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            sums = list(pool.map(_width_sums, *zip(*parts, strict=True)))
-    count, total = (np.sum(each, axis=0) for each in zip(*sums, strict=True))
-    return _bins(np.arange(n_bins + 1) / n_bins, count.sum(axis=0), total.sum(axis=0), count[1])
+    values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy().view(np.uint8)
+    sums = over_rows(
+        lambda rows: _width_sums(values[rows], hits[rows], n_bins),
+        len(values),
+        in_threads=len(values) >= _WORTH_THREADS,
+    )
+    count, total = (torch.stack(each).sum(dim=0) for each in zip(*sums, strict=True))
+    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
+    return Bins(edges, count.sum(dim=0), total.sum(dim=0), count[1])
 
 
 def _width_sums(
-    values: npt.NDArray[np.floating], hits: npt.NDArray[np.bool_], n_bins: int
-) -> tuple[npt.NDArray[np.int64], _Floats]:
+    values: npt.NDArray[np.floating], hits: npt.NDArray[np.uint8], n_bins: int
+) -> tuple[Tensor, Tensor]:
     """Count samples and sum confidences for misses and hits of each bin, shape ``(2, n_bins)`` both."""
     shape = (_LANES, 2, n_bins + 1)
     size = math.prod(shape)
-    small = np.min_scalar_type(size)
+    kind = next(kind for kind in (np.uint8, np.int16, np.int64) if size <= np.iinfo(kind).max)
+    block = min(_BLOCK, len(values))
     # Neighbours in memory go to tables of their own: adding to one place again and again has to wait.
-    lane = (np.arange(min(_BLOCK, len(values))) % _LANES * (size // _LANES)).astype(small)
-    count, total = np.zeros(size, dtype=np.int64), np.zeros(size)
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK].astype(np.float64)
-        place = _bin_number(block, n_bins, exact=values.dtype != np.float64)
-        place += hits[start : start + _BLOCK] * small.type(n_bins + 1) + lane[: len(block)]
-        index = place.astype(np.intp)
-        count += np.bincount(index, minlength=size)
-        total += np.bincount(index, block, minlength=size)
-    return _join_zero(count.reshape(shape).sum(axis=0)), _join_zero(total.reshape(shape).sum(axis=0))
+    lane = (np.arange(block) % _LANES * (size // _LANES)).astype(kind)
+    # Temporaries are made once: asking the system for fresh memory costs as much as the sums.
+    widened, scaled = np.empty((2, block))
+    place, row = np.empty((2, block), dtype=kind)
+    count = torch.zeros(size, dtype=torch.int64)
+    total = torch.zeros(size, dtype=torch.float64)
+    for start in range(0, len(values), block):
+        here = slice(min(block, len(values) - start))
+        widened[here] = values[start : start + block]
+        number = _bin_number(widened[here], n_bins, exact=values.dtype != np.float64, out=scaled[here])
+        np.multiply(hits[start : start + block], n_bins + 1, out=row[here], dtype=kind)
+        np.add(row[here], lane[here], out=row[here])
+        np.copyto(place[here], number, casting="unsafe")
+        np.add(place[here], row[here], out=place[here])
+        pieces = (torch.from_numpy(array[here]).split(_GRAIN) for array in (place, widened))
+        for index, weights in zip(*pieces, strict=True):
+            count += torch.bincount(index, minlength=size)
+            total += torch.bincount(index, weights, minlength=size)
+    return _join_zero(count.view(shape).sum(dim=0)), _join_zero(total.view(shape).sum(dim=0))
 
 
-def _join_zero(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _join_zero(table: Tensor) -> Tensor:
     """Let the first bin have the confidences of exactly zero, too."""
     table[:, 1] += table[:, 0]
     return table[:, 1:]
@@ -174,12 +183,12 @@ def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDAr
     return (number.clip(1, n_bins, out=number) - 1).astype(np.intp)
 
 
-def _bin_number(values: _Floats, n_bins: int, *, exact: bool) -> _Floats:
+def _bin_number(values: _Floats, n_bins: int, *, exact: bool, out: _Floats | None = None) -> _Floats:
     """Return the bin numbers, from 1, as floats; a value of zero has the number 0.
 
     ``exact`` promises that multiplying by ``n_bins`` does not round, as with what was float32.
     """
-    scaled = values * n_bins
+    scaled = np.multiply(values, n_bins, out=out)
     if exact:
         return np.ceil(scaled, out=scaled)
     number = np.ceil(scaled)

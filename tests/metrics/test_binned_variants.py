@@ -254,3 +254,11 @@ def test_unknown_options_are_refused(function, option, message):
 def test_unknown_binnings_of_classes_are_refused(sample):
     with pytest.raises(InputError, match="^binning: expected 'width' or 'mass', got 'depth'"):
         metrics.classwise_calibration_error(*sample, binning="depth")
+
+
+def test_classes_are_counted_alike_in_blocks(sample, monkeypatch):
+    one = metrics.class_bins(*sample)
+    monkeypatch.setattr("calibrant.metrics.classwise._BLOCK_ENTRIES", 64)
+    several = metrics.class_bins(*sample)
+    assert several.count.tolist() == one.count.tolist()
+    assert several.confidence_sum.numpy() == pytest.approx(one.confidence_sum.numpy(), abs=1e-12)

@@ -13,7 +13,7 @@ from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
 from calibrant.outcomes import Outcomes
 
 # Rows are taken in blocks of about this many entries, which stay in the processor's cache.
-_BLOCK_ENTRIES = 1 << 19
+_BLOCK_ENTRIES = 1 << 20
 
 
 def classwise_calibration_error(
@@ -137,26 +137,26 @@ def _equal_width_class_bins(p: Tensor, y: Tensor, n_bins: int) -> Bins:
     The lowest bin is what remains of the column's totals.
     """
     n, k = p.shape
-    table, labels = np.ascontiguousarray(p.cpu().numpy()), y.cpu().numpy()
-    lowest = table.dtype.type(_below(1 / n_bins, p.dtype))
+    lowest = _below(1 / n_bins, p.dtype)
+    labels = y.cpu().numpy()
     size = k * n_bins
     count, hits = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    sums, totals = np.zeros(size), np.zeros(k)
+    placed, totals = np.zeros(size), torch.zeros(k, dtype=torch.float64)
     step = max(1, _BLOCK_ENTRIES // k)
-    for start in range(0, n, step):
-        block = table[start : start + step]
-        placed = np.flatnonzero(block > lowest)
-        rows, columns = np.divmod(placed, k)
-        values = block.ravel()[placed]
+    for start, block in zip(range(0, n, step), p.cpu().contiguous().split(step), strict=True):
+        above = np.flatnonzero((block > lowest).numpy())
+        rows = above // k
+        columns = above - rows * k
+        values = block.numpy().ravel()[above]
         place = columns * n_bins + equal_width_index(values, n_bins)
         count += np.bincount(place, minlength=size)
-        sums += np.bincount(place, values, minlength=size)
+        placed += np.bincount(place, values, minlength=size)
         hits += np.bincount(place[labels[start + rows] == columns], minlength=size)
-        totals += block.sum(axis=0, dtype=np.float64)
+        totals += block.sum(dim=0, dtype=torch.float64)
     return Bins(
         torch.arange(n_bins + 1, dtype=torch.float64) / n_bins,
         _with_lowest(count, np.full(k, n)),
-        _with_lowest(sums, totals),
+        _with_lowest(placed, totals.numpy()),
         _with_lowest(hits, np.bincount(labels, minlength=k)),
     )
 

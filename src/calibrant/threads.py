@@ -1,0 +1,26 @@
+"""Work on parts of an array at once; NumPy and torch let other threads run while they count."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+T = TypeVar("T")
+
+
+def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> list[T]:
+    """Call a function on slices that cover ``n`` rows, as many as torch has threads, or on one slice.
+
+    Example:
+        >>> over_rows(lambda rows: rows.stop - rows.start, 10, in_threads=False)
+        [10]
+    """
+    threads = torch.get_num_threads() if in_threads else 1
+    if threads == 1:
+        return [function(slice(0, n))]
+    parts = [slice(a, b) for a, b in pairwise(np.linspace(0, n, threads + 1, dtype=int).tolist())]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, parts))

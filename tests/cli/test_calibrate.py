@@ -1,0 +1,105 @@
+"""``calibrant calibrate``, ``apply`` and ``methods``: from predictions to a calibrator to be shipped."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import evaluate, load_predictions
+from calibrant.posthoc import load_calibrator
+from calibrant.registry import METHODS
+from tests.conftest import draw
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, seed in (("val", 1), ("test", 2)):
+        logits, labels = draw(800, 4, seed=seed, sharpen=3.0)
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+    return tmp_path / "val.npz", tmp_path / "test.npz"
+
+
+def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
+    out = tmp_path / "deep" / "out"
+    arguments = (
+        "calibrate",
+        files[0],
+        "--test",
+        files[1],
+        "--methods",
+        "uncalibrated,temperature",
+        "--out",
+        out,
+    )
+    code, text, err = run(*arguments)
+    assert (code, err) == (0, "")
+    assert "Chosen: temperature. It changes the negative log-likelihood by -" in text
+    assert sorted(p.name for p in out.iterdir()) == ["calibrator.safetensors", "results.json"]
+    results = json.loads((out / "results.json").read_text())
+    assert results["chosen"] == "temperature"
+    assert (
+        results["methods"]["temperature"]["test"]["ece"] < results["methods"]["uncalibrated"]["test"]["ece"]
+    )
+    assert float(load_calibrator(out / "calibrator.safetensors").temperature) == pytest.approx(3, rel=0.2)
+
+
+def test_json_is_what_is_saved(run, files):
+    code, text, _ = run("calibrate", files[0], "--methods", "temperature", "--json")
+    answer = json.loads(text)
+    assert code == 0
+    assert answer["methods"]["temperature"]["test"] is None
+    assert answer["methods"]["temperature"]["parameters"] == 1
+
+
+def test_a_method_that_cannot_be_fitted_is_shown_with_the_reason(run, files):
+    text = run("calibrate", files[0], "--methods", "temperature,proximity")[1]
+    assert "proximity is left out: features: expected" in text
+
+
+def test_apply_writes_calibrated_predictions_without_needing_labels(run, files, tmp_path):
+    run("calibrate", files[0], "--methods", "temperature", "--out", tmp_path)
+    logits = np.load(files[1])["logits"]
+    np.savez(tmp_path / "new.npz", logits=logits)
+    code, text, _ = run(
+        "apply", tmp_path / "calibrator.safetensors", tmp_path / "new.npz", "--out", tmp_path / "x.csv"
+    )
+    assert code == 0
+    assert "800 predictions calibrated by TemperatureScaling" in text
+    assert load_predictions(tmp_path / "x.csv", need_labels=False).n == 800
+    run("apply", tmp_path / "calibrator.safetensors", files[1], "--out", tmp_path / "honest.npz")
+    before, after = (
+        evaluate(load_predictions(p)).metrics["ece"] for p in (files[1], tmp_path / "honest.npz")
+    )
+    assert after < before / 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("calibrate", "absent.npz"), "no such file"),
+        (("calibrate", "VAL", "--methods", "alchemy"), "got 'alchemy'"),
+        (("calibrate", "VAL", "--out", "VAL"), "expected a folder, got the file"),
+        (("calibrate", "VAL", "--folds", "1"), "n_folds: expected a whole number of at least 2, got 1"),
+        (("apply", "VAL", "VAL", "--out", "x.npz"), "expected a safetensors file"),
+        (("apply", "absent.safetensors", "VAL", "--out", "x.npz"), "no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing_behind(
+    run, files, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, out, err = run(*[files[0] if a == "VAL" else a for a in arguments])
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_methods_are_listed_and_explained(run):
+    told = json.loads(run("methods", "--json")[1])
+    assert list(told) == list(METHODS)
+    assert told["temperature"]["preserves_accuracy"]
+    assert told["temperature"]["meaning"].startswith("Divide logits by one positive number")
+    assert all(entry["meaning"] and entry["paper"] for entry in told.values())
+    assert "Guo" in run("methods")[1]
