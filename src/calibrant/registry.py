@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from calibrant import metrics
+from calibrant import metrics, posthoc
 from calibrant.data import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.posthoc import Calibrator
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,27 @@ class Method:
 
 # From simple to complex: of methods that are equally good, the first is chosen.
 METHODS: Mapping[str, Method] = {
-    "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),
+    "uncalibrated": Method(posthoc.Identity, "the model as it is"),
+    "temperature": Method(posthoc.TemperatureScaling, "Guo et al., ICML 2017"),
+    "temperature_ece": Method(
+        posthoc.TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}
+    ),
+    "spline": Method(posthoc.SplineCalibration, "Gupta et al., ICLR 2021"),
+    "isotonic_top": Method(posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}),
+    "histogram_top": Method(posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}),
+    "bbq": Method(posthoc.BBQ, "Naeini et al., AAAI 2015"),
+    "venn_abers": Method(posthoc.VennAbers, "Vovk & Petej, UAI 2014"),
+    "group": Method(posthoc.GroupCalibration, "Yang et al., 2023"),
+    "platt": Method(posthoc.PlattScaling, "Platt, 1999"),
+    "beta": Method(posthoc.BetaCalibration, "Kull et al., AISTATS 2017"),
+    "isotonic": Method(posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
+    "histogram": Method(posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
+    "proximity": Method(posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023"),
+    "proximity_bins": Method(
+        posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
+    ),
+    "feature_clipping": Method(posthoc.FeatureClipping, "Tao et al., 2023"),
+    "metacal": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021"),
 }
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {

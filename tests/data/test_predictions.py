@@ -262,6 +262,8 @@ def test_the_softmax_of_the_logits_of_probabilities_are_the_probabilities():
     probs = [[0.7, 0.3, 0.0], [0.2, 0.2, 0.6]]
     predictions = Predictions(probs=probs)
     assert torch.isfinite(predictions.to_logits()).all()
-    assert torch.allclose(torch.softmax(predictions.to_logits(), dim=1), torch.tensor(probs, dtype=torch.float64))
+    assert torch.allclose(
+        torch.softmax(predictions.to_logits(), dim=1), torch.tensor(probs, dtype=torch.float64)
+    )
     logits = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Predictions(logits=logits).to_logits(), logits)

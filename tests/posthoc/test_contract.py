@@ -32,14 +32,14 @@ def fit(name, predictions, **options):
     return METHODS[name].fit(predictions, **options)
 
 
-def probabilities(calibrator, predictions):
-    return calibrator.predict_log_proba(predictions.logits, predictions.features).exp()
+def log_probabilities(calibrator, predictions):
+    return calibrator.predict_log_proba(predictions.logits, predictions.features)
 
 
-def check_distributions(probs, n, k):
-    assert probs.shape == (n, k)
-    assert torch.isfinite(probs.log()).all()
-    assert torch.allclose(probs.sum(dim=1), torch.ones(n, dtype=probs.dtype), atol=1e-5)
+def check_distributions(log_probs, n, k):
+    assert log_probs.shape == (n, k)
+    assert torch.isfinite(log_probs).all()
+    assert torch.allclose(log_probs.exp().sum(dim=1), torch.ones(n, dtype=log_probs.dtype), atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def fitted(fitting_set):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_fit_returns_distributions_for_any_number_of_samples(name, fitted):
     for n in (1, 7, 300):
-        check_distributions(probabilities(fitted[name], linear_model(n, 4, seed=n)), n, 4)
+        check_distributions(log_probabilities(fitted[name], linear_model(n, 4, seed=n)), n, 4)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_fit_improves_an_overconfident_model_on_new_data(name, fitted):
     new = linear_model(4000, 4, seed=1)
     before = negative_log_likelihood(logits=new.logits, labels=new.labels)
-    after = negative_log_likelihood(probabilities(fitted[name], new), new.labels)
+    after = negative_log_likelihood(logits=log_probabilities(fitted[name], new), labels=new.labels)
     if name == "uncalibrated":
         assert after == pytest.approx(before, abs=1e-9)
     else:
@@ -84,7 +84,7 @@ def test_what_is_loaded_is_what_was_saved(name, fitted, tmp_path):
     loaded = load_calibrator(path)
     assert loaded.n_classes == 4
     new = linear_model(50, 4, seed=2)
-    assert torch.equal(probabilities(loaded, new), probabilities(fitted[name], new))
+    assert torch.equal(log_probabilities(loaded, new), log_probabilities(fitted[name], new))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -118,7 +118,7 @@ def test_a_method_of_features_asks_for_them(name, fitted, fitting_set):
 @pytest.mark.parametrize("name", PRESERVING)
 def test_the_predicted_class_never_changes_where_that_is_promised(name, fitted):
     new = linear_model(3000, 4, seed=4)
-    assert torch.equal(probabilities(fitted[name], new).argmax(dim=1), new.logits.argmax(dim=1))
+    assert torch.equal(log_probabilities(fitted[name], new).argmax(dim=1), new.logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize("name", PRESERVING)
@@ -127,7 +127,7 @@ def test_the_first_of_equal_classes_stays_first_where_that_is_promised(name, fit
     logits = torch.round(new.logits)
     tied = Predictions(logits=logits, features=new.features)
     assert (logits.sort(dim=1).values.diff(dim=1)[:, -1] == 0).any()
-    assert torch.equal(probabilities(fitted[name], tied).argmax(dim=1), logits.argmax(dim=1))
+    assert torch.equal(log_probabilities(fitted[name], tied).argmax(dim=1), logits.argmax(dim=1))
 
 
 def fit_or_refuse(name, predictions):
@@ -171,13 +171,13 @@ def test_hard_data_give_distributions_or_one_clear_sentence(name, case):
     data = HARD[case]
     calibrator = fit_or_refuse(name, data)
     if calibrator is not None:
-        probs = probabilities(calibrator, data)
-        check_distributions(probs, data.n, data.k)
-        after = negative_log_likelihood(probs.double(), data.labels)
+        log_probs = log_probabilities(calibrator, data)
+        check_distributions(log_probs, data.n, data.k)
+        after = negative_log_likelihood(logits=log_probs, labels=data.labels)
         before = negative_log_likelihood(logits=data.logits, labels=data.labels)
         assert after <= before + 0.02, "worse than doing nothing on its own fitting set, in silence"
         if type(calibrator).preserves_accuracy:
-            assert torch.equal(probs.argmax(dim=1), data.logits.argmax(dim=1))
+            assert torch.equal(log_probs.argmax(dim=1), data.logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -9,6 +9,7 @@ from calibrant.cli.apply import apply
 from calibrant.cli.calibrate import calibrate
 from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
+from calibrant.cli.export import export
 from calibrant.cli.methods import methods
 from calibrant.errors import CalibrantError
 
@@ -36,7 +37,7 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods):
+for command in (demo, evaluate, calibrate, apply, methods, export):
     app.command()(command)
 
 

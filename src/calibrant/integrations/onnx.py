@@ -1,0 +1,138 @@
+"""Calibrators as ONNX graphs, for any runtime that has never heard of Python."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.atomic import atomic_path
+from calibrant.errors import CalibrantError, InputError
+from calibrant.inputs import check_count
+from calibrant.posthoc import Calibrator
+
+# How far probabilities may be from PyTorch's, and log-probabilities, relative to their size.
+TOLERANCE = 1e-5
+
+_BATCHES = (1, 2, 257)
+
+
+def export_onnx(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    *,
+    n_classes: int | None = None,
+    n_features: int | None = None,
+) -> None:
+    """Write a calibrator as an ONNX graph, all or nothing.
+
+    The graph goes from ``logits`` (and ``features``) to ``log_probs``, in float32, for batches of any size.
+    Before the file is kept, ONNX Runtime must give what PyTorch gives, to 1e-5, for batches of 1, 2 and 257
+    random samples.
+
+    Args:
+        calibrator: A fitted calibrator.
+        path: Where to write; usually ends in ``.onnx``.
+        n_classes: Number of classes; only needed if the calibrator does not know it.
+        n_features: Number of features; only needed if the calibrator uses them and does not know it.
+
+    Raises:
+        CalibrantError: The packages of the extra ``export`` are missing, PyTorch cannot express the
+            calibrator in ONNX, or the graph disagrees with it.
+    """
+    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise CalibrantError(
+            "export: expected the packages onnx, onnxruntime and onnxscript, got no "
+            f"{' and no '.join(missing)}; install them with: pip install 'calibrant[export]'"
+        )
+    widths = {"logits": _known("n_classes", n_classes, calibrator.n_classes)}
+    parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
+    if any(part.needs_features for part in parts):
+        known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
+        widths["features"] = _known("n_features", n_features, known)
+    frozen = calibrator.eval()
+    with atomic_path(path) as temporary:
+        _write(frozen, temporary, widths)
+        _verify(frozen, temporary, widths)
+
+
+def _known(name: str, given: int | None, own: int | None) -> int:
+    """Return what was given or what the calibrator knows; refuse two answers and none."""
+    answer = own if given is None else given
+    if answer is None:
+        raise InputError(f"{name}: expected a whole number, which this calibrator does not know, got none")
+    if own not in (None, answer):
+        raise InputError(f"{name}: expected {own}, which the calibrator was fitted on, got {given}")
+    return check_count(answer, name)
+
+
+def _write(calibrator: Calibrator, path: Path, widths: dict[str, int]) -> None:
+    batch = torch.export.Dim("batch")
+    try:
+        with _quiet():
+            torch.onnx.export(
+                calibrator,
+                tuple(_samples(2, widths, seed=0)),
+                path,
+                input_names=list(widths),
+                output_names=["log_probs"],
+                dynamic_shapes=tuple({0: batch} for _ in widths),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
+        raise CalibrantError(
+            f"export: expected a graph that ONNX can express, got {type(calibrator).__name__}, of which "
+            f"PyTorch says: {str(error).strip().splitlines()[0]}"
+        ) from error
+
+
+def _verify(calibrator: Calibrator, path: Path, widths: dict[str, int]) -> None:
+    session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+    for seed, n in enumerate(_BATCHES):
+        inputs = _samples(n, widths, seed=seed)
+        with torch.no_grad():
+            expected = calibrator(*inputs).numpy()
+        fed = {name: values.numpy() for name, values in zip(widths, inputs, strict=True)}
+        got = session.run(["log_probs"], fed)[0]
+        wrong = max(
+            float(np.abs(np.exp(got) - np.exp(expected)).max()),
+            float((np.abs(got - expected) / np.maximum(1, np.abs(expected))).max()),
+        )
+        if not wrong <= TOLERANCE:
+            raise CalibrantError(
+                f"export: expected what PyTorch gives, to {TOLERANCE:g}, got a graph of "
+                f"{type(calibrator).__name__} that is off by {wrong:.2g} for a batch of {n}"
+            )
+
+
+def _samples(n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
+    """Draw logits from nearly even to very sure, with a tie, and features."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, widths["logits"])) * np.geomspace(20, 0.1, n)[:, None]
+    logits[-1, :2] = logits[-1].max()
+    drawn = [logits, *(rng.normal(size=(n, width)) for name, width in widths.items() if name != "logits")]
+    return [torch.from_numpy(values.astype(np.float32)) for values in drawn]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's remarks about its own inside from the caller."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

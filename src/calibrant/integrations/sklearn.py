@@ -1,0 +1,215 @@
+"""Any calibrator around any scikit-learn classifier."""
+
+import warnings
+from numbers import Integral
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import check_cv, cross_val_predict
+from sklearn.utils import check_random_state, indexable
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from calibrant.errors import FitError, InputError
+from calibrant.posthoc import Calibrator
+from calibrant.posthoc.identity import Identity
+from calibrant.registry import CALIBRATORS
+
+# No estimated probability means more certainty than this.
+_SMALLEST = 1e-12
+
+
+class UncalibratedWarning(UserWarning):
+    """The calibrator could not be fitted, and the classifier's own scores are used."""
+
+
+class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose probabilities are calibrated by any of Calibrant's methods.
+
+    Scores come from ``decision_function`` if the classifier has one, else from the logarithm of
+    ``predict_proba``. Unless it is fitted already, the classifier is trained on all samples, and the
+    calibrator on the scores of samples that the classifier had not seen, by cross-validation.
+
+    Args:
+        estimator: The classifier; logistic regression if None.
+        method: Name of a method in :data:`calibrant.registry.CALIBRATORS`, or a calibrator class. Methods
+            that need features get the samples themselves.
+        cv: ``"prefit"`` for a fitted classifier and samples that it was not trained on; otherwise what
+            scikit-learn takes: a number of stratified folds, a splitter, or None for five folds.
+        options: Keyword arguments for the method's ``fit``.
+        random_state: Seed of the method.
+        on_fit_error: What to do when the calibrator cannot be fitted, for instance because every sample is
+            classified correctly: ``"warn"`` and use the classifier's own scores, or ``"raise"``.
+
+    Attributes:
+        estimator_: The fitted classifier.
+        calibrator_: The fitted calibrator, which can be saved and exported.
+        classes_: The class labels.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> X, y = load_digits(return_X_y=True)
+        >>> classifier = CalibratedClassifier(GaussianNB()).fit(X, y)
+        >>> round(float(classifier.calibrator_.temperature))
+        14
+    """
+
+    def __init__(
+        self,
+        estimator: BaseEstimator | None = None,
+        *,
+        method: str | type[Calibrator] = "temperature",
+        cv: Any = None,  # noqa: ANN401 - what scikit-learn takes
+        options: dict[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+        on_fit_error: Literal["warn", "raise"] = "warn",
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.options = options
+        self.random_state = random_state
+        self.on_fit_error = on_fit_error
+
+    def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:  # noqa: ANN401, N803 - scikit-learn's names
+        """Train the classifier, unless it is fitted already, and then the calibrator.
+
+        Args:
+            X: Samples, as the classifier takes them.
+            y: Class labels.
+            fit_params: Passed to the classifier's ``fit``; those with one entry per sample follow the folds.
+        """
+        if self.on_fit_error not in ("warn", "raise"):
+            raise InputError(f"on_fit_error: expected 'warn' or 'raise', got {self.on_fit_error!r}")
+        method = _method(self.method)
+        check_classification_targets(y)
+        X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806
+        estimator = self._given_estimator()
+        if isinstance(self.cv, str) and self.cv == "prefit":
+            check_is_fitted(estimator)
+            self.estimator_ = estimator
+            scores = getattr(estimator, _response(estimator))(X)
+        else:
+            self.estimator_ = clone(estimator).fit(X, y, **fit_params)
+            scores = cross_val_predict(
+                estimator,
+                X,
+                y,
+                cv=check_cv(self.cv, y, classifier=True),
+                method=_response(estimator),
+                params=fit_params,
+            )
+        self.classes_ = self.estimator_.classes_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        self.calibrator_ = self._fit_calibrator(method, _logits(self.estimator_, scores), y, X)
+        return self
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803 - scikit-learn's names
+        """Return calibrated probabilities of shape ``(n, k)``, in the order of ``classes_``."""
+        check_is_fitted(self)
+        logits = _logits(self.estimator_, getattr(self.estimator_, _response(self.estimator_))(X))
+        features = _features(X) if self.calibrator_.needs_features else None
+        return np.asarray(self.calibrator_.predict_proba(logits, features))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803 - scikit-learn's names
+        """Return the most probable class of each sample."""
+        check_is_fitted(self)
+        predicted: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return predicted
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401 - a private class of scikit-learn
+        """Accept what the classifier accepts."""
+        from sklearn.utils import get_tags  # new in scikit-learn 1.6, and so is the call
+
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._given_estimator())
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
+        return tags
+
+    def _given_estimator(self) -> BaseEstimator:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _fit_calibrator(
+        self,
+        method: type[Calibrator],
+        logits: npt.NDArray[np.float64],
+        y: Any,  # noqa: ANN401
+        X: Any,  # noqa: ANN401, N803
+    ) -> Calibrator:
+        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = np.asarray(y)[self.classes_[labels] != y]
+        if len(unknown):
+            raise InputError(f"y: expected classes that the classifier knows, got {unknown[0]!r}")
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31)
+        try:
+            return method.fit(
+                logits,
+                labels,
+                features=_features(X) if method.needs_features else None,
+                seed=int(seed),
+                **(self.options or {}),
+            )
+        except FitError as error:
+            if self.on_fit_error == "raise":
+                raise
+            warnings.warn(
+                f"the classifier's own scores are used uncalibrated; {error}",
+                UncalibratedWarning,
+                stacklevel=3,
+            )
+            return Identity.fit(logits, labels)
+
+
+def _method(method: str | type[Calibrator]) -> type[Calibrator]:
+    if isinstance(method, type) and issubclass(method, Calibrator):
+        return method
+    if method not in CALIBRATORS:
+        raise InputError(
+            f"method: expected a calibrator class or one of {', '.join(CALIBRATORS)}, got {method!r}"
+        )
+    return CALIBRATORS[method]
+
+
+def _response(estimator: BaseEstimator) -> str:
+    for name in ("decision_function", "predict_proba"):
+        if hasattr(estimator, name):
+            return name
+    raise InputError(
+        "estimator: expected a classifier with decision_function or predict_proba, got "
+        f"{type(estimator).__name__}"
+    )
+
+
+def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
+    """Return scores as logits: ``(n, k)``, or ``(n,)`` for two classes."""
+    values = np.asarray(scores, dtype=np.float64)
+    k = len(estimator.classes_)
+    if _response(estimator) == "predict_proba":
+        return np.log(np.maximum(values, _SMALLEST))
+    if (
+        values.shape[1:] != (() if k == 2 else (k,))
+        or getattr(estimator, "decision_function_shape", "") == "ovo"
+    ):
+        raise InputError(
+            f"estimator: expected one score for each of {k} classes from decision_function, got shape "
+            f"{values.shape}; if the classifier compares pairs, set decision_function_shape='ovr'"
+        )
+    if len(values) and values.min() <= np.finfo(np.float64).min / 2:
+        raise InputError(
+            "cv: expected every class in every training fold, got a fold without one; use stratified folds "
+            "and at least two samples of each class"
+        )
+    return values
+
+
+def _features(X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)

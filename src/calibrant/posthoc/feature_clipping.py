@@ -1,0 +1,157 @@
+"""Feature clipping (Tao et al., "Feature Clipping for Uncertainty Calibration", AAAI 2025)."""
+
+import math
+from typing import Literal, Self, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from calibrant.bins import equal_width_bins
+from calibrant.errors import FitError, InputError
+from calibrant.inputs import ArrayLike, check_count, check_features, to_tensor
+from calibrant.outcomes import Outcomes
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
+
+ClippingObjective: TypeAlias = Literal["nll", "ece"]
+
+# Share of the logits' spread that a linear head may leave unexplained: room for half precision.
+_RESIDUAL = 0.02
+
+_CANDIDATES = 64
+
+
+class FeatureClipping(Calibrator):
+    r"""Clip penultimate features that are unusually large, then apply the model's own linear head.
+
+    .. math:: p(x) = \mathrm{softmax}\bigl(W\,\mathrm{clip}(h(x), -c, c) + b\bigr)
+
+    Very large activations make a model sure of itself and carry little else. Computed as the given logits
+    plus what clipping changes, :math:`z + W(\mathrm{clip}(h) - h)`, so that a sample without large features
+    is untouched to the last digit. The predicted class may change.
+    """
+
+    needs_features = True
+
+    threshold: Tensor
+    head_weight: Tensor
+
+    def __init__(self, threshold: float, head_weight: Tensor, *, n_classes: int | None = None) -> None:
+        super().__init__(n_classes=n_classes)
+        if not 0 < threshold < math.inf:
+            raise InputError(f"threshold: expected a positive finite number, got {threshold}")
+        self.register_buffer("threshold", torch.tensor(float(threshold), dtype=torch.float64))
+        self.register_buffer("head_weight", head_weight)
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+        head_weight: ArrayLike | None = None,
+        head_bias: ArrayLike | None = None,
+        objective: ClippingObjective = "nll",
+        n_bins: int = 15,
+    ) -> Self:
+        """Try thresholds from the largest feature downwards and keep the best one.
+
+        The largest feature is one of the candidates, so the objective on the fitting set is never larger than
+        that of the model itself.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            features: Penultimate activations of shape ``(n, d)``, from which the head computes the logits.
+            seed: Not used: nothing here is random.
+            head_weight: Weights of the head, of shape ``(k, d)``; without them the head is recovered from
+                features and logits by least squares, which needs more than ``d + 1`` samples.
+            head_bias: Bias of the head, of shape ``(k,)``, to check the head against the logits; it cancels
+                out of the result.
+            objective: ``"nll"`` for the likelihood or ``"ece"`` for the top-label calibration error.
+            n_bins: Number of equal-width bins for ``"ece"``.
+
+        Raises:
+            FitError: The logits are not a linear function of the features (up to a number per row), or
+                there are too few samples to know.
+        """
+        z, y = check_fitting_set(logits, labels)
+        h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
+        if objective not in get_args(ClippingObjective):
+            raise InputError(f"objective: expected 'nll' or 'ece', got {objective!r}")
+        n_bins = check_count(n_bins, "n_bins")
+        weight = _head(z.double(), h.double(), head_weight, head_bias).to(z.dtype)
+        h = h.to(z.dtype)
+
+        def loss(c: float) -> float:
+            clipped = z + (h.clamp(-c, c) - h) @ weight.T
+            if objective == "ece":
+                return float(equal_width_bins(Outcomes.from_logits(clipped, y), n_bins).expected_gap())
+            return float(-torch.log_softmax(clipped, dim=1).gather(1, y[:, None]).mean(dtype=torch.float64))
+
+        # Ties go to the mildest threshold: candidates fall from the largest feature.
+        return cls(min(_candidates(h), key=loss), weight, n_classes=z.shape[1])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that the head takes."""
+        return self.head_weight.shape[1]
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        h = torch.as_tensor(required_features(features, type(self).__name__)).to(z.dtype)
+        c = self.threshold.to(z.dtype)
+        return torch.log_softmax(z + (h.clamp(-c, c) - h) @ self.head_weight.to(z.dtype).T, dim=1)
+
+
+def _candidates(h: Tensor) -> list[float]:
+    """Return thresholds at equal steps of log from the largest feature down to the median one."""
+    sizes = h.abs().flatten()
+    largest = float(sizes.amax())
+    if largest == 0:
+        return [1.0]
+    positive = sizes[sizes > 0]
+    lowest = max(float(positive.median()), 1e-3 * largest)
+    step = math.log(lowest / largest) / (_CANDIDATES - 1)
+    return [largest * math.exp(step * i) for i in range(_CANDIDATES)]
+
+
+def _head(z: Tensor, h: Tensor, weight: ArrayLike | None, bias: ArrayLike | None) -> Tensor:
+    """Return the weights of the head, checked against logits whose rows may be shifted."""
+    z = z - z.mean(dim=1, keepdim=True)
+    centre = h.mean(dim=0)
+    if weight is not None:
+        w, b = _given_head(z, h, weight, bias)
+        fitted = h @ (w - w.mean(dim=0)).T + (b - b.mean())
+    elif len(h) <= h.shape[1] + 1:
+        raise FitError(
+            f"feature clipping: {len(h)} samples cannot tell the head of {h.shape[1]} features; "
+            f"give more than {h.shape[1] + 1} samples, or the head itself as head_weight"
+        )
+    else:
+        mean = z.mean(dim=0)
+        w = torch.linalg.lstsq((h - centre).cpu(), (z - mean).cpu(), driver="gelsd").solution.T.to(z.device)
+        fitted = (h - centre) @ w.T + mean
+    spread = float((z - z.mean(dim=0)).square().mean().sqrt())
+    missed = float((z - fitted).square().mean().sqrt())
+    if missed > _RESIDUAL * spread:
+        raise FitError(
+            "feature clipping: the logits are not a linear function of the features, which leave "
+            f"{missed:.3g} of a spread of {spread:.3g} unexplained; pass the inputs of the model's last layer"
+        )
+    return w
+
+
+def _given_head(z: Tensor, h: Tensor, weight: ArrayLike, bias: ArrayLike | None) -> tuple[Tensor, Tensor]:
+    shape = (z.shape[1], h.shape[1])
+    w = to_tensor(weight, "head_weight").to(z)
+    if w.shape != shape:
+        raise InputError(f"head_weight: expected shape {shape}, got shape {tuple(w.shape)}")
+    if bias is None:
+        return w, (z - h @ w.T).mean(dim=0)
+    b = to_tensor(bias, "head_bias").to(z)
+    if b.shape != shape[:1]:
+        raise InputError(f"head_bias: expected shape {shape[:1]}, got shape {tuple(b.shape)}")
+    return w, b

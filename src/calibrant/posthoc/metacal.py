@@ -1,0 +1,165 @@
+"""Meta-Cal (Ma and Blaschko, "Meta-Cal: Well-controlled Post-hoc Calibration by Ranking", ICML 2021)."""
+
+import math
+from typing import Literal, Self, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.errors import FitError, InputError
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.temperature import TemperatureScaling
+
+MetaCalVariant: TypeAlias = Literal["miscoverage", "accuracy"]
+
+_MISCOVERAGE = 0.05
+
+# Shares of the samples whose accuracy is tested, one after the other, for the accuracy variant.
+_CANDIDATES = 20
+
+
+class MetaCal(Calibrator):
+    """Say nothing, with a uniform prediction, where the model is likely wrong; calibrate the rest.
+
+    Samples are ranked by the entropy of their softmax. Those at or above a threshold become exactly
+    uniform: their confidence is ``1 / k``, and so is, about, their accuracy, because a uniform row predicts
+    the first class. Keeping the predicted class there would leave it far underconfident. The price is
+    accuracy and likelihood, which may end below those of the model itself; :meth:`abstains` tells which
+    samples they are. The logits of the others are divided by a temperature. The threshold keeps a promise
+    about new samples of the same kind, which fails with a probability of at most ``tolerance``:
+
+    - ``"miscoverage"`` (MetaMis): at most the share ``bound`` of right predictions becomes uniform;
+    - ``"accuracy"`` (MetaAcc): of the predictions that do not become uniform, at least the share ``bound`` is
+      right.
+    """
+
+    threshold: Tensor
+    temperature: Tensor
+
+    def __init__(self, threshold: float, temperature: float, *, n_classes: int | None = None) -> None:
+        super().__init__(n_classes=n_classes)
+        self.register_buffer("threshold", torch.tensor(threshold, dtype=torch.float64))
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+        variant: MetaCalVariant = "miscoverage",
+        bound: float | None = None,
+        tolerance: float = 0.05,
+    ) -> Self:
+        """Choose the threshold that keeps the promise, then fit a temperature to the samples below it.
+
+        The promise rests on exact binomial bounds for order statistics of the entropy. As nothing about the
+        entropy is learned, all samples serve for both steps; the paper splits them and bounds less tightly.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            features: Not used.
+            seed: Not used: nothing here is random.
+            variant: Which promise to keep.
+            bound: The share in the promise. For ``"miscoverage"`` 0.05 unless given; with too few samples
+                to promise that (less than 59 right ones, by default), no sample becomes uniform. For
+                ``"accuracy"`` half-way between the accuracy on the fitting set and 1 unless given.
+            tolerance: Probability that the promise fails.
+
+        Raises:
+            FitError: No share of the samples is accurate enough to promise ``bound``, or there is no
+                temperature, see :meth:`TemperatureScaling.fit`.
+        """
+        z, y = check_fitting_set(logits, labels)
+        if variant not in get_args(MetaCalVariant):
+            raise InputError(f"variant: expected 'miscoverage' or 'accuracy', got {variant!r}")
+        tolerance = _check_share(tolerance, "tolerance")
+        correct = z.argmax(dim=1) == y
+        if bound is None:
+            bound = _MISCOVERAGE if variant == "miscoverage" else (1 + float(correct.double().mean())) / 2
+            bound = min(bound, 1 - 1e-9)
+        bound = _check_share(bound, "bound")
+        score = _entropy(z)
+        if variant == "miscoverage":
+            threshold = _miscoverage_threshold(score[correct], bound, tolerance)
+        else:
+            threshold = _accuracy_threshold(score, correct, bound, tolerance)
+        below = score < threshold
+        # Without a miss below the threshold there is no temperature for those samples alone.
+        rows = below if bool((below & ~correct).any()) else slice(None)
+        temperature = float(TemperatureScaling.fit(z[rows], y[rows]).temperature)
+        # A score never reaches twice the entropy of a uniform row.
+        return cls(min(threshold, 2 * math.log(z.shape[1])), temperature, n_classes=z.shape[1])
+
+    def abstains(self, logits: Tensor) -> Tensor:
+        """Return whether each sample becomes uniform, shape ``(n,)``."""
+        return _entropy(logits) >= self.threshold
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        calibrated = torch.log_softmax(z / self.temperature.to(z.dtype), dim=1)
+        return torch.where(self.abstains(logits)[:, None], -math.log(z.shape[1]), calibrated)
+
+
+def _check_share(value: float, name: str) -> float:
+    if not 0 < value < 1:
+        raise InputError(f"{name}: expected a number between 0 and 1, got {value}")
+    return float(value)
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    log_p = torch.log_softmax(logits.double(), dim=1)
+    return -(log_p.exp() * log_p).sum(dim=1)
+
+
+def _at_least(
+    hits: npt.NDArray[np.integer], n: npt.NDArray[np.integer] | int, share: float
+) -> npt.NDArray[np.float64]:
+    """Return the probability of at least so many hits among ``n`` if each has the probability ``share``."""
+    from scipy.special import betainc
+
+    tail = betainc(np.maximum(hits, 1), n - hits + 1, share)
+    return np.where(hits > 0, tail, 1.0).astype(np.float64)
+
+
+def _miscoverage_threshold(scores: Tensor, bound: float, tolerance: float) -> float:
+    """Return the smallest order statistic of right predictions' scores that few right ones exceed.
+
+    The share that exceeds the r-th of n is more than ``bound`` only if at least r of n fall in the lower
+    ``1 - bound`` of the distribution, a binomial event (Tong et al., Science Advances 2018, "umbrella").
+    """
+    n = len(scores)
+    ranks = np.arange(1, n + 1)
+    enough = ranks[_at_least(ranks, n, 1 - bound) <= tolerance]
+    if not len(enough):
+        return math.inf
+    return math.nextafter(float(scores.sort().values[enough[0] - 1]), math.inf)
+
+
+def _accuracy_threshold(scores: Tensor, correct: Tensor, bound: float, tolerance: float) -> float:
+    """Return the largest threshold below which predictions are right often enough.
+
+    Samples below an order statistic are a fair sample of what lies below it, so their hits are binomial;
+    the tolerance is shared among the candidates.
+    """
+    ordered = scores.sort()
+    values = ordered.values.cpu().numpy()
+    hits = np.concatenate([[0], correct[ordered.indices].cpu().numpy().cumsum()])
+    n = len(values)
+    ranks = np.unique(-(-n * np.arange(1, _CANDIDATES + 1) // _CANDIDATES))
+    thresholds = np.append(values[ranks[:-1] - 1], math.inf)
+    below = np.searchsorted(values, thresholds, side="left")
+    passed = thresholds[_at_least(hits[below], below, bound) <= tolerance / _CANDIDATES]
+    if not len(passed):
+        raise FitError(
+            f"Meta-Cal: no share of the {n} samples is accurate enough to promise an accuracy of "
+            f"{bound:.4g}; lower the bound, raise the tolerance or give more samples"
+        )
+    return float(passed[-1])

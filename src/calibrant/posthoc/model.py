@@ -1,0 +1,190 @@
+"""A network with its calibrator: inputs in, calibrated log-probabilities out."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.temperature import TemperatureScaling
+
+Out = TypeVar("Out")
+
+FeatureSource: TypeAlias = str | Callable[..., Tensor]
+
+
+class CalibratedModel(nn.Module):
+    """A network followed by its calibrator, as one module.
+
+    Args:
+        model: Maps inputs to logits of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1; an output
+            with an attribute or key ``logits``, as Transformers models have, is understood too.
+        calibrator: A fitted calibrator.
+        features: Where penultimate features come from, for methods that use them: the name of the submodule
+            whose input they are (the head, such as ``"fc"``), or a function of the model's inputs.
+    """
+
+    def __init__(
+        self, model: nn.Module, calibrator: Calibrator, *, features: FeatureSource | None = None
+    ) -> None:
+        super().__init__()
+        if isinstance(features, str):
+            _submodule(model, features)
+        self.model = model
+        self.calibrator = calibrator
+        self.features = features
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        loader: Iterable[object],
+        method: type[Calibrator] = TemperatureScaling,
+        *,
+        features: FeatureSource | None = None,
+        seed: int = 0,
+        **options: Any,  # noqa: ANN401 - each method has its own
+    ) -> Self:
+        """Run the model over held-out data in evaluation mode, and fit a calibrator to its logits.
+
+        Dropout would make the model look less sure than it is when deployed, so it is off; afterwards every
+        submodule is in the mode that it was in before.
+
+        Args:
+            model: The trained network.
+            loader: Yields batches: pairs of inputs and labels, or mappings with a key ``labels``, whose other
+                entries are passed to the model by name.
+            method: Which calibrator to fit.
+            features: Where penultimate features come from, see the class.
+            seed: Of the fit.
+            options: Of the method.
+        """
+        logits, labels, rows = [], [], []
+        place = _device(model)
+        with evaluating(model), torch.inference_mode():
+            for batch in loader:
+                inputs, target = _parted(batch)
+                z, h = _run(model, _moved(inputs, place), features)
+                logits.append(z)
+                labels.append(torch.as_tensor(target).to(z.device))
+                rows.append(h)
+        if not logits:
+            raise InputError("loader: expected at least one batch, got none")
+        found = [h for h in rows if h is not None]
+        calibrator = method.fit(
+            torch.cat(logits),
+            torch.cat(labels),
+            features=torch.cat(found) if found else None,
+            seed=seed,
+            **options,
+        )
+        return cls(model, calibrator.to(logits[0].device), features=features)
+
+    def forward(self, inputs: object) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``; a mapping is passed on by name."""
+        z, h = _run(self.model, inputs, self.features)
+        calibrated: Tensor = self.calibrator(z, h)
+        return calibrated
+
+    @torch.no_grad()
+    def predict_proba(self, inputs: object) -> Tensor:
+        """Return calibrated probabilities of shape ``(n, k)``, with the model in evaluation mode."""
+        with evaluating(self):
+            probs: Tensor = self(_moved(inputs, _device(self.model))).exp()
+        return probs
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode, and every part of it back into its own mode afterwards.
+
+    Example:
+        >>> network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+        >>> with evaluating(network):
+        ...     [part.training for part in network.modules()]
+        [False, False, False]
+        >>> [part.training for part in network.modules()]
+        [True, True, False]
+    """
+    before = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def _run(
+    model: nn.Module,
+    inputs: object,
+    features: FeatureSource | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return logits of shape ``(n, k)`` and features of shape ``(n, d)``."""
+    if not isinstance(features, str):
+        z = _logits(_called(model, inputs))
+        return z, None if features is None else _called(features, inputs)
+    seen: list[Tensor] = []
+    hook = _submodule(model, features).register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    try:
+        z = _logits(_called(model, inputs))
+    finally:
+        hook.remove()
+    if len(seen) != 1:
+        raise InputError(
+            f"features: expected a submodule that runs once, but {features!r} ran {len(seen)} times; "
+            "name the model's last layer"
+        )
+    return z, seen[0].flatten(start_dim=1)
+
+
+def _called(function: Callable[..., Out], inputs: object) -> Out:
+    return function(**inputs) if isinstance(inputs, Mapping) else function(inputs)
+
+
+def _logits(output: object) -> Tensor:
+    z = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    if not isinstance(z, Tensor) or z.ndim not in (1, 2):
+        raise InputError(
+            "model: expected logits of shape (n, k), or (n,) for a binary problem, got "
+            + (f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(output).__name__)
+        )
+    if z.ndim == 2 and z.shape[1] > 1:
+        return z
+    return torch.stack([torch.zeros_like(z.flatten()), z.flatten()], dim=1)
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        known = ", ".join(child for child, _ in model.named_children())
+        raise InputError(
+            f"features: expected the name of a submodule, got {name!r}; there are {known}"
+        ) from None
+
+
+def _parted(batch: object) -> tuple[object, ArrayLike]:
+    if isinstance(batch, Mapping) and "labels" in batch:
+        return {name: value for name, value in batch.items() if name != "labels"}, batch["labels"]
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise InputError(
+        "loader: expected pairs of inputs and labels, or mappings with a key 'labels', got "
+        f"{type(batch).__name__}"
+    )
+
+
+def _moved(inputs: object, device: torch.device) -> object:
+    if isinstance(inputs, Mapping):
+        return {name: _moved(value, device) for name, value in inputs.items()}
+    return inputs.to(device) if isinstance(inputs, Tensor) else inputs
+
+
+def _device(model: nn.Module) -> torch.device:
+    first = next(iter(model.parameters()), None)
+    return torch.device("cpu") if first is None else first.device

@@ -1,0 +1,162 @@
+"""Inductive Venn-Abers prediction (Vovk & Petej, UAI 2014; Vovk, Petej & Fedorova, NIPS 2015)."""
+
+from itertools import pairwise
+from typing import Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.fallback import both_answers, unless_worse
+from calibrant.posthoc.piecewise import count_below, ragged, take
+from calibrant.posthoc.score_groups import Floats, group_scores
+
+_Places: TypeAlias = npt.NDArray[np.intp]
+
+
+class VennAbers(Calibrator):
+    r"""Isotonic regression that counts the sample in question twice: once as a miss, once as a hit.
+
+    The two fits give :math:`p_0 < p_1`, one of which is perfectly calibrated whatever the data; they are
+    merged to :math:`p_1 / (1 - p_0 + p_1)`, which minimises the worst regret in log-loss and is never 0 or 1.
+
+    With ``mode="top_label"`` the predicted class never changes; with ``"one_vs_rest"`` it may. A class that
+    never occurs in the fitting set (or always does) keeps the model's own probability, and every class does
+    if the Brier score of the fitting set would rise.
+
+    The calibrator keeps the score of every fitting sample, for ``"one_vs_rest"`` once per class.
+    """
+
+    options = ("mode",)
+
+    mode: Mode
+    scores: Tensor
+    log_p1: Tensor
+    log_not_p0: Tensor
+    active: Tensor
+
+    def __init__(
+        self,
+        mode: Mode,
+        scores: Tensor,
+        log_p1: Tensor,
+        log_not_p0: Tensor,
+        active: Tensor,
+        *,
+        n_classes: int,
+    ) -> None:
+        super().__init__(n_classes=n_classes)
+        self.mode = mode
+        self.register_buffer("scores", scores)
+        self.register_buffer("log_p1", log_p1)
+        self.register_buffer("log_not_p0", log_not_p0)
+        self.register_buffer("active", active)
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+        mode: Mode = "top_label",
+    ) -> Self:
+        """Work out both isotonic fits for every place that a new score can have among the fitted ones.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            features: Not used.
+            seed: Not used: nothing here is random.
+            mode: ``"top_label"`` calibrates the confidence in the predicted class, ``"one_vs_rest"`` the
+                probability of every class.
+        """
+        z, y = check_fitting_set(logits, labels)
+        check_mode(mode)
+        answers = binary_answers(z, y, mode)
+        groups = group_scores(binary_scores(z, mode), answers)
+        m = answers.shape[1]
+        bounds = np.searchsorted(groups.column, np.arange(m + 1))
+        p1, not_p0 = [], []
+        for start, stop in pairwise(bounds):
+            count, hits = groups.count[start:stop], groups.hits[start:stop]
+            p1.append(np.append(with_a_hit(count, hits), 1.0))
+            # A miss among hits is a hit among misses, read backwards.
+            not_p0.append(np.append(with_a_hit(count[::-1], (count - hits)[::-1]), 1.0)[::-1])
+        columns = torch.from_numpy(groups.column)
+        one_more = torch.arange(m).repeat_interleave(torch.from_numpy(np.diff(bounds)) + 1)
+        fitted = cls(
+            mode,
+            ragged(columns, torch.from_numpy(groups.low), m, fill=torch.inf).to(z.device),
+            ragged(one_more, torch.from_numpy(np.log(np.concatenate(p1))), m, fill=0.0).to(z.device),
+            ragged(one_more, torch.from_numpy(np.log(np.concatenate(not_p0))), m, fill=0.0).to(z.device),
+            both_answers(answers),
+            n_classes=z.shape[1],
+        )
+        return unless_worse(fitted, z, y, score="brier")
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        s = binary_scores(logits, self.mode)
+        log_p1, log_not_p0 = self.log_bounds(s)
+        return from_binary(logits, torch.where(self.active, log_p1 - log_not_p0, s), self.mode)
+
+    def log_bounds(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logs of the upper probability and of one minus the lower one at scores ``(n, m)``.
+
+        A hit between two fitted scores is always pooled with the one above, a miss with the one below.
+        """
+        place = count_below(scores, self.scores)
+        met = take(self.scores.to(scores.dtype), place.clamp(max=self.scores.shape[1] - 1)) == scores
+        above = take(self.log_p1.to(scores.dtype), place)
+        return above, take(self.log_not_p0.to(scores.dtype), place + met)
+
+
+def with_a_hit(count: Floats, hits: Floats) -> Floats:
+    r"""Return the isotonic fit at each score after one more hit is added there.
+
+    With running sums :math:`N_j, S_j` the fit is the largest, over starts :math:`i` up to the score, of
+    :math:`\min_{j \ge i} (S_j - S_{i-1} + 1) / (N_j - N_{i-1} + 1)`: the slope from a point to the convex
+    hull of the points after it. Only points where the rate rises can be corners of such a hull; each
+    corner links to the next one, and the tangents of all points are found together by walking along these
+    links in steps of powers of two.
+    """
+    rate = hits / count
+    corner = np.flatnonzero(np.append(rate[:-1] < rate[1:], True))
+    x, y = np.cumsum(count), np.cumsum(hits)
+    from_x, from_y = x - count - 1, y - hits - 1
+    x, y = x[corner], y[corner]
+    follower, slope = _hull_links(x, y)
+    at = np.searchsorted(corner, np.arange(len(count)))
+    jumps = [follower]
+    while (1 << len(jumps)) < len(corner):
+        jumps.append(jumps[-1][jumps[-1]])
+
+    def before_tangent(place: _Places) -> npt.NDArray[np.bool_]:
+        return np.less(slope[place] * (x[place] - from_x), y[place] - from_y)
+
+    for jump in reversed(jumps):
+        trial = jump[at]
+        at = np.where(before_tangent(trial), trial, at)
+    at = np.where(before_tangent(at), follower[at], at)
+    return np.maximum.accumulate((y[at] - from_y) / (x[at] - from_x))
+
+
+def _hull_links(x: Floats, y: Floats) -> tuple[_Places, Floats]:
+    """Return, for each point, the next corner of the lower convex hull from it on, and the slope to it."""
+    follower = [len(x) - 1] * len(x)
+    slope = [np.inf] * len(x)
+    xs, ys = x.tolist(), y.tolist()
+    for i in range(len(xs) - 2, -1, -1):
+        j = i + 1
+        rise = (ys[j] - ys[i]) / (xs[j] - xs[i])
+        while slope[j] <= rise:
+            j = follower[j]
+            rise = (ys[j] - ys[i]) / (xs[j] - xs[i])
+        follower[i], slope[i] = j, rise
+    return np.array(follower), np.array(slope)

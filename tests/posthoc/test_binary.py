@@ -1,0 +1,158 @@
+"""What every map of one number promises, in each of its modes."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import InputError
+from calibrant.metrics import brier_score, expected_calibration_error
+from calibrant.posthoc import load_calibrator
+from calibrant.posthoc.bbq import BBQ
+from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.histogram import HistogramBinning
+from calibrant.posthoc.identity import Identity
+from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.platt import PlattScaling
+from calibrant.posthoc.spline import SplineCalibration
+from calibrant.posthoc.venn_abers import VennAbers
+from tests.conftest import draw, softmax
+
+WITH_MODE = [IsotonicCalibration, HistogramBinning, BBQ, VennAbers]
+TOP_LABEL = [(Identity, {}), (SplineCalibration, {}), *((m, {"mode": "top_label"}) for m in WITH_MODE)]
+ONE_VS_REST = [(PlattScaling, {}), (BetaCalibration, {}), *((m, {"mode": "one_vs_rest"}) for m in WITH_MODE)]
+EVERY = TOP_LABEL + ONE_VS_REST
+
+
+def called(case):
+    return f"{case[0].__name__}-{case[1].get('mode', 'only')}"
+
+
+def awkward():
+    rng = np.random.default_rng(0)
+    logits, labels = draw(300, 5, seed=3, sharpen=2.0)
+    yield "few", *draw(50, 10, seed=1, sharpen=2.0)
+    yield "many classes", *draw(50, 1000, seed=1, sharpen=2.0)
+    yield "two classes", *draw(300, 2, seed=2, sharpen=2.0)
+    yield "a class is missing", logits, np.where(labels == 3, 1, labels)
+    yield "one class only", logits, np.full(300, 2)
+    yield "one of two classes only", *(draw(60, 2)[0], np.zeros(60, dtype=int))
+    yield "duplicates", np.repeat(logits[:7], 20, axis=0), rng.integers(0, 5, 140)
+    yield "huge", logits * 1e4, labels
+    yield "minute", logits * 1e-4, labels
+    yield "separable", np.eye(5)[labels] * 1e4, labels
+    yield "constant", np.full((100, 4), 7.0), rng.integers(0, 4, 100)
+    yield "always wrong", logits, logits.argmin(axis=1)
+    yield "one sample", np.array([[2.0, 1.0, 0.0]]), np.array([0])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("data", list(awkward()), ids=lambda data: data[0])
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_any_fitting_set_gives_distributions_that_are_no_worse(case, data, dtype):
+    (method, options), (_, logits, labels) = case, data
+    logits = logits.astype(dtype)
+    fitted = method.fit(logits, labels, **options)
+    out = fitted(torch.from_numpy(logits))
+    assert out.dtype == torch.from_numpy(logits).dtype
+    assert torch.isfinite(out).all()
+    assert out.exp().sum(dim=1).numpy() == pytest.approx(1.0, abs=1e-5)
+    assert brier_score(out.exp(), labels) <= brier_score(softmax(logits), labels) * (1 + 1e-5) + 1e-5
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_gradients_reach_the_logits(case, overconfident):
+    method, options = case
+    logits, labels = overconfident
+    fitted = method.fit(logits, labels, **options)
+    z = torch.tensor(np.vstack([logits[:50], np.eye(5) * 1e4, np.zeros((1, 5))]), requires_grad=True)
+    fitted(z).square().sum().backward()
+    assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_the_calibration_error_of_new_data_falls(case):
+    method, options = case
+    # Thirty classes would be too many for 3,000 samples of each one's own step function.
+    (z_fit, y_fit), (z, y) = draw(3000, 4, seed=1, sharpen=2.5), draw(4000, 4, seed=2, sharpen=2.5)
+    before = expected_calibration_error(softmax(z), y)
+    after = expected_calibration_error(method.fit(z_fit, y_fit, **options).predict_proba(z), y)
+    assert before > 0.15
+    assert after == before if method is Identity else after < 0.05
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_a_saved_calibrator_comes_back_the_same(case, overconfident, tmp_path):
+    method, options = case
+    logits, labels = overconfident
+    fitted = method.fit(logits, labels, **options)
+    fitted.save(tmp_path / "it.safetensors")
+    loaded = load_calibrator(tmp_path / "it.safetensors")
+    z = torch.from_numpy(logits).float()
+    assert type(loaded) is method
+    assert loaded.n_classes == 5
+    assert torch.equal(loaded(z), fitted(z))
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_fits_are_repeatable_and_do_not_depend_on_the_order_of_rows(case):
+    method, options = case
+    logits, labels = draw(500, 4, seed=5, sharpen=2.0)
+    order = np.random.default_rng(1).permutation(500)
+    first = method.fit(logits, labels, **options).predict_proba(logits)
+    assert np.array_equal(method.fit(logits, labels, **options).predict_proba(logits), first)
+    assert method.fit(logits[order], labels[order], **options).predict_proba(logits) == pytest.approx(
+        first, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_one_row_is_treated_like_many(case, overconfident):
+    method, options = case
+    logits, labels = overconfident
+    fitted = method.fit(logits, labels, **options)
+    z = torch.from_numpy(logits[:20])
+    assert torch.allclose(torch.cat([fitted(row[None]) for row in z]), fitted(z), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", TOP_LABEL, ids=called)
+@pytest.mark.parametrize("n", [10, 50, 1000])
+def test_the_predicted_class_never_changes_ties_included(case, n):
+    method, options = case
+    for seed in range(5):
+        logits, labels = draw(n, 6, seed=seed, sharpen=3.0)
+        tied = np.random.default_rng(seed).integers(0, 3, (400, 6)).astype(float)
+        z = np.vstack([tied, 1e4 * tied, draw(2000, 6, seed=seed + 99)[0]]).astype(np.float32)
+        probs = method.fit(logits, labels, **options).predict_proba(z)
+        assert np.array_equal(probs.argmax(axis=1), z.argmax(axis=1))
+
+
+@pytest.mark.parametrize("method", WITH_MODE)
+def test_an_unknown_mode_is_refused(method):
+    with pytest.raises(InputError, match="^mode: expected 'one_vs_rest' or 'top_label', got 'binary'$"):
+        method.fit([[1.0, 0.0], [0.0, 1.0]], [0, 0], mode="binary")
+
+
+def test_only_methods_that_always_preserve_accuracy_claim_it():
+    assert SplineCalibration.preserves_accuracy
+    assert Identity.preserves_accuracy
+    assert not any(method.preserves_accuracy for method in [PlattScaling, BetaCalibration, *WITH_MODE])
+
+
+@pytest.mark.parametrize("case", ONE_VS_REST, ids=called)
+def test_a_class_that_was_never_seen_keeps_a_chance(case):
+    method, options = case
+    logits, labels = draw(400, 4, seed=7, sharpen=1.5)
+    seen = labels != 3
+    probs = method.fit(logits[seen], labels[seen], **options).predict_proba(logits[labels == 3])
+    assert probs[:, 3].mean() > 0.5 * softmax(logits[labels == 3])[:, 3].mean()
+
+
+@pytest.mark.parametrize("case", EVERY, ids=called)
+def test_the_exported_graph_takes_any_number_of_rows(case):
+    method, options = case
+    logits, labels = draw(300, 3, seed=1, sharpen=2.0)
+    fitted = method.fit(logits, labels, **options)
+    z = torch.from_numpy(logits).float()
+    graph = torch.export.export(fitted, (z[:4],), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
+    for rows in (1, 7, 300):
+        assert torch.allclose(graph(z[:rows]), fitted(z[:rows]), atol=1e-6)
