@@ -149,7 +149,8 @@ def resolve_methods(methods: str | Sequence[str]) -> list[str]:
     """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex."""
     if methods == "all":
         return list(METHODS)
-    wanted = _AUTO if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
+    auto = tuple(name for name in _AUTO if name in METHODS)
+    wanted = auto if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in wanted:
         if name not in METHODS:
             raise InputError(f"methods: expected auto, all, or names from {', '.join(METHODS)}, got {name!r}")

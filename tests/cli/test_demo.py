@@ -6,11 +6,13 @@ import re
 def test_the_demo_shows_a_real_network_before_and_after(run):
     code, out, err = run("demo")
     assert (code, err) == (0, "")
-    assert "Overconfident" in out
-    assert out.count("measure") == 2
-    before, after = map(float, re.search(r"ECE, equal width +(\S+) % +(\S+) %", out).groups())
-    assert after < before / 2
-    assert "after temperature scaling: █ accuracy" in out
+    assert "Overconfident: it says 90.1% and is right 83.3% of the time." in out
+    before, after = (
+        float(re.search(rf"{name} +\S+ +\S+ +\S+ +(\S+)", out)[1]) for name in ("uncalibrated", "→ \\w+")
+    )
+    assert after < before / 3
+    assert "before: █ accuracy" in out
+    assert "The same images under noise" in out
 
 
 def test_the_version_is_printed(run):

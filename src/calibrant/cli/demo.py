@@ -4,41 +4,40 @@ from rich.console import Console
 
 from calibrant.cli import show, tables
 from calibrant.cli.diagram import reliability_diagram
-from calibrant.data import Predictions, load_bundled
+from calibrant.cli.progress import progress_bar
+from calibrant.data import load_bundled
 from calibrant.evaluation import evaluate
-from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.selection import calibrated, choose, compare
 
 
 def demo() -> None:
     """Measure and repair the confidence of a real network, with what comes with the package.
 
-    A small convolutional network was trained on CIFAR-10; temperature scaling is fitted on its
-    validation predictions and shown on its test predictions, clean and under noise.
+    A small convolutional network was trained on CIFAR-10. Post-hoc methods are cross-validated on its
+    validation predictions and shown on its test predictions; the chosen one also under noise.
 
     Example: calibrant demo
     """
     console = Console()
     validation = load_bundled("cifar10_val")
-    assert validation.logits is not None
-    assert validation.labels is not None
-    calibrator = TemperatureScaling.fit(validation.logits, validation.labels)
+    test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
+    before = evaluate(test)
+    console.print(f"A small network on {test.n:,} CIFAR-10 test images.", highlight=False)
+    console.print(f"[bold]{show.verdict(before)}[/bold]\n", highlight=False)
+    console.print(reliability_diagram(before.bins, title="before"))
+
+    with progress_bar() as progress:
+        comparison = compare(validation, test=test, progress=progress)
+    chosen = choose(comparison)
     console.print(
-        f"A small network on CIFAR-10; temperature scaling fitted on {validation.n:,} validation images: "
-        f"T = {float(calibrator.temperature):.3f}\n",
+        f"Methods fitted on {validation.n:,} validation images and chosen there by cross-validation:\n",
         highlight=False,
     )
-    for name, title in (("cifar10_test", "test images"), ("cifar10_test_noise", "test images under noise")):
-        test = load_bundled(name)
-        before, after = evaluate(test), evaluate(_calibrated(calibrator, test))
-        console.print(f"[bold]{test.n:,} {title}[/bold]. {show.verdict(before)}", highlight=False)
-        console.print(tables.measures({"before": before, "temperature": after}))
-        console.print()
-        if name == "cifar10_test":
-            console.print(reliability_diagram(before.bins, title="before"))
-            console.print(reliability_diagram(after.bins, title="after temperature scaling"))
+    console.print(tables.methods(comparison, chosen))
+    after = evaluate(calibrated(chosen.calibrator, test))
+    console.print(f"\n[bold]After {chosen.name}: {show.verdict(after)}[/bold]\n", highlight=False)
+    console.print(reliability_diagram(after.bins, title=f"after {chosen.name}"))
 
-
-def _calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
-    """Replace logits by calibrated log-probabilities, which are logits too."""
-    assert predictions.logits is not None
-    return Predictions(logits=calibrator(predictions.logits), labels=predictions.labels)
+    console.print("The same images under noise, which no method has seen:\n", highlight=False)
+    under_noise = evaluate(calibrated(chosen.calibrator, noisy))
+    console.print(tables.measures({"before": evaluate(noisy), chosen.name: under_noise}))

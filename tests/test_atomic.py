@@ -3,8 +3,8 @@ import stat
 
 import pytest
 
-from calibrant.data import Predictions, save_predictions
 from calibrant.atomic import atomic_path
+from calibrant.data import Predictions, save_predictions
 from calibrant.data.files import FORMATS
 from calibrant.data.formats import csv, npz, parquet, safetensors
 from calibrant.errors import InputError
