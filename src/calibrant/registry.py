@@ -134,6 +134,12 @@ class Method:
     calibrator: type[Calibrator]
     paper: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    top_label: bool = False
+
+    @property
+    def preserves_accuracy(self) -> bool:
+        """Whether the predicted class can never change: maps of the top label's confidence keep it."""
+        return self.top_label or self.calibrator.preserves_accuracy
 
     def fit(self, predictions: Predictions, *, seed: int = 0) -> Calibrator:
         """Fit on labelled predictions; features go along where there are any."""
@@ -156,10 +162,14 @@ METHODS: Mapping[str, Method] = {
         posthoc.TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}
     ),
     "spline": Method(posthoc.SplineCalibration, "Gupta et al., ICLR 2021"),
-    "isotonic_top": Method(posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}),
-    "histogram_top": Method(posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}),
-    "bbq": Method(posthoc.BBQ, "Naeini et al., AAAI 2015"),
-    "venn_abers": Method(posthoc.VennAbers, "Vovk & Petej, UAI 2014"),
+    "isotonic_top": Method(
+        posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
+    ),
+    "histogram_top": Method(
+        posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
+    ),
+    "bbq": Method(posthoc.BBQ, "Naeini et al., AAAI 2015", top_label=True),
+    "venn_abers": Method(posthoc.VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
     "group": Method(posthoc.GroupCalibration, "Yang et al., 2023"),
     "platt": Method(posthoc.PlattScaling, "Platt, 1999"),
     "beta": Method(posthoc.BetaCalibration, "Kull et al., AISTATS 2017"),
@@ -169,7 +179,7 @@ METHODS: Mapping[str, Method] = {
     "proximity_bins": Method(
         posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
     ),
-    "feature_clipping": Method(posthoc.FeatureClipping, "Tao et al., 2023"),
+    "feature_clipping": Method(posthoc.FeatureClipping, "Tao et al., AAAI 2025"),
     "metacal": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021"),
 }
 

@@ -29,6 +29,6 @@ def _explain(method: Method) -> dict[str, str | bool]:
     return {
         "meaning": meaning,
         "paper": method.paper,
-        "preserves_accuracy": method.calibrator.preserves_accuracy,
+        "preserves_accuracy": method.preserves_accuracy,
         "needs_features": method.calibrator.needs_features,
     }
