@@ -20,7 +20,7 @@ from calibrant.data import Predictions, load_bundled
 from calibrant.errors import CalibrantError
 from calibrant.registry import METHODS
 from calibrant.selection import calibrated, resolve_methods
-from prediction_sets import prediction_sets, split
+from real_predictions import prediction_sets, split
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 
