@@ -55,8 +55,8 @@ def export_onnx(
         )
     widths = {"logits": _known("n_classes", n_classes, calibrator.n_classes)}
     parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
-    if any(part.needs_features for part in parts):
-        known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
+    known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
+    if known is not None or any(part.needs_features for part in parts):
         widths["features"] = _known("n_features", n_features, known)
     frozen = calibrator.eval()
     with atomic_path(path) as temporary:

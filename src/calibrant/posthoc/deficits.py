@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,28 +19,36 @@ class Deficits:
     Attributes:
         logits: The logits, of shape ``(n, k)``.
         top: The largest logit of each row, of shape ``(n, 1)``.
-        mean: Mean deficit over all entries.
         label: Mean deficit of the labelled classes.
     """
 
     logits: Tensor
     top: Tensor
-    mean: float
     label: float
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> "Deficits":
         """Take checked logits and labels."""
         top = logits.amax(dim=1, keepdim=True)
-        # Row by row, so that a common offset of a row does not drown the differences.
-        mean = cls(logits, top, 0.0, 0.0)._mean()
-        label = float((logits.gather(1, labels[:, None]) - top).mean(dtype=torch.float64))
-        return cls(logits, top, mean, label)
+        met = logits.gather(1, labels[:, None]) - top
+        return cls(logits, top, float(met.mean(dtype=torch.float64)))
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean deficit over all entries."""
+        # Deficits, not logits, are summed: a common offset of a row would drown their differences.
+        sums = [deficit.sum(dim=1).sum(dtype=torch.float64) for deficit in self._blocks()]
+        return float(torch.stack(sums).sum()) / self.logits.numel()
+
+    @property
+    def has_optimum(self) -> bool:
+        """Whether the likelihood is largest at some positive finite temperature."""
+        return self.mean < self.label < 0
 
     def slope(self, log_beta: float) -> tuple[float, float]:
-        r"""Return the slope of the mean NLL of ``softmax(beta z)`` in ``beta``, and how it changes with ``log beta``.
+        """Return the slope in ``beta`` of the mean NLL of ``softmax(beta z)``, and its own in ``log(beta)``.
 
-        The slope is the deficit that the model expects minus the one that it meets; its derivative in
+        The first is the deficit that the model expects minus the one that it meets; its derivative in
         ``beta`` is the variance that the model expects.
         """
         beta = math.exp(log_beta)
@@ -56,10 +65,6 @@ class Deficits:
         """Return the largest probability of ``softmax(beta z)`` of each row, in float64."""
         sums = [weight.sum(dim=1).double() for _, weight in self._weighted(beta)]
         return torch.cat(sums).reciprocal_()
-
-    def _mean(self) -> float:
-        total = sum((deficit.sum(dim=1).sum(dtype=torch.float64) for deficit in self._blocks()))
-        return float(total) / self.logits.numel()
 
     def _weighted(self, beta: float) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield blocks of deficits and of ``exp(beta * deficit)``, overwritten by the next ones."""

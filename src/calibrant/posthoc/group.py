@@ -35,8 +35,9 @@ class GroupCalibration(Calibrator):
     """
 
     preserves_accuracy = True
-    options = ("needs_features",)
+    options = ("on_features",)
 
+    on_features: bool
     weight: Tensor
     bias: Tensor
     temperature: Tensor
@@ -51,8 +52,7 @@ class GroupCalibration(Calibrator):
         n_classes: int | None = None,
     ) -> None:
         super().__init__(n_classes=n_classes)
-        # Whether features are needed is a matter of what this one was fitted on.
-        setattr(self, "needs_features", on_features)  # noqa: B010 - a class variable elsewhere
+        self.on_features = on_features
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
         self.register_buffer("temperature", temperature)
@@ -115,13 +115,13 @@ class GroupCalibration(Calibrator):
     @property
     def n_features(self) -> int | None:
         """Number of features that it groups by; None if it groups by logits."""
-        return self.weight.shape[2] if self.needs_features else None
+        return self.weight.shape[2] if self.on_features else None
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         z = logits.to(torch.promote_types(logits.dtype, torch.float32))
         h = z
-        if self.needs_features:
+        if self.on_features:
             h = torch.as_tensor(required_features(features, type(self).__name__)).to(z.dtype)
         probs = torch.zeros_like(z)
         for weight, bias, temperature in zip(

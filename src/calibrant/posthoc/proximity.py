@@ -16,6 +16,9 @@ ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 
 _MOVES = {"density_ratio": interpolate, "bin_mean_shift": shifted}
 
+# Squared distances below this share of the squared lengths are rounding errors in float32.
+_SAME = 1e-6
+
 # Distances held at once: 4 MB of them, which stay in the processor's cache.
 _BLOCK_ENTRIES = 1 << 20
 
@@ -28,9 +31,10 @@ class ProximityCalibration(Calibrator):
     .. math:: D(x) = \exp\Bigl(-\frac1K \sum_{x' \in N_K(x)} \|h(x) - h(x')\|\Bigr) \in (0, 1],
 
     with the :math:`K` nearest penultimate features :math:`h(x')` of the fitting set, which the calibrator
-    keeps. Confidence and proximity together say how often the prediction is right; the other classes keep
-    their proportions. Distances take time and memory in proportion to the fitting set; an eager call
-    holds 4 MB of them at once, an exported or compiled graph those of its whole batch.
+    keeps; an exact copy of a sample, itself above all, is not its neighbour. Confidence and proximity
+    together say how often the prediction is right; the other classes keep their proportions. Distances take
+    time in proportion to the fitting set; an eager call holds 4 MB of them at once, an exported or compiled
+    graph those of its whole batch.
     """
 
     preserves_accuracy = True
@@ -74,14 +78,13 @@ class ProximityCalibration(Calibrator):
     ) -> Self:
         """Learn how often predictions of some confidence and proximity are right.
 
-        If the labels of the fitting set are no more likely afterwards, whether a sample counts among its own
-        neighbours or not, the map that changes nothing is returned instead.
+        If the labels of the fitting set are no more likely afterwards, the map that changes nothing is
+        returned instead.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Penultimate activations of shape ``(n, d)``. At fit time a sample is not its own
-                neighbour.
+            features: Penultimate activations of shape ``(n, d)``.
             seed: Not used: nothing here is random.
             variant: ``"density_ratio"`` compares the densities of right and wrong predictions over
                 (confidence, proximity); ``"bin_mean_shift"`` moves the confidences of each cell of a
@@ -111,22 +114,17 @@ class ProximityCalibration(Calibrator):
             )
         n_neighbours = min(check_count(n_neighbours, "n_neighbours"), len(z) - 1)
         references = _prepared(h, normalize=normalize)
-        distance = _nearest(references, references, n_neighbours, leave_out=True).double()
-        others = torch.exp(-distance.mean(dim=1))
-        with_itself = torch.exp(-(distance.sum(dim=1) - distance.amax(dim=1)) / n_neighbours)
+        proximity = _proximity(references, references, n_neighbours).double()
         top = split_top(z.double())
         confidence = top.log_odds.sigmoid()
         if variant == "density_ratio":
-            maps = density_ratio(confidence, others, correct)
+            maps = density_ratio(confidence, proximity, correct)
         else:
-            maps = mean_shift(confidence, others, correct, *bins)
-        before = torch.log_softmax(z.double(), dim=1).gather(1, y[:, None]).mean()
-        after = [
-            _with_confidence(top, _MOVES[variant](confidence, proximity, maps)).gather(1, y[:, None]).mean()
-            for proximity in (others, with_itself)
-        ]
+            maps = mean_shift(confidence, proximity, correct, *bins)
+        after = _with_confidence(top, _MOVES[variant](confidence, proximity, maps))
+        gain = (after - torch.log_softmax(z.double(), dim=1)).gather(1, y[:, None]).mean()
         return cls(
-            maps if min(after) > before else unchanged(maps),
+            maps if gain > 0 else unchanged(maps),
             references,
             variant=variant,
             n_neighbours=n_neighbours,
@@ -141,8 +139,7 @@ class ProximityCalibration(Calibrator):
 
     def proximity(self, features: Tensor) -> Tensor:
         """Return how close samples are to the fitting set, between 0 and 1, shape ``(n,)``."""
-        h = _prepared(features, normalize=self.normalize)
-        return torch.exp(-_nearest(h, self.references, self.n_neighbours).mean(dim=1))
+        return _proximity(_prepared(features, normalize=self.normalize), self.references, self.n_neighbours)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
@@ -163,25 +160,19 @@ def _prepared(features: Tensor, *, normalize: bool) -> Tensor:
     return F.normalize(h, dim=1) if normalize else h
 
 
-def _nearest(h: Tensor, references: Tensor, n_neighbours: int, *, leave_out: bool = False) -> Tensor:
-    """Return distances to the nearest references; with ``leave_out``, row i is not the neighbour of reference i."""
+def _proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor:
     # A graph has no loop over blocks of a batch whose size it does not know.
     if torch.compiler.is_compiling():
-        return _nearest_in_block(h, references, n_neighbours)
+        return _block_proximity(h, references, n_neighbours)
     rows = max(1, _BLOCK_ENTRIES // len(references))
-    return torch.cat(
-        [
-            _nearest_in_block(block, references, n_neighbours, own=rows * i if leave_out else None)
-            for i, block in enumerate(h.split(rows))
-        ]
-    )
+    return torch.cat([_block_proximity(block, references, n_neighbours) for block in h.split(rows)])
 
 
-def _nearest_in_block(h: Tensor, references: Tensor, n_neighbours: int, own: int | None = None) -> Tensor:
-    # Written out, because torch.cdist has no counterpart in ONNX.
-    squared = h.square().sum(dim=1, keepdim=True) + references.square().sum(dim=1) - 2 * h @ references.T
-    if own is not None:
-        squared.diagonal(own).fill_(torch.inf)
+def _block_proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor:
+    size = h.square().sum(dim=1, keepdim=True) + references.square().sum(dim=1)
+    # Written out, because torch.cdist has no counterpart in ONNX. What differs from 0 by rounding only is a
+    # copy, which goes to the farthest place there is.
+    squared = size - 2 * h @ references.T
+    squared = torch.where(squared <= _SAME * size, 2 * size, squared)
     nearest = squared.topk(n_neighbours, dim=1, largest=False, sorted=False).values
-    # The root has no finite slope at 0, where a sample meets its copy.
-    return nearest.clamp(min=1e-12).sqrt()
+    return torch.exp(-nearest.clamp(min=1e-12).sqrt().mean(dim=1))

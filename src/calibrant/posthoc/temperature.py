@@ -137,11 +137,10 @@ def _most_likely(z: Tensor, y: Tensor, start: float) -> float:
     log_beta, tolerance = -math.log(start), 1e-6
     for rows in _SAMPLE_ROWS:
         stride = len(z) // rows
-        part = Deficits.of(z[::stride], y[::stride]) if stride > 3 else deficits
-        if part is not deficits and part.mean < part.label < 0:
-            log_beta = increasing_root(part.slope, start=log_beta, tolerance=1e-3)
+        part = Deficits.of(z[::stride], y[::stride]) if stride > 3 else None
+        if part and part.has_optimum:
             # Newton's error is about the square of its last step: two passes over all rows do from here.
-            tolerance = 3e-4
+            log_beta, tolerance = increasing_root(part.slope, start=log_beta, tolerance=1e-3), 3e-4
     return math.exp(-increasing_root(deficits.slope, start=log_beta, tolerance=tolerance))
 
 

@@ -1,0 +1,71 @@
+"""Spline calibration: the slope of the running error."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+
+from calibrant.errors import InputError
+from calibrant.metrics import ks_error
+from calibrant.posthoc.spline import SplineCalibration
+from tests.conftest import draw, softmax
+
+
+def by_definition(confidence, right, n_knots):
+    """Corrected confidences of the fitting samples, from a spline fitted through its knots' unit vectors."""
+    order = np.argsort(confidence)
+    n = len(confidence)
+    error = np.append(0, np.cumsum(right[order] - confidence[order])) / n
+    t, knots = np.arange(n + 1) / n, np.linspace(0, 1, n_knots)
+    columns = [CubicSpline(knots, unit, bc_type="natural") for unit in np.eye(n_knots)]
+    matrix = np.stack([column(t) for column in columns], axis=1)
+    weights = np.linalg.solve(matrix.T @ matrix, matrix.T @ error)
+    slope = sum(w * column((np.arange(n) + 0.5) / n, 1) for w, column in zip(weights, columns, strict=True))
+    out = np.empty(n)
+    out[order] = confidence[order] + slope
+    return out
+
+
+@pytest.mark.parametrize("n_knots", [4, 6])
+def test_it_adds_the_slope_of_the_fitted_running_error(n_knots):
+    logits, labels = draw(400, 4, sharpen=2.0)
+    p = softmax(logits)
+    expected = by_definition(p.max(axis=1), (p.argmax(axis=1) == labels).astype(float), n_knots)
+    found = SplineCalibration.fit(logits, labels, n_knots=n_knots).predict_proba(logits).max(axis=1)
+    share = np.sort(p, axis=1)[:, -2] / (1 - p.max(axis=1))
+    inside = (expected < 1 - 1 / 402) & (expected > share / (1 + share))
+    assert inside.mean() > 0.8
+    assert found[inside] == pytest.approx(expected[inside], abs=1e-5)
+
+
+def test_a_calibrated_model_is_hardly_changed():
+    logits, labels = draw(20_000, 4)
+    assert SplineCalibration.fit(logits, labels).predict_proba(logits) == pytest.approx(
+        softmax(logits), abs=0.03
+    )
+
+
+def test_the_kolmogorov_smirnov_error_of_new_data_falls():
+    fitted = SplineCalibration.fit(*draw(3000, 5, seed=1, sharpen=3.0))
+    new, truth = draw(5000, 5, seed=2, sharpen=3.0)
+    assert ks_error(softmax(new), truth) > 0.15
+    assert ks_error(fitted.predict_proba(new), truth) < 0.02
+
+
+def test_no_confidence_is_surer_than_the_model_and_the_sample_size_allow():
+    logits, labels = draw(80, 3, spread=3.0, sharpen=0.3)
+    probs = SplineCalibration.fit(logits, labels).predict_proba(logits).max(axis=1)
+    assert np.all(probs <= np.maximum(softmax(logits).max(axis=1), 1 - 1 / 82) + 1e-9)
+
+
+def test_small_sets_have_fewer_knots():
+    logits, labels = draw(60, 4, sharpen=2.0)
+    chosen, four = SplineCalibration.fit(logits, labels), SplineCalibration.fit(logits, labels, n_knots=4)
+    assert np.array_equal(chosen.predict_proba(logits), four.predict_proba(logits))
+    logits, labels = draw(900, 4, sharpen=2.0)
+    chosen, six = SplineCalibration.fit(logits, labels), SplineCalibration.fit(logits, labels, n_knots=6)
+    assert np.array_equal(chosen.predict_proba(logits), six.predict_proba(logits))
+
+
+def test_a_spline_has_two_ends():
+    with pytest.raises(InputError, match="^n_knots: expected a whole number of at least 2, got 1"):
+        SplineCalibration.fit(*draw(30, 3), n_knots=1)
