@@ -161,6 +161,7 @@ METHODS: Mapping[str, Method] = {
     "temperature_ece": Method(
         posthoc.TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}
     ),
+    "ensemble": Method(posthoc.EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
     "spline": Method(posthoc.SplineCalibration, "Gupta et al., ICLR 2021"),
     "isotonic_top": Method(
         posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
@@ -170,11 +171,18 @@ METHODS: Mapping[str, Method] = {
     ),
     "bbq": Method(posthoc.BBQ, "Naeini et al., AAAI 2015", top_label=True),
     "venn_abers": Method(posthoc.VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
+    "smart": Method(posthoc.SMART, "SMART: margin-aware per-sample temperature"),
+    "structured_vector": Method(posthoc.StructuredVectorScaling, "arXiv 2511.03685"),
+    "vector": Method(posthoc.VectorScaling, "Guo et al., ICML 2017"),
+    "class_temperature": Method(posthoc.ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
     "group": Method(posthoc.GroupCalibration, "Yang et al., 2023"),
     "platt": Method(posthoc.PlattScaling, "Platt, 1999"),
     "beta": Method(posthoc.BetaCalibration, "Kull et al., AISTATS 2017"),
     "isotonic": Method(posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
     "histogram": Method(posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
+    "structured_matrix": Method(posthoc.StructuredMatrixScaling, "arXiv 2511.03685"),
+    "matrix": Method(posthoc.MatrixScaling, "Guo et al., ICML 2017"),
+    "dirichlet": Method(posthoc.DirichletCalibration, "Kull et al., NeurIPS 2019"),
     "proximity": Method(posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023"),
     "proximity_bins": Method(
         posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}

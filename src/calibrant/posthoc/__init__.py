@@ -4,36 +4,51 @@ from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.chain import Chain
+from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.dirichlet import DirichletCalibration
+from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.identity import Identity
 from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.model import CalibratedModel
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.proximity import ProximityCalibration
+from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
+from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.vector import VectorScaling
 from calibrant.posthoc.venn_abers import VennAbers
 
 __all__ = [
     "BBQ",
+    "SMART",
     "BetaCalibration",
     "CalibratedModel",
     "Calibrator",
     "Chain",
+    "ClassTemperatureScaling",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
     "FeatureClipping",
     "GroupCalibration",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
+    "MatrixScaling",
     "MetaCal",
     "PlattScaling",
     "ProximityCalibration",
     "SplineCalibration",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
+    "VectorScaling",
     "VennAbers",
     "load_calibrator",
 ]

@@ -1,6 +1,8 @@
 """A soft partition of samples into groups, learned together with one temperature for each group."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,9 @@ _NODES = 33
 _STEP = 2 * _LIMIT / (_NODES - 1)
 
 _MAX_STEPS = 100
+
+# With fewer entries of features than this, threads wait for each other longer than they work.
+_WORTH_THREADS = 1 << 22
 
 
 class Partition(NamedTuple):
@@ -50,14 +55,15 @@ class PartitionLikelihood:
 
         g, d = self._n_groups, self._h.shape[0]
         start = np.concatenate([rng.uniform(-1, 1, g * d) / math.sqrt(d), np.zeros(g)])
-        found = minimize(
-            self._loss,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(None, None)] * (g * d) + [(-_LIMIT, _LIMIT)] * g,
-            options={"maxiter": _MAX_STEPS, "ftol": 1e-7},
-        )
+        with _threads(1 if self._h.numel() < _WORTH_THREADS else torch.get_num_threads()):
+            found = minimize(
+                self._loss,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(None, None)] * (g * d) + [(-_LIMIT, _LIMIT)] * g,
+                options={"maxiter": _MAX_STEPS, "ftol": 1e-7},
+            )
         nothing = np.zeros_like(start)
         best = found.x if found.fun < self._loss(nothing)[0] else nothing
         return self._partition(best)
@@ -87,6 +93,16 @@ class PartitionLikelihood:
         g0, g1 = self._slopes[node], self._slopes[node + 1]
         a2, a3 = 3 * (f1 - f0) - 2 * g0 - g1, 2 * (f0 - f1) + g0 + g1
         return f0 + t * (g0 + t * (a2 + t * a3)), (g0 + t * (2 * a2 + t * 3 * a3)) / _STEP
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _label_table(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

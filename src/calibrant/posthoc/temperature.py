@@ -14,8 +14,9 @@ from calibrant.outcomes import Outcomes
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.deficits import Deficits
 from calibrant.solvers import increasing_root
+from calibrant.surrogates import LogProbForecasts, Objective, check_objective, objective_value
 
-TemperatureObjective: TypeAlias = Literal["nll", "ece"] | Callable[[Tensor, Tensor], Tensor | float]
+TemperatureObjective: TypeAlias = Literal["ece"] | Objective
 
 # Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
 ECE_GRID = tuple(step / 10 for step in range(1, 101))
@@ -64,8 +65,9 @@ class TemperatureScaling(Calibrator):
             features: Not used.
             seed: Not used: nothing here is random.
             objective: ``"nll"`` for the likelihood; ``"ece"`` for the temperature of 0.1, 0.2, ..., 10 with
-                the smallest top-label calibration error; or a function of log-probabilities and labels
-                that returns the number to minimise. The last two never end above their value at 1.
+                the smallest top-label calibration error; or another name that
+                :func:`~calibrant.surrogates.objective_value` knows. All but the likelihood are searched for
+                on a grid and never end above their value at 1.
             start: Temperature at which the search for the likelihood begins.
             n_bins: Number of equal-width bins for ``"ece"``.
 
@@ -81,12 +83,8 @@ class TemperatureScaling(Calibrator):
             temperature = _most_likely(z, y, start)
         elif objective == "ece":
             temperature = _best_calibrated(z, y, check_count(n_bins, "n_bins"))
-        elif callable(objective):
-            temperature = minimise_over_temperature(
-                lambda t: float(objective(torch.log_softmax(z / t, dim=1), y))
-            )
         else:
-            raise InputError(f"objective: expected 'nll', 'ece' or a function, got {objective!r}")
+            temperature = _best_by(check_objective(objective), z, y)
         return cls(temperature=temperature, n_classes=z.shape[1])
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
@@ -152,3 +150,11 @@ def _best_calibrated(z: Tensor, y: Tensor, n_bins: int) -> float:
         return float(equal_width_bins(outcomes, n_bins).expected_gap())
 
     return min(ECE_GRID, key=lambda t: (error(t), abs(math.log(t))))
+
+
+def _best_by(objective: Objective, z: Tensor, y: Tensor) -> float:
+    def loss(temperature: float) -> float:
+        forecasts = LogProbForecasts(torch.log_softmax(z / temperature, dim=1), y)
+        return float(objective_value(objective, forecasts))
+
+    return minimise_over_temperature(loss)

@@ -1,0 +1,65 @@
+"""A temperature for each sample, read off its logits by a small network."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.posthoc.calibrator import Calibrator
+
+Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
+
+LOWEST_TEMPERATURE = 0.1
+
+
+def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
+    r"""Return one positive temperature per row of ``inputs``, shape ``(n,)``.
+
+    .. math:: T(x) = \mathrm{softplus}(W_2\,\mathrm{relu}(W_1 x + b_1) + b_2) + 0.1
+
+    Args:
+        inputs: What the network looks at, shape ``(n, d)``.
+        layers: Weight of shape ``(out, in)`` and bias of shape ``(out,)`` of each layer; the last has one
+            output. There may be more than one hidden layer.
+    """
+    hidden = inputs
+    for weight, bias in layers[:-1]:
+        hidden = torch.relu(F.linear(hidden, weight, bias))
+    return F.softplus(F.linear(hidden, *layers[-1])).squeeze(1) + LOWEST_TEMPERATURE
+
+
+class SampleTemperature(Calibrator):
+    """Divide the logits of each sample by a temperature of its own; the predicted class never changes."""
+
+    preserves_accuracy = True
+
+    n_layers: ClassVar[int]
+
+    def __init__(self, layers: Layers, *, n_classes: int | None = None) -> None:
+        super().__init__(n_classes=n_classes)
+        for number, (weight, bias) in enumerate(layers):
+            self.register_buffer(f"weight_{number}", weight)
+            self.register_buffer(f"bias_{number}", bias)
+
+    @abstractmethod
+    def inputs(self, logits: Tensor) -> Tensor:
+        """Return what the network looks at, shape ``(n, d)``."""
+
+    @property
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of each layer."""
+        numbers = range(self.n_layers)
+        return [(self.get_buffer(f"weight_{i}"), self.get_buffer(f"bias_{i}")) for i in numbers]
+
+    def temperature(self, logits: Tensor) -> Tensor:
+        """Return the temperature of each sample, shape ``(n,)``."""
+        layers = self.layers
+        return network_temperature(self.inputs(logits).to(layers[0][0].dtype), layers)
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return torch.log_softmax(z / self.temperature(z).to(z.dtype)[:, None], dim=1)
