@@ -137,26 +137,27 @@ def _equal_width_class_bins(p: Tensor, y: Tensor, n_bins: int) -> Bins:
     The lowest bin is what remains of the column's totals.
     """
     n, k = p.shape
-    lowest = _below(1 / n_bins, p.dtype)
-    labels = y.cpu().numpy()
+    table, labels = np.ascontiguousarray(p.cpu().numpy()), y.cpu().numpy()
+    lowest = _below(1 / n_bins, table.dtype)
     size = k * n_bins
     count, hits = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    placed, totals = np.zeros(size), torch.zeros(k, dtype=torch.float64)
+    placed, totals = np.zeros(size), np.zeros(k)
     step = max(1, _BLOCK_ENTRIES // k)
-    for start, block in zip(range(0, n, step), p.cpu().contiguous().split(step), strict=True):
-        above = np.flatnonzero((block > lowest).numpy())
+    for start in range(0, n, step):
+        block = table[start : start + step]
+        above = np.flatnonzero(block > lowest)
         rows = above // k
         columns = above - rows * k
-        values = block.numpy().ravel()[above]
+        values = block.ravel()[above]
         place = columns * n_bins + equal_width_index(values, n_bins)
         count += np.bincount(place, minlength=size)
         placed += np.bincount(place, values, minlength=size)
         hits += np.bincount(place[labels[start + rows] == columns], minlength=size)
-        totals += block.sum(dim=0, dtype=torch.float64)
+        totals += block.sum(axis=0, dtype=np.float64)
     return Bins(
         torch.arange(n_bins + 1, dtype=torch.float64) / n_bins,
         _with_lowest(count, np.full(k, n)),
-        _with_lowest(placed, totals.numpy()),
+        _with_lowest(placed, totals),
         _with_lowest(hits, np.bincount(labels, minlength=k)),
     )
 
@@ -168,9 +169,7 @@ def _with_lowest(placed: npt.NDArray[Any], totals: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(table)
 
 
-def _below(edge: float, dtype: torch.dtype) -> float:
+def _below(edge: float, dtype: np.dtype[Any]) -> np.floating:
     """Return the largest number of the type that does not exceed the edge: comparisons stay exact."""
-    rounded = torch.tensor(edge, dtype=dtype)
-    if float(rounded) > edge:
-        rounded = torch.nextafter(rounded, torch.zeros_like(rounded))
-    return float(rounded)
+    rounded: np.floating = dtype.type(edge)
+    return np.nextafter(rounded, dtype.type(0)) if float(rounded) > edge else rounded
