@@ -7,8 +7,11 @@ from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss
 
 from calibrant.errors import FitError, InputError
+from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import TemperatureScaling
-from tests.conftest import softmax
+from calibrant.posthoc.temperature import minimise_over_temperature
+from calibrant.surrogates import LogProbForecasts, objective_value
+from tests.conftest import draw, softmax
 
 
 def exact_data(temperature):
@@ -126,3 +129,69 @@ def test_a_calibrator_is_a_module_with_a_state():
     other = TemperatureScaling(1.0)
     other.load_state_dict(state)
     assert other.temperature.item() == 2.5
+
+
+def test_samples_of_the_rows_only_say_where_to_begin():
+    logits, labels = draw(20_000, 6, seed=3, sharpen=2.0)
+    found = minimize_scalar(
+        lambda t: log_loss(labels, softmax(logits / t)), bounds=(1, 4), options={"xatol": 1e-9}
+    ).x
+    for dtype in (np.float32, np.float64):
+        for start in (0.01, 1.0, 100.0):
+            fitted = TemperatureScaling.fit(logits.astype(dtype), labels, start=start)
+            assert float(fitted.temperature) == pytest.approx(found, rel=1e-6)
+
+
+def test_samples_without_an_optimum_do_no_harm():
+    logits, labels = exact_data(2.0)
+    n = 20_000
+    rows = np.tile(logits, (n // len(logits) + 1, 1))[:n]
+    tiled = np.tile(labels, n // len(labels) + 1)[:n]
+    tiled[::10] = rows[::10].argmax(axis=1)  # the rows that samples of 2,000 take are all right
+    whole = TemperatureScaling.fit(rows, tiled)
+    shuffled = np.random.default_rng(0).permutation(n)
+    assert float(whole.temperature) == pytest.approx(
+        float(TemperatureScaling.fit(rows[shuffled], tiled[shuffled]).temperature), rel=1e-6
+    )
+
+
+def test_the_logits_are_never_copied_whole(monkeypatch):
+    logits, labels = draw(3000, 5, sharpen=2.0)
+    whole = float(TemperatureScaling.fit(logits, labels).temperature)
+    monkeypatch.setattr("calibrant.posthoc.deficits._BLOCK_ENTRIES", 35)
+    assert float(TemperatureScaling.fit(logits, labels).temperature) == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_ece_objective_is_the_best_of_the_grid(overconfident):
+    logits, labels = overconfident
+    grid = [step / 10 for step in range(1, 101)]
+    errors = [expected_calibration_error(softmax(logits / t), labels, n_bins=10) for t in grid]
+    fitted = TemperatureScaling.fit(logits, labels, objective="ece", n_bins=10)
+    assert float(fitted.temperature) == grid[int(np.argmin(errors))]
+
+
+@pytest.mark.parametrize("objective", ["label_smoothing", "mse", "brier", "soft_ece", "charbonnier"])
+def test_other_objectives_are_at_their_minimum(overconfident, objective):
+    logits, labels = (torch.as_tensor(a) for a in overconfident)
+
+    def value(t):
+        log_probs = torch.log_softmax(logits / t, dim=1)
+        return float(objective_value(objective, LogProbForecasts(log_probs, labels)))
+
+    fitted = TemperatureScaling.fit(logits, labels, objective=objective)
+    grid = np.append(np.geomspace(0.06, 19, 300), 1.0)
+    assert value(float(fitted.temperature)) <= min(value(t) for t in grid) + 1e-9
+    assert float(fitted.temperature) == pytest.approx(3.0, rel=0.4)
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(InputError, match="^objective: expected one of"):
+        TemperatureScaling.fit([[1.0, 0.0]], [0], objective="accuracy")
+
+
+def test_one_dimensional_search_finds_the_deepest_of_several_valleys():
+    def bumpy(t):
+        return min((np.log(t) - 1.5) ** 2, (np.log(t) + 1.0) ** 2 - 0.2)
+
+    assert minimise_over_temperature(bumpy) == pytest.approx(np.exp(-1.0), rel=1e-4)
+    assert minimise_over_temperature(lambda t: 0.0) == 1.0

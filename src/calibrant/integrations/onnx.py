@@ -5,9 +5,11 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +63,17 @@ def export_onnx(
     frozen = calibrator.eval()
     with atomic_path(path) as temporary:
         _write(frozen, temporary, widths)
-        _verify(frozen, temporary, widths)
+        session, refusal = _session(temporary)
+        if session is None:
+            # ONNX Runtime has few operations in double precision, in which some calibrators keep what they learned.
+            _write(deepcopy(frozen).float(), temporary, widths)
+            session, refusal = _session(temporary)
+        if session is None:
+            raise CalibrantError(
+                f"export: expected a graph that ONNX Runtime can run, got {type(calibrator).__name__}, of "
+                f"which it says: {refusal}"
+            )
+        _verify(frozen, session, widths)
 
 
 def _known(name: str, given: int | None, own: int | None) -> int:
@@ -96,8 +108,15 @@ def _write(calibrator: Calibrator, path: Path, widths: dict[str, int]) -> None:
         ) from error
 
 
-def _verify(calibrator: Calibrator, path: Path, widths: dict[str, int]) -> None:
-    session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+def _session(path: Path) -> tuple[Any, str]:
+    """Return a session of ONNX Runtime, or None and its reason."""
+    try:
+        return import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"]), ""
+    except Exception as error:  # noqa: BLE001 - its exceptions have no common class
+        return None, str(error).strip().splitlines()[0]
+
+
+def _verify(calibrator: Calibrator, session: Any, widths: dict[str, int]) -> None:  # noqa: ANN401 - untyped
     for seed, n in enumerate(_BATCHES):
         inputs = _samples(n, widths, seed=seed)
         with torch.no_grad():

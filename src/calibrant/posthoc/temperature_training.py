@@ -21,9 +21,9 @@ from calibrant.surrogates import Forecasts, Objective, objective_value
 # Objectives that compare confidence with accuracy, which chance alone keeps from being zero.
 _GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
 
-# One in twenty perfectly calibrated models shows more than this many times the error expected by chance,
+# One in a hundred perfectly calibrated models shows more than this many times the error expected by chance,
 # whatever the number of samples and the shape of their confidences.
-_EVIDENT = 1.55
+_EVIDENT = 1.9
 
 # softplus of this, plus 0.1, is 1 to the last digit.
 _BIAS_OF_ONE = 0.37816455709127766
@@ -85,18 +85,21 @@ def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
     """Return one temperature for all samples, and whether it is enough.
 
     It is 1 if neither the likelihood asks for another one, by Akaike's criterion, nor the calibration error
-    is evident; else the best one by the objective, which is enough if it leaves no evident error.
+    is evident. Else it lies half-way, in proportion, between the likeliest temperature and the best one by
+    the objective: they err differently, so their mean errs less than either. It is enough for a
+    calibration objective if it leaves no evident error.
     """
-    if plan.settled > 0:
-        if samples.correct.min() == samples.correct.max():
-            return 1.0, True  # all right or all wrong: nothing says which confidence is too much
-        now, likeliest = samples.at_one(1.0), samples.at_one(best_single_temperature(samples, "nll"))
-        gain = float((likeliest.true_log_prob - now.true_log_prob).sum())
-        if gain <= 1 and not _is_evident(now):
-            return 1.0, True
     best = best_single_temperature(samples, plan.objective)
-    enough = plan.settled > 0 and plan.objective in _GAPS and not _is_evident(samples.at_one(best))
-    return best, enough
+    if plan.settled == 0:
+        return best, False
+    if samples.correct.min() == samples.correct.max():
+        return 1.0, True  # all right or all wrong: nothing says which confidence is too much
+    likeliest = best_single_temperature(samples, "nll")
+    now, then = samples.at_one(1.0), samples.at_one(likeliest)
+    if float((then.true_log_prob - now.true_log_prob).sum()) <= 1 and not _is_evident(now):
+        return 1.0, True
+    middle = math.sqrt(likeliest * best)
+    return middle, plan.objective in _GAPS and not _is_evident(samples.at_one(middle))
 
 
 def _is_evident(forecasts: Forecasts) -> bool:

@@ -1,0 +1,48 @@
+"""Structured matrix scaling, then SMART: the likelihood of the one with the calibration of the other."""
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import check_fitting_set
+from calibrant.posthoc.chain import Chain
+from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.structured import StructuredMatrixScaling
+
+N_FOLDS = 5
+
+
+class StructuredSMART(Chain):
+    """Repair the classes by structured matrix scaling, then the confidence by SMART.
+
+    Matrix scaling finds the likeliest distribution but leaves confidence off; SMART repairs confidence but
+    takes the classes as they come. The predicted class may change, in the first step only.
+    """
+
+    methods_in_order = (StructuredMatrixScaling, SMART)
+
+    @classmethod
+    def fit(
+        cls, logits: ArrayLike, labels: ArrayLike, *, features: ArrayLike | None = None, seed: int = 0
+    ) -> Self:
+        """Fit the first step on all samples, and the second on what the first says of samples it has not seen.
+
+        On its own fitting set matrix scaling looks better calibrated than it is. So SMART is fitted on the
+        predictions of five-fold cross-fitting.
+        """
+        z, y = check_fitting_set(logits, labels)
+        first = StructuredMatrixScaling.fit(z, y, seed=seed)
+        return cls(first, SMART.fit(_cross_fitted(z, y, seed), y, seed=seed))
+
+
+@torch.no_grad()
+def _cross_fitted(z: Tensor, y: Tensor, seed: int) -> Tensor:
+    folds = torch.arange(len(z)) % N_FOLDS
+    folds = folds[torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))].to(z.device)
+    between = torch.empty_like(z)
+    for fold in range(N_FOLDS):
+        inside = folds == fold
+        between[inside] = StructuredMatrixScaling.fit(z[~inside], y[~inside], seed=seed)(z[inside])
+    return between
