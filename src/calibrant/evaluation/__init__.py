@@ -2,7 +2,7 @@
 
 from calibrant.evaluation.comparison import PairedComparison, paired_comparison
 from calibrant.evaluation.detection import detect_ood
-from calibrant.evaluation.evaluate import Evaluation, evaluate
+from calibrant.evaluation.measured import Evaluation, evaluate
 from calibrant.evaluation.slices import ClassRow, by_class, by_margin
 
 __all__ = [

@@ -9,7 +9,7 @@ import torch
 
 from calibrant.data import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import Progress, options_of, resolve_measures, why_not
+from calibrant.evaluation.measured import Progress, options_of, resolve_measures, why_not
 from calibrant.metrics import PairedDifference, paired_difference
 from calibrant.registry import MEASURES, Measure
 

@@ -47,7 +47,7 @@ def export_onnx(
 
     Raises:
         CalibrantError: The packages of the extra ``export`` are missing, PyTorch cannot express the
-            calibrator in ONNX, or the graph disagrees with it.
+            calibrator in ONNX, ONNX Runtime cannot run the graph, or the two disagree.
     """
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
@@ -65,7 +65,7 @@ def export_onnx(
         _write(frozen, temporary, widths)
         session, refusal = _session(temporary)
         if session is None:
-            # ONNX Runtime has few operations in double precision, in which some calibrators keep what they learned.
+            # Some calibrators keep numbers in double precision, for which the runtime lacks some operations.
             _write(deepcopy(frozen).float(), temporary, widths)
             session, refusal = _session(temporary)
         if session is None:
@@ -112,7 +112,7 @@ def _session(path: Path) -> tuple[Any, str]:
     """Return a session of ONNX Runtime, or None and its reason."""
     try:
         return import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"]), ""
-    except Exception as error:  # noqa: BLE001 - its exceptions have no common class
+    except Exception as error:  # the runtime's own exceptions have no common class
         return None, str(error).strip().splitlines()[0]
 
 
