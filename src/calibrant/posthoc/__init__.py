@@ -16,11 +16,13 @@ from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.model import CalibratedModel
+from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.posthoc.structured_smart import StructuredSMART
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 from calibrant.posthoc.venn_abers import VennAbers
@@ -42,10 +44,12 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "MetaCal",
+    "ParameterizedTemperatureScaling",
     "PlattScaling",
     "ProximityCalibration",
     "SplineCalibration",
     "StructuredMatrixScaling",
+    "StructuredSMART",
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
