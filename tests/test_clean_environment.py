@@ -10,12 +10,7 @@ from packaging.utils import canonicalize_name
 BLOCK = """
 import sys
 
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {undeclared!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
+sys.modules.update(dict.fromkeys({undeclared!r}))  # None: as if they were not installed
 import pkgutil, importlib, calibrant
 for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
     if not module.name.startswith("calibrant.integrations."):

@@ -191,6 +191,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "feature_clipping": Method(posthoc.FeatureClipping, "Tao et al., AAAI 2025"),
     "metacal": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021"),
+    "metacal_accuracy": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021", {"variant": "accuracy"}),
 }
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {

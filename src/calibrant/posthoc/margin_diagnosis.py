@@ -19,7 +19,7 @@ class MarginDiagnosis:
     """What sharpening the samples of one margin group alone would do; one entry per group, in float64.
 
     Attributes:
-        edges: Group ``g`` holds the margins from ``edges[g]`` up to ``edges[g + 1]``, shape ``(groups + 1,)``.
+        edges: Group ``g`` holds the margins from ``edges[g]`` up to ``edges[g + 1]``; one more than groups.
         count: Number of samples.
         confidence: Mean confidence.
         accuracy: Share of right predictions.

@@ -50,11 +50,12 @@ class StructuredMatrixScaling(Calibrator):
         .. math:: \lambda \frac{k}{n} \left(\sum_j D_{jj}^2 + |b|^2\right)
                   + \lambda \frac{k (k-1)}{n} \sum_{j \ne l} D_{jl}^2
 
-        The temperature is the likeliest one; :math:`\epsilon` is :math:`1/(n + 1)`, or 0 if that is likelier.
-        Unless given, :math:`\lambda` is chosen from 100, 10, ..., 0.01 by five-fold cross-validation (the
-        paper fixes it at 1): the strongest within one standard error of the best held-out likelihood. If none
-        beats the smoothed temperature scaling :math:`\tilde p` there, that is the result. On the fitting set
-        it is never less likely than temperature scaling.
+        The temperature is the likeliest one; :math:`\epsilon = 1/(n + 1)` bounds the price of mistakes that
+        the fitting set does not show. Unless given, :math:`\lambda` is chosen from 100, 10, ..., 0.01 by
+        five-fold cross-validation (the paper fixes it at 1): the strongest within one standard error of the
+        best held-out likelihood. If none beats the smoothed temperature scaling :math:`\tilde p` there, that
+        is the result. On the fitting set it is never less likely than the model itself: where smoothing
+        would make it so, :math:`\epsilon = 0`.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -69,7 +70,7 @@ class StructuredMatrixScaling(Calibrator):
         z, y = check_fitting_set(logits, labels)
         factor = None if strength is None else check_price(strength, "strength")
         temperature = TemperatureScaling.fit(z, y).temperature
-        smoothing, x = _likelier_smoothing(z, y, temperature)
+        smoothing, x = _harmless_smoothing(z, y, temperature)
         ridge = cls._ridge(z.shape[1])
         if factor is None:
             affine = fit_chosen(x, y, [ridge.times(s) for s in STRENGTHS], seed=seed)
@@ -101,11 +102,17 @@ class StructuredVectorScaling(StructuredMatrixScaling):
         return Ridge(k, math.inf, k)
 
 
-def _likelier_smoothing(z: Tensor, y: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def _harmless_smoothing(z: Tensor, y: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """Return how much of the uniform distribution to mix in, and the logarithms of what that gives."""
-    little = torch.tensor(1 / (len(z) + 1), dtype=torch.float64, device=z.device)
-    candidates = [(share, _smoothed(z, temperature, share)) for share in (little, torch.zeros_like(little))]
-    return max(candidates, key=lambda pair: float(pair[1].gather(1, y[:, None]).double().sum()))
+    share = torch.tensor(1 / (len(z) + 1), dtype=torch.float64, device=z.device)
+    x = _smoothed(z, temperature, share)
+    if _log_likelihood(x, y) >= _log_likelihood(torch.log_softmax(z, dim=1), y):
+        return share, x
+    return torch.zeros_like(share), _smoothed(z, temperature, torch.zeros_like(share))
+
+
+def _log_likelihood(log_probs: Tensor, y: Tensor) -> float:
+    return float(log_probs.gather(1, y[:, None]).sum(dtype=torch.float64))
 
 
 def _smoothed(logits: Tensor, temperature: Tensor, share: Tensor) -> Tensor:

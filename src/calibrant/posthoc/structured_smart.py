@@ -27,7 +27,7 @@ class StructuredSMART(Chain):
     def fit(
         cls, logits: ArrayLike, labels: ArrayLike, *, features: ArrayLike | None = None, seed: int = 0
     ) -> Self:
-        """Fit the first step on all samples, and the second on what the first says of samples it has not seen.
+        """Fit the first step on all samples, the second on what the first says of samples it has not seen.
 
         On its own fitting set matrix scaling looks better calibrated than it is. So SMART is fitted on the
         predictions of five-fold cross-fitting.

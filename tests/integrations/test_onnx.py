@@ -1,0 +1,147 @@
+"""Calibrators as ONNX graphs."""
+
+import importlib.util
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from calibrant.errors import CalibrantError, InputError
+from calibrant.integrations.onnx import export_onnx
+from calibrant.posthoc import Calibrator, FeatureClipping, GroupCalibration, TemperatureScaling
+from calibrant.registry import METHODS
+from tests.conftest import softmax
+
+CALIBRATORS = list(dict.fromkeys(method.calibrator for method in METHODS.values()))
+
+
+def linear_model(n, k=4, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, d)).astype(np.float32)
+    logits = features @ np.random.default_rng(99).normal(size=(d, k)).astype(np.float32)
+    labels = (softmax(logits).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return 2 * logits, labels, features
+
+
+def run(path, logits, features=None):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    fed = {"logits": logits} | ({} if features is None else {"features": features})
+    return session.run(["log_probs"], fed)[0]
+
+
+@pytest.mark.parametrize("method", CALIBRATORS, ids=lambda method: method.__name__)
+def test_the_graph_gives_what_the_calibrator_gives(method, tmp_path):
+    logits, labels, features = linear_model(300)
+    calibrator = method.fit(logits, labels, features=features)
+    export_onnx(calibrator, tmp_path / "graph.onnx")
+    uses_features = [node.name for node in onnx.load(tmp_path / "graph.onnx").graph.input] == [
+        "logits",
+        "features",
+    ]
+    for n in (1, 33):
+        z, _, h = linear_model(n, seed=n)
+        expected = calibrator.predict_proba(z, h)
+        got = np.exp(run(tmp_path / "graph.onnx", z, h if uses_features else None))
+        assert got == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_chain_is_one_graph(tmp_path):
+    logits, labels, features = linear_model(300)
+    calibrator = TemperatureScaling.then(FeatureClipping).fit(logits, labels, features=features)
+    calibrator.save(tmp_path / "chain.safetensors")
+    export_onnx(Calibrator.load(tmp_path / "chain.safetensors"), tmp_path / "graph.onnx")
+    got = np.exp(run(tmp_path / "graph.onnx", logits, features))
+    assert got == pytest.approx(calibrator.predict_proba(logits, features), abs=1e-5)
+
+
+def test_the_graph_is_one_file_with_named_ends_and_any_batch_size(tmp_path):
+    export_onnx(TemperatureScaling(2.0, n_classes=3), tmp_path / "graph.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["graph.onnx"]
+    graph = onnx.load(tmp_path / "graph.onnx").graph
+    (given,), (returned,) = graph.input, graph.output
+    assert (given.name, returned.name) == ("logits", "log_probs")
+    for value in (given, returned):
+        batch, classes = value.type.tensor_type.shape.dim
+        assert batch.dim_param
+        assert classes.dim_value == 3
+
+
+class Slanted(TemperatureScaling):
+    """A calibrator whose graph is not what it does."""
+
+    def forward(self, logits, features=None):  # noqa: ARG002
+        shift = 0.0 if torch.compiler.is_exporting() else 1e-3
+        return super().forward(logits + shift * torch.arange(logits.shape[1]))
+
+
+class Double(TemperatureScaling):
+    """A calibrator that asks for an operation which ONNX Runtime has in single precision only."""
+
+    def forward(self, logits, features=None):  # noqa: ARG002
+        return super().forward(logits * torch.nn.functional.softplus(self.temperature).to(logits.dtype))
+
+
+class Inexpressible(TemperatureScaling):
+    """A calibrator that has no graph: what it does depends on the data."""
+
+    def forward(self, logits, features=None):  # noqa: ARG002
+        return super().forward(logits if logits.sum() > 0 else 2 * logits)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_the_methods_of_this_file():
+    yield
+    for name in ("Slanted", "Double", "Inexpressible"):
+        Calibrator.methods.pop(name, None)
+
+
+def test_double_precision_gives_way_where_the_runtime_has_none(tmp_path):
+    calibrator = Double(1.5, n_classes=3)
+    export_onnx(calibrator, tmp_path / "graph.onnx")
+    logits = np.float32([[1, 2, 4], [0, 0, -3]])
+    got = np.exp(run(tmp_path / "graph.onnx", logits))
+    assert got == pytest.approx(calibrator.predict_proba(logits), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Slanted, "^export: expected what PyTorch gives, to 1e-05, got a graph of Slanted that is off by"),
+        (
+            Inexpressible,
+            "^export: expected a graph that ONNX can express, got Inexpressible, of which PyTorch",
+        ),
+    ],
+)
+def test_nothing_is_written_unless_the_graph_is_right(method, message, tmp_path):
+    (tmp_path / "graph.onnx").write_text("the old one")
+    with pytest.raises(CalibrantError, match=message):
+        export_onnx(method(2.0, n_classes=3), tmp_path / "graph.onnx")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the old one"]
+
+
+def test_missing_packages_are_named_with_the_cure(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "calibrant.integrations.onnx.find_spec", lambda name: None if name == "onnxruntime" else found(name)
+    )
+    with pytest.raises(CalibrantError, match=r"got no onnxruntime; install .* 'calibrant\[export\]'"):
+        export_onnx(TemperatureScaling(2.0, n_classes=3), tmp_path / "graph.onnx")
+
+
+def test_sizes_that_the_calibrator_does_not_know_have_to_be_given(tmp_path):
+    with pytest.raises(
+        InputError, match="^n_classes: expected a whole number, which this calibrator does not"
+    ):
+        export_onnx(TemperatureScaling(2.0), tmp_path / "graph.onnx")
+    export_onnx(TemperatureScaling(2.0), tmp_path / "graph.onnx", n_classes=7)
+    assert run(tmp_path / "graph.onnx", np.zeros((2, 7), np.float32)).shape == (2, 7)
+    with pytest.raises(InputError, match="^n_classes: expected 3, which the calibrator was fitted on, got 7"):
+        export_onnx(TemperatureScaling(2.0, n_classes=3), tmp_path / "graph.onnx", n_classes=7)
+    by_features = GroupCalibration(torch.ones(1, 2, 6), torch.ones(1, 2), torch.ones(1, 2), on_features=True)
+    with pytest.raises(
+        InputError, match="^n_features: expected 6, which the calibrator was fitted on, got 5"
+    ):
+        export_onnx(by_features, tmp_path / "graph.onnx", n_classes=3, n_features=5)

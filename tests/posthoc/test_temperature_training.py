@@ -1,0 +1,118 @@
+"""Training of temperatures: from the simple to the flexible, no further than the data ask for."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc.sample_temperature import network_temperature
+from calibrant.posthoc.temperature_training import (
+    Plan,
+    best_single_temperature,
+    first_layers,
+    simplest_temperature,
+)
+from calibrant.posthoc.tempered import FittingSet
+from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
+from tests.conftest import draw
+
+PLAN = Plan(objective="charbonnier", epochs=50, batch_size=10**6, seed=0, settled=1.0)
+
+
+def tensors(*args, **kwargs):
+    logits, labels = draw(*args, **kwargs)
+    return torch.tensor(logits), torch.tensor(labels)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("k", [3, 60])
+def test_objectives_need_no_classes(objective, k):
+    """Seen through the log-sum-exp, exact or tabulated, every objective is what log-probabilities give."""
+    z, y = tensors(300, k, sharpen=2.0)
+    temperature = torch.linspace(0.3, 4.0, 300, dtype=torch.float64, requires_grad=True)
+    direct = temperature.detach().clone().requires_grad_()
+    through = objective_value(objective, FittingSet(z, y).at(temperature))
+    plain = objective_value(objective, LogProbForecasts(torch.log_softmax(z / direct[:, None], dim=1), y))
+    (slope,) = torch.autograd.grad(through, temperature)
+    (plain_slope,) = torch.autograd.grad(plain, direct)
+    torch.testing.assert_close(through, plain, atol=2e-6, rtol=0)
+    torch.testing.assert_close(slope, plain_slope, atol=1e-6, rtol=1e-3)
+
+
+def test_some_rows_are_a_smaller_set():
+    z, y = tensors(300, 60, sharpen=2.0)
+    rows = torch.arange(0, 300, 7)
+    temperature = torch.full((len(rows),), 1.7, dtype=torch.float64)
+    some = objective_value("brier", FittingSet(z, y).at(temperature, rows))
+    assert float(some) == pytest.approx(
+        float(objective_value("brier", FittingSet(z[rows], y[rows]).at(temperature))), abs=1e-5
+    )
+
+
+def test_the_likeliest_temperature_is_that_of_temperature_scaling():
+    z, y = tensors(2000, 5, sharpen=3.0)
+    expected = float(TemperatureScaling.fit(z, y).temperature)
+    assert best_single_temperature(FittingSet(z, y), "nll") == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("sharpen", [0.2, 1.0, 30.0])
+def test_the_best_single_temperature_is_the_one_that_a_fine_grid_finds(sharpen):
+    samples = FittingSet(*tensors(2000, 5, sharpen=sharpen))
+
+    def loss(t):
+        return float(objective_value("charbonnier", samples.at_one(t)))
+
+    grid = min(sharpen * np.geomspace(0.5, 2.0, 41), key=loss)
+    exact = minimize_scalar(loss, bounds=(0.95 * grid, 1.05 * grid), method="bounded").x
+    assert loss(best_single_temperature(samples, "charbonnier")) <= loss(exact) + 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 3.0, 5000.0])
+@pytest.mark.parametrize("widths", [(1, 16), (10, 5, 5)])
+def test_training_starts_at_one_temperature_for_all(temperature, widths):
+    x = torch.randn(50, widths[0], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    start = network_temperature(x, first_layers(widths, temperature=temperature, seed=1, like=x))
+    assert start.tolist() == pytest.approx([temperature] * 50, rel=1e-12)
+    if temperature == 1:
+        assert set(start.tolist()) == {1.0}
+
+
+def test_a_calibrated_model_is_left_as_it_is():
+    left = [simplest_temperature(FittingSet(*tensors(400, 5, seed=seed)), PLAN) for seed in range(20)]
+    assert sum(each == (1.0, True) for each in left) >= 15
+
+
+def test_a_wrong_scale_needs_one_temperature():
+    temperature, enough = simplest_temperature(FittingSet(*tensors(4000, 5, sharpen=3.0)), PLAN)
+    assert temperature == pytest.approx(3.0, rel=0.05)
+    assert enough
+
+
+def test_what_one_temperature_cannot_repair_is_not_called_enough():
+    z, y = tensors(4000, 5, spread=2.0)
+    top = z.topk(2, dim=1).values
+    bent = z * (0.3 + (top[:, :1] - top[:, 1:]))
+    assert not simplest_temperature(FittingSet(bent, y), PLAN)[1]
+
+
+def test_without_a_mistake_there_is_nothing_to_learn_from():
+    z = 4 * torch.eye(3, dtype=torch.float64).repeat(20, 1)
+    assert simplest_temperature(FittingSet(z, z.argmax(dim=1)), PLAN) == (1.0, True)
+
+
+def test_by_chance_calibrated_models_seldom_look_wrong():
+    """The threshold of evidence is passed by about one in a hundred, with few samples as with many."""
+    rng = np.random.default_rng(0)
+    for n in (60, 1500):
+        ratios = []
+        for _ in range(300):
+            p = rng.beta(5, 1, size=n).clip(0.5, 1 - 1e-9)
+            z = torch.tensor(np.stack([np.log(p / (1 - p)), np.zeros(n)], axis=1))
+            bins = FittingSet(z, torch.tensor((rng.random(n) > p).astype(int))).at_one(1.0).bins
+            ratios.append(float(bins.expected_gap() / bins.expected_by_chance()))
+        assert np.mean(ratios) == pytest.approx(1.0, abs=0.1)
+        assert np.mean(np.array(ratios) > 1.9) < 0.03
+        assert math.isclose(np.quantile(ratios, 0.9), 1.4, abs_tol=0.15)
