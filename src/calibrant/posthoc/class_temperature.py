@@ -56,10 +56,10 @@ class ClassTemperatureScaling(Calibrator):
             features: Not used.
             seed: Not used: nothing here is random.
             n_bins: Number of equal-width bins of the calibration error.
-            max_sweeps: Stop after this many sweeps over the classes. More than one fitted better and did
-                no better on held-out CIFAR-10, CLINC150 and digits predictions.
-            keep_accuracy: Whether temperatures that lower the accuracy on the fitting set are passed over;
-                else held-out accuracy fell by up to 2 points there.
+            max_sweeps: Stop after this many sweeps over the classes. More than one fit more closely and
+                helped as often as they harmed on held-out CIFAR-10, CLINC150 and digits predictions.
+            keep_accuracy: Whether temperatures that lower the accuracy on the fitting set are passed over.
+                Held-out accuracy fell by up to 1.3 points with it there, and by up to 4.5 without.
         """
         z, y = check_fitting_set(logits, labels)
         n_bins, max_sweeps = check_count(n_bins, "n_bins"), check_count(max_sweeps, "max_sweeps")
