@@ -1,0 +1,201 @@
+"""SMART: temperatures that depend on the margin."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.data import load_bundled
+from calibrant.errors import InputError
+from calibrant.metrics import expected_calibration_error, negative_log_likelihood
+from calibrant.posthoc import TemperatureScaling, load_calibrator
+from calibrant.posthoc.indicators import INDICATORS
+from calibrant.posthoc.smart import SMART
+from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
+from tests.conftest import draw, softmax
+
+
+def bent(n, k=5, seed=0):
+    """Logits of a calibrated model, scaled up where the margin is large: T(m) = 0.5 + m_true, known."""
+    logits, labels = draw(n, k, seed=seed)
+    top = np.sort(logits, axis=1)
+    factor = 0.5 + (top[:, -1] - top[:, -2])
+    return logits * factor[:, None], labels, factor
+
+
+def ece(calibrator, logits, labels):
+    return expected_calibration_error(calibrator.predict_proba(logits), labels)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    logits, labels, _ = bent(4000)
+    return SMART.fit(logits, labels)
+
+
+def test_a_temperature_that_grows_with_the_margin_is_found(fitted):
+    logits, _, factor = bent(4000, seed=1)
+    learned = fitted.temperature(torch.tensor(logits)).numpy()
+    typical = (factor > 0.7) & (factor < 4)
+    assert np.corrcoef(learned[typical], factor[typical])[0, 1] > 0.95
+    assert np.median(np.abs(learned / factor - 1)[typical]) < 0.25
+
+
+def test_it_repairs_what_one_temperature_cannot(fitted):
+    logits, labels, _ = bent(8000, seed=1)
+    one = TemperatureScaling.fit(*bent(4000)[:2])
+    assert ece(fitted, logits, labels) < 0.5 * ece(one, logits, labels)
+
+
+def test_the_curve_is_the_temperature_of_samples_with_that_margin(fitted):
+    margins = [0.0, 0.5, 3.0, 100.0]
+    samples = torch.tensor([[m, 0.0, -1.0, -1.0, -1.0] for m in margins])
+    curve = fitted.temperature_curve(margins)
+    assert isinstance(curve, list)
+    assert curve == pytest.approx(fitted.temperature(samples).tolist())
+
+
+def test_it_has_49_parameters_for_any_number_of_classes(fitted):
+    assert fitted.n_parameters == 49
+    assert SMART.fit(*draw(300, 40, sharpen=2.0)).n_parameters == 49
+
+
+def test_no_epoch_changes_nothing(overconfident):
+    logits, labels = overconfident
+    same = SMART.fit(logits, labels, epochs=0)
+    assert set(same.temperature_curve(np.linspace(0, 50, 7))) == {1.0}
+    np.testing.assert_allclose(same.predict_proba(logits), softmax(logits), atol=1e-12)
+
+
+def test_a_wrong_scale_is_a_constant_curve(overconfident):
+    curve = SMART.fit(*overconfident).temperature_curve([0.0, 3.0, 30.0])
+    assert curve == pytest.approx([3.0] * 3, rel=0.05)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_ends_lower_than_it_began(objective):
+    logits, labels, _ = bent(1000)
+    calibrator = SMART.fit(logits, labels, objective=objective, epochs=40)
+    y = torch.tensor(labels)
+
+    def value(log_probs):
+        return float(objective_value(objective, LogProbForecasts(log_probs, y)))
+
+    before = torch.log_softmax(torch.tensor(logits), dim=1)
+    assert value(calibrator(torch.tensor(logits))) < value(before)
+
+
+@pytest.mark.parametrize("indicator", INDICATORS)
+def test_every_indicator_repairs_an_overconfident_model(indicator, overconfident):
+    logits, labels = overconfident
+    calibrator = SMART.fit(logits, labels, indicator=indicator, epochs=30, settled=0)
+    assert ece(calibrator, logits, labels) < 0.3 * expected_calibration_error(softmax(logits), labels)
+    assert calibrator.indicator == indicator
+
+
+def test_real_predictions_are_repaired_on_new_images():
+    val, test = load_bundled("cifar10_val"), load_bundled("cifar10_test")
+    calibrator = SMART.fit(val.logits, val.labels)
+    probs = calibrator.predict_proba(test.logits)
+    assert expected_calibration_error(probs, test.labels) < 0.013  # 0.070 before
+    assert negative_log_likelihood(probs, test.labels) < 0.495  # 0.564 before
+
+
+def test_a_fit_is_the_same_for_the_same_seed():
+    logits, labels, _ = bent(1000)
+    one, two, other = (SMART.fit(logits, labels, epochs=20, seed=seed, settled=0) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(one.buffers(), two.buffers(), strict=True))
+    assert not torch.equal(one.weight_1, other.weight_1)
+
+
+def test_the_predicted_class_never_changes_and_ties_stay_ties(fitted):
+    logits = np.round(bent(2000, seed=3)[0])
+    logits[:10] = 2.0
+    probs = fitted.predict_proba(logits)
+    assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
+    np.testing.assert_allclose(probs[:10], 0.2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_narrow_types_are_as_good_as_their_rounding(dtype):
+    logits, labels, _ = bent(1000)
+    narrow = SMART.fit(logits.astype(dtype), labels)
+    wide = SMART.fit(logits.astype(dtype).astype(np.float64), labels)
+    margins = np.linspace(0, 8, 20)
+    np.testing.assert_allclose(narrow.temperature_curve(margins), wide.temperature_curve(margins), rtol=1e-2)
+    assert narrow.predict_proba(logits.astype(dtype)).dtype == dtype
+    assert narrow(torch.tensor(logits).half()).dtype == torch.float32
+
+
+def test_what_is_loaded_is_what_was_saved(fitted, tmp_path):
+    fitted.save(tmp_path / "smart.safetensors")
+    loaded = load_calibrator(tmp_path / "smart.safetensors")
+    logits = torch.tensor(bent(50)[0])
+    assert type(loaded) is SMART
+    assert loaded.indicator == "margin"
+    assert torch.equal(loaded(logits), fitted(logits))
+
+
+HARD = {
+    "constant logits": (np.zeros((60, 3)), np.arange(60) % 3),
+    "all right": (4 * np.eye(3)[np.arange(60) % 3], np.arange(60) % 3),
+    "one sample": ([[5.0, 0.0]], [1]),
+    "equal margins": (np.tile([[2.0, 0.0, -1.0]], (80, 1)), np.arange(80) % 2),
+    "fifty samples": draw(50, 5, sharpen=3.0),
+    "logits of ten thousand": draw(300, 4, sharpen=1e4),
+    "tiny logits": draw(300, 4, sharpen=1e-4),
+    "a thousand classes": draw(400, 1000, sharpen=2.0),
+    "log-odds": (draw(200, 2)[0][:, 0] * 3, draw(200, 2)[1]),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_hard_data_are_never_made_worse(case):
+    logits, labels = HARD[case]
+    calibrator = SMART.fit(logits, labels)
+    probs = np.asarray(calibrator.predict_proba(logits))
+    before = np.asarray(TemperatureScaling(1.0).predict_proba(logits))
+    assert np.isfinite(np.log(probs.clip(1e-300))).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-9)
+    assert negative_log_likelihood(probs, labels) <= negative_log_likelihood(before, labels) + 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "hinge"}, "^objective: expected one of charbonnier"),
+        ({"indicator": "shape"}, "^indicator: expected one of margin"),
+        ({"epochs": -1}, "^epochs: expected a whole number of at least 0, got -1"),
+        ({"batch_size": 0}, "^batch_size: expected a whole number of at least 1, got 0"),
+        ({"settled": -0.5}, "^settled: expected a number of at least 0, got -0.5"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(InputError, match=message):
+        SMART.fit([[1.0, 0.0], [0.0, 1.0]], [0, 1], **options)
+
+
+def test_a_curve_needs_one_number_per_sample(overconfident, fitted):
+    logits, labels = overconfident
+    with pytest.raises(InputError, match="^indicator: expected a single number per sample for a curve"):
+        SMART.fit(logits, labels, indicator="logits", epochs=1).temperature_curve([1.0])
+    with pytest.raises(InputError, match=r"^margins: expected shape \(m,\), got shape \(1, 1\)"):
+        fitted.temperature_curve([[1.0]])
+
+
+@pytest.mark.parametrize("indicator", INDICATORS)
+def test_it_can_be_exported_as_a_graph(indicator):
+    class Plain(torch.nn.Module):
+        def __init__(self, calibrator):
+            super().__init__()
+            self.calibrator = calibrator
+
+        def forward(self, logits):
+            return self.calibrator(logits)
+
+    logits, labels, _ = bent(300)
+    calibrator = SMART.fit(logits, labels, indicator=indicator, epochs=3)
+    batch = {"logits": {0: torch.export.Dim("batch", min=1, max=1 << 16)}}
+    example = torch.tensor(logits[:8], dtype=torch.float32)
+    graph = torch.export.export(Plain(calibrator), (example,), dynamic_shapes=batch).module()
+    new = torch.tensor(logits[20:23], dtype=torch.float32)
+    torch.testing.assert_close(graph(new), calibrator(new))
