@@ -23,6 +23,11 @@ class Ridge:
     off_diagonal: float
     intercept: float
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the map has one scale per class rather than a matrix."""
+        return math.isinf(self.off_diagonal)
+
     def times(self, factor: float) -> "Ridge":
         """Return all prices multiplied by a factor."""
         return Ridge(self.diagonal * factor, self.off_diagonal * factor, self.intercept * factor)
@@ -93,7 +98,7 @@ def fit_affine(
         max_steps: Stop after this many steps.
     """
     n, k = x.shape
-    start = start or AffineMap.identity(k, diagonal=math.isinf(ridge.off_diagonal), device=x.device)
+    start = start or AffineMap.identity(k, diagonal=ridge.is_diagonal, device=x.device)
     prices = _prices(ridge, start) / n
     scale = (_curvature(x, start) + 2 * prices + 1e-9).rsqrt()
     point = _to_columns(start) / scale

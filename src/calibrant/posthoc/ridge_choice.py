@@ -16,19 +16,27 @@ _FOLDS = 5
 _WORTH_ALL_FOLDS = 1 << 29
 
 
-def fit_chosen(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> AffineMap:
-    """Fit the affine map with the ridge that cross-validation chooses from a path of falling prices.
+def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> int | None:
+    """Return which ridge of a path of falling prices cross-validation chooses; None is the identity.
 
     Chosen is the strongest ridge whose held-out likelihood is within one standard error (of the paired
     difference) of the best; the identity is the strongest of all. The search ends after two ridges that
     do worse than the best so far, so weak ones, which are slow to fit and overfit, are seldom tried.
     """
-    diagonal = math.isinf(path[0].off_diagonal)
-    identity = AffineMap.identity(x.shape[1], diagonal=diagonal, device=x.device)
     if len(x) < 2 * _FOLDS:
-        return identity
-    chosen = _strongest_within_error(_held_out(x, y, path, identity, seed))
-    return fit_affine(x, y, path[chosen - 1]) if chosen else identity
+        return None
+    chosen = _strongest_within_error(_held_out(x, y, path, _identity(x, path[0]), seed))
+    return chosen - 1 if chosen else None
+
+
+def fit_chosen(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> AffineMap:
+    """Fit the affine map with the ridge of :func:`choose_ridge`."""
+    chosen = choose_ridge(x, y, path, seed=seed)
+    return _identity(x, path[0]) if chosen is None else fit_affine(x, y, path[chosen])
+
+
+def _identity(x: Tensor, ridge: Ridge) -> AffineMap:
+    return AffineMap.identity(x.shape[1], diagonal=ridge.is_diagonal, device=x.device)
 
 
 def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike
 from calibrant.posthoc.affine import AffineMap, Ridge, check_price, fit_affine
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.ridge_choice import STRENGTHS, fit_chosen
+from calibrant.posthoc.ridge_choice import STRENGTHS, choose_ridge
 from calibrant.posthoc.temperature import TemperatureScaling
 
 
@@ -27,13 +27,15 @@ class StructuredMatrixScaling(Calibrator):
     smoothing: Tensor
     weight: Tensor
     intercept: Tensor
+    strength: Tensor
 
-    def __init__(self, temperature: Tensor, smoothing: Tensor, affine: AffineMap) -> None:
+    def __init__(self, temperature: Tensor, smoothing: Tensor, affine: AffineMap, strength: float) -> None:
         super().__init__(n_classes=len(affine.intercept))
         self.register_buffer("temperature", temperature)
         self.register_buffer("smoothing", smoothing)
         self.register_buffer("weight", affine.weight)
         self.register_buffer("intercept", affine.intercept)
+        self.register_buffer("strength", torch.tensor(strength, dtype=torch.float64))
 
     @classmethod
     def fit(
@@ -62,21 +64,25 @@ class StructuredMatrixScaling(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             features: Not used.
             seed: Parts the folds.
-            strength: The factor :math:`\lambda`.
+            strength: The factor :math:`\lambda`; infinity is the smoothed temperature scaling.
 
         Raises:
             FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels)
-        factor = None if strength is None else check_price(strength, "strength")
+        if strength is not None and strength != math.inf:
+            check_price(strength, "strength")
         temperature = TemperatureScaling.fit(z, y).temperature
         smoothing, x = _harmless_smoothing(z, y, temperature)
         ridge = cls._ridge(z.shape[1])
-        if factor is None:
-            affine = fit_chosen(x, y, [ridge.times(s) for s in STRENGTHS], seed=seed)
+        if strength is None:
+            chosen = choose_ridge(x, y, [ridge.times(s) for s in STRENGTHS], seed=seed)
+            strength = math.inf if chosen is None else STRENGTHS[chosen]
+        if strength == math.inf:
+            affine = AffineMap.identity(z.shape[1], diagonal=ridge.is_diagonal, device=z.device)
         else:
-            affine = fit_affine(x, y, ridge.times(factor))
-        return cls(temperature, smoothing, affine)
+            affine = fit_affine(x, y, ridge.times(strength))
+        return cls(temperature, smoothing, affine, strength)
 
     @staticmethod
     def _ridge(k: int) -> Ridge:

@@ -30,19 +30,21 @@ class StructuredSMART(Chain):
         """Fit the first step on all samples, the second on what the first says of samples it has not seen.
 
         On its own fitting set matrix scaling looks better calibrated than it is. So SMART is fitted on the
-        predictions of five-fold cross-fitting.
+        predictions of five-fold cross-fitting, with the ridge that was chosen on all samples.
         """
         z, y = check_fitting_set(logits, labels)
         first = StructuredMatrixScaling.fit(z, y, seed=seed)
-        return cls(first, SMART.fit(_cross_fitted(z, y, seed), y, seed=seed))
+        between = _cross_fitted(z, y, seed=seed, strength=float(first.strength))
+        return cls(first, SMART.fit(between, y, seed=seed))
 
 
 @torch.no_grad()
-def _cross_fitted(z: Tensor, y: Tensor, seed: int) -> Tensor:
+def _cross_fitted(z: Tensor, y: Tensor, *, seed: int, strength: float) -> Tensor:
     folds = torch.arange(len(z)) % N_FOLDS
     folds = folds[torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))].to(z.device)
     between = torch.empty_like(z)
     for fold in range(N_FOLDS):
         inside = folds == fold
-        between[inside] = StructuredMatrixScaling.fit(z[~inside], y[~inside], seed=seed)(z[inside])
+        step = StructuredMatrixScaling.fit(z[~inside], y[~inside], seed=seed, strength=strength)
+        between[inside] = step(z[inside])
     return between

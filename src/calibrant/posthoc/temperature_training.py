@@ -1,8 +1,8 @@
 """How a network that gives each sample a temperature is trained: one loop for SMART and PTS.
 
 It goes from the simple to the flexible and no further than the data ask for: the model as it is, one
-temperature for all samples, then a temperature for each. How the thresholds were chosen is written down in
-``docs/results/smart_stopping.md``.
+temperature for all samples, then a temperature for each, drawn back towards the one in proportion to what
+chance alone would show. How the thresholds were chosen is written down in ``docs/results/smart_stopping.md``.
 """
 
 import math
@@ -72,7 +72,8 @@ def train_temperatures(
     layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=plan.seed, like=x)
     if not settled:
         with torch.enable_grad():
-            layers = descend(x, samples, layers, plan)
+            trained = descend(x, samples, layers, plan)
+        layers = drawn_back(trained, layers, x, samples, plan)
     if _likelihood_suffers(samples, network_temperature(x, layers)):
         layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=plan.seed, like=x)
     weight, bias = layers[0]
@@ -87,7 +88,7 @@ def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
     It is 1 if neither the likelihood asks for another one, by Akaike's criterion, nor the calibration error
     is evident. Else it lies half-way, in proportion, between the likeliest temperature and the best one by
     the objective: they err differently, so their mean errs less than either. It is enough for a
-    calibration objective if it leaves no evident error.
+    calibration objective if the error it leaves is no larger than by chance.
     """
     best = best_single_temperature(samples, plan.objective)
     if plan.settled == 0:
@@ -96,15 +97,16 @@ def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
         return 1.0, True  # all right or all wrong: nothing says which confidence is too much
     likeliest = best_single_temperature(samples, "nll")
     now, then = samples.at_one(1.0), samples.at_one(likeliest)
-    if float((then.true_log_prob - now.true_log_prob).sum()) <= 1 and not _is_evident(now):
-        return 1.0, True
-    middle = math.sqrt(likeliest * best)
-    return middle, plan.objective in _GAPS and not _is_evident(samples.at_one(middle))
+    if float((then.true_log_prob - now.true_log_prob).sum()) <= 1 and times_chance(now) <= _EVIDENT:
+        temperature = 1.0
+    else:
+        temperature = math.sqrt(likeliest * best)
+    return temperature, plan.objective in _GAPS and times_chance(samples.at_one(temperature)) <= 1
 
 
-def _is_evident(forecasts: Forecasts) -> bool:
-    """Whether the soft calibration error is clearly more than chance would make it."""
-    return float(forecasts.bins.expected_gap()) > _EVIDENT * float(forecasts.bins.expected_by_chance())
+def times_chance(forecasts: Forecasts) -> float:
+    """Return the soft calibration error as a multiple of what a perfectly calibrated model would show."""
+    return float(forecasts.bins.expected_gap()) / max(float(forecasts.bins.expected_by_chance()), 1e-300)
 
 
 def first_layers(widths: tuple[int, ...], *, temperature: float, seed: int, like: Tensor) -> Layers:
@@ -169,6 +171,22 @@ def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers
             some = samples.at(network_temperature(x[rows], layers), rows)
             adam.step(objective_value(plan.objective, some))
     return best
+
+
+@torch.no_grad()
+def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, plan: Plan) -> Layers:
+    r"""Return layers part of the way from one temperature to the trained ones, as far as there is evidence.
+
+    If the one temperature leaves :math:`e` times the error expected by chance, the way is
+    :math:`1 - 1/e^2`, as James and Stein shrink a mean: most of the error's square is then signal or noise
+    in that proportion. Only the output layer changes, because it is linear.
+    """
+    if plan.objective not in _GAPS or plan.settled == 0:
+        return trained
+    excess = times_chance(samples.at(network_temperature(x, start)))
+    way = max(0.0, 1 - 1 / excess**2)
+    (weight, bias), (_, first) = trained[-1], start[-1]
+    return [*trained[:-1], (way * weight, way * bias + (1 - way) * first)]
 
 
 def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
