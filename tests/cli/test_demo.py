@@ -6,7 +6,7 @@ import re
 def test_the_demo_shows_a_real_network_before_and_after(run):
     code, out, err = run("demo")
     assert (code, err) == (0, "")
-    assert "Overconfident: it says 90.1% and is right 83.3% of the time." in out
+    assert "Overconfident: it says 94.5% and is right 82.2% of the time." in out
     before, after = (
         float(re.search(rf"{name} +\S+ +\S+ +\S+ +(\S+)", out)[1]) for name in ("uncalibrated", "→ \\w+")
     )

@@ -96,8 +96,8 @@ def test_real_predictions_are_repaired_on_new_images():
     val, test = load_bundled("cifar10_val"), load_bundled("cifar10_test")
     calibrator = SMART.fit(val.logits, val.labels)
     probs = calibrator.predict_proba(test.logits)
-    assert expected_calibration_error(probs, test.labels) < 0.013  # 0.070 before
-    assert negative_log_likelihood(probs, test.labels) < 0.495  # 0.564 before
+    assert expected_calibration_error(probs, test.labels) < 0.013  # 0.123 before, 0.019 with one temperature
+    assert negative_log_likelihood(probs, test.labels) < 0.55  # 0.917 before
 
 
 def test_a_fit_is_the_same_for_the_same_seed():

@@ -11,6 +11,7 @@ from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.methods import methods
+from calibrant.cli.plot import plot
 from calibrant.errors import CalibrantError
 
 app = typer.Typer(
@@ -37,7 +38,7 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods, export):
+for command in (demo, evaluate, calibrate, apply, methods, plot, export):
     app.command()(command)
 
 

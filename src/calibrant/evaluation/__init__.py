@@ -1,17 +1,28 @@
-"""From predictions to frozen results: measures with intervals, parts, comparisons, detection."""
+"""From predictions to frozen results: measures with intervals, parts, comparisons, detection, curves."""
 
 from calibrant.evaluation.comparison import PairedComparison, paired_comparison
 from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.loss_shape import LossShape, loss_shape
 from calibrant.evaluation.measured import Evaluation, evaluate
 from calibrant.evaluation.slices import ClassRow, by_class, by_margin
+from calibrant.evaluation.temperature_curve import FeasibleGroup, TemperatureCurve, temperature_curve
+from calibrant.evaluation.validation_size import SizeCurve, ValidationSizes, by_validation_size
 
 __all__ = [
     "ClassRow",
     "Evaluation",
+    "FeasibleGroup",
+    "LossShape",
     "PairedComparison",
+    "SizeCurve",
+    "TemperatureCurve",
+    "ValidationSizes",
     "by_class",
     "by_margin",
+    "by_validation_size",
     "detect_ood",
     "evaluate",
+    "loss_shape",
     "paired_comparison",
+    "temperature_curve",
 ]

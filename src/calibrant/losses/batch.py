@@ -112,10 +112,14 @@ def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tupl
     if z.ndim > 2:
         z = z.movedim(1, -1).flatten(0, -2)
         labels = labels.flatten()
-    kept = labels != ignore_index
-    if not bool(kept.all()):
+    if labels.numel() == 0:
+        return z, labels
+    low, high = (int(bound) for bound in torch.aminmax(labels))
+    if low < 0 or low <= ignore_index <= high:
+        kept = labels != ignore_index
         z, labels = z[kept], labels[kept]
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < z.shape[1]:
+        low, high = (int(bound) for bound in torch.aminmax(labels)) if labels.numel() else (0, 0)
+    if low < 0 or high >= z.shape[1]:
         raise _out_of_range(labels, z.shape[1], ignore_index)
     return z, labels
 

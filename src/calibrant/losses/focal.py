@@ -50,6 +50,8 @@ def focal_loss(
     if gamma < 0:
         raise InputError(f"gamma: expected a number of at least 0, got {gamma}")
     if is_soft(logits, labels):
+        if weight is not None:
+            raise InputError("weight: expected none with soft labels, got one; scale the labels instead")
         log_p = F.log_softmax(widened(logits), dim=1)
         return reduce_soft_loss((labels * focal_value(-log_p, gamma)).sum(dim=1), reduction=reduction)
     nll = true_class_nll(logits, labels, ignore_index=ignore_index)

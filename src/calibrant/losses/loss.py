@@ -65,6 +65,9 @@ class SampleLoss(Loss):
 
     def __init__(self, **shared: Unpack[SampleOptions]) -> None:
         super().__init__()
+        # A misspelt option of a subclass ends up here; it must not be lost.
+        for name in shared.keys() - SampleOptions.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
         self.register_buffer("weight", shared.get("weight"), persistent=False)
         self.ignore_index = shared.get("ignore_index", IGNORED)
         self.reduction: Reduction = shared.get("reduction", "mean")

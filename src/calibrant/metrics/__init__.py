@@ -17,6 +17,7 @@ from calibrant.metrics.classwise import (
     classwise_calibration_error,
     static_calibration_error,
 )
+from calibrant.metrics.corp import CorpReliability, corp_reliability
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
 from calibrant.metrics.direction import overconfidence, underconfidence
@@ -27,9 +28,11 @@ from calibrant.metrics.kernel import mmce, skce, skce_pairs
 from calibrant.metrics.ks import ks_error
 from calibrant.metrics.margin import MarginSlice, margin_slices
 from calibrant.metrics.ood import OODScores, ood_scores
+from calibrant.metrics.ood_roc import OODCurve, ood_curve
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.phi import post_hoc_improvement
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
+from calibrant.metrics.reliability_band import Band, accuracy_band, curve_band
 from calibrant.metrics.score_accumulators import ProperScoreAccumulator, ProperScores, TopKErrorAccumulator
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
@@ -49,13 +52,16 @@ from calibrant.metrics.sweep import sweep_calibration_error
 
 __all__ = [
     "SCORES",
+    "Band",
     "Bins",
     "Bounded",
     "CalibrationTest",
     "ClasswiseAccumulator",
+    "CorpReliability",
     "Decomposition",
     "Interval",
     "MarginSlice",
+    "OODCurve",
     "OODScores",
     "OutcomeAccumulator",
     "PairedDifference",
@@ -68,6 +74,7 @@ __all__ = [
     "SmoothReliability",
     "TopKErrorAccumulator",
     "accuracy",
+    "accuracy_band",
     "adaptive_calibration_error",
     "augrc",
     "aurc",
@@ -81,7 +88,9 @@ __all__ = [
     "class_bins",
     "classwise_calibration_error",
     "confidence_score",
+    "corp_reliability",
     "coverage_at_risk",
+    "curve_band",
     "debiased_calibration_error",
     "decompose_brier",
     "decompose_nll",
@@ -94,6 +103,7 @@ __all__ = [
     "mean_confidence",
     "mmce",
     "negative_log_likelihood",
+    "ood_curve",
     "ood_scores",
     "overconfidence",
     "paired_difference",

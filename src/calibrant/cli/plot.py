@@ -1,0 +1,64 @@
+"""The command ``calibrant plot``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli.progress import progress_bar
+from calibrant.data import load_predictions
+
+
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="reliability, smooth, corp, histogram, classes, margins, temperature, risk-coverage, "
+            "validation-size, methods or ood.",
+        ),
+    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions with labels.")],
+    out: Annotated[Path, typer.Option("--out", help="The figure: .pdf, .svg or .png.", metavar="FIGURE")],
+    bins: Annotated[int | None, typer.Option("--bins", help="Number of bins or groups.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="Post-hoc methods, fitted on --val, with commas.", metavar="NAMES"),
+    ] = None,
+    val: Annotated[
+        Path | None, typer.Option("--val", help="Predictions to fit methods on.", metavar="VAL")
+    ] = None,
+    ood: Annotated[
+        Path | None, typer.Option("--ood", help="Predictions of foreign samples.", metavar="FILE")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Text above the figure.")] = None,
+    width: Annotated[
+        float | None, typer.Option("--width", help="Inches; 3.3 fill a column of a paper, 6.8 a page.")
+    ] = None,
+) -> None:
+    """Draw a figure of saved predictions, for a paper or a slide.
+
+    With --method, reliability, smooth, corp, histogram and classes show FILE as repaired by the last method
+    named; margins and risk-coverage show it before and after; methods and validation-size compare them.
+
+    Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
+    """
+    from calibrant.plots import kinds
+    from calibrant.plots.display import check_format
+    from calibrant.plots.style import need_matplotlib
+
+    kinds.check_kind(kind)
+    check_format(out)
+    need_matplotlib()
+    with progress_bar() as progress:
+        request = kinds.Request(
+            load_predictions(path, need_labels=kind != "ood"),
+            validation=None if val is None else load_predictions(val),
+            foreign=None if ood is None else load_predictions(ood, need_labels=False),
+            methods=() if method is None else tuple(name.strip() for name in method.split(",")),
+            n_bins=bins,
+            place={"title": title, "width": width},
+            progress=progress,
+        )
+        kinds.draw(kind, request).save(out)
+    typer.echo(f"{out}: {kinds.KINDS[kind].meaning}")

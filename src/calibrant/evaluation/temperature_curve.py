@@ -1,0 +1,116 @@
+"""The temperature that SMART gives each margin, beside those that would make confidence honest."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant.data import Predictions
+from calibrant.errors import InputError
+from calibrant.inputs import check_count, to_tensor
+from calibrant.metrics import margin_slices
+from calibrant.metrics.accuracy import accuracy
+from calibrant.posthoc import SMART, TemperatureScaling
+from calibrant.posthoc.feasible_temperature import feasible_temperatures
+from calibrant.posthoc.indicators import margin
+
+
+@dataclass(frozen=True, eq=False)
+class FeasibleGroup:
+    """A group of margins, and the temperatures at which its confidence can equal its accuracy.
+
+    Attributes:
+        margins: The ends of the group, lowest first.
+        lowest: Lowest temperature that can do it, at either end.
+        highest: Highest one; infinite where the accuracy is at most one half.
+        accuracy: Share of right predictions, which is the confidence wanted.
+        n: Number of samples.
+    """
+
+    margins: Tensor
+    lowest: Tensor
+    highest: Tensor
+    accuracy: float
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class TemperatureCurve:
+    """Temperature against margin.
+
+    Attributes:
+        margins: Even grid from 0 to the margin that all but one in a hundred samples stay below.
+        temperature: What SMART divides by at each margin.
+        single: What temperature scaling divides by at all of them.
+        feasible: The temperatures wanted, group by group; none where all or too few predictions are right.
+        edges: Ends of cells of equal width over the grid.
+        share: Share of the samples in each cell.
+    """
+
+    margins: Tensor
+    temperature: Tensor
+    single: float
+    feasible: tuple[FeasibleGroup, ...]
+    edges: Tensor
+    share: Tensor
+
+
+def temperature_curve(
+    predictions: Predictions,
+    *,
+    calibrator: SMART | None = None,
+    n_groups: int = 10,
+    n_points: int = 201,
+    seed: int = 0,
+) -> TemperatureCurve:
+    """Fit SMART and a single temperature, and read both off along the margin.
+
+    Args:
+        predictions: Logits or probabilities with labels, held out from training.
+        calibrator: SMART as fitted elsewhere, on the margin; by default it is fitted here.
+        n_groups: Number of groups of margin, of equal count, for which the wanted temperature is bounded.
+        n_points: Number of points of the curve.
+        seed: For the first weights of SMART's network.
+
+    Example:
+        >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+        >>> labels = logits.argmax(dim=1)
+        >>> labels[::4] = 0
+        >>> curve = temperature_curve(Predictions(logits=3 * logits, labels=labels))
+        >>> curve.single > 1, len(curve.margins)
+        (True, 201)
+    """
+    if predictions.k is None or predictions.labels is None:
+        raise InputError("predictions: expected logits or probs with labels, got predictions without them")
+    z, y = predictions.to_logits().double(), predictions.labels
+    m = margin(z).cpu()
+    n_points = check_count(n_points, "n_points", at_least=2)
+    # Taken by rank: torch.quantile refuses more than 16 million values.
+    end = float(m.sort().values[int(0.99 * (len(m) - 1))])
+    margins = torch.linspace(0, end, n_points, dtype=torch.float64)
+    smart = SMART.fit(z, y, seed=seed) if calibrator is None else calibrator
+    if smart.indicator != "margin":
+        raise InputError(f"calibrator: expected SMART of the margin, got one of {smart.indicator!r}")
+    edges = torch.linspace(0, end, 31, dtype=torch.float64)
+    cells = torch.bucketize(m[m <= end], edges[1:-1])
+    return TemperatureCurve(
+        margins=margins,
+        temperature=to_tensor(smart.temperature_curve(margins), "temperature").double(),
+        single=float(TemperatureScaling.fit(z, y).temperature),
+        feasible=_feasible(z, y, n_groups, predictions.k, end),
+        edges=edges,
+        share=torch.bincount(cells, minlength=len(edges) - 1).double() / len(m),
+    )
+
+
+def _feasible(z: Tensor, y: Tensor, n_groups: int, k: int, end: float) -> tuple[FeasibleGroup, ...]:
+    groups = []
+    for part in margin_slices(z, y, n_groups=n_groups, measures={"accuracy": accuracy}):
+        wanted = part.metrics["accuracy"]
+        if not 1 / k < wanted < 1 or part.low >= end:
+            continue
+        ends = torch.tensor([part.low, min(part.high, end)], dtype=torch.float64)
+        bounds = feasible_temperatures(ends, confidence=wanted, n_classes=k)
+        lowest, highest = (to_tensor(bound, "bound") for bound in (bounds.lowest, bounds.highest))
+        groups.append(FeasibleGroup(ends, lowest, highest, wanted, part.n))
+    return tuple(groups)

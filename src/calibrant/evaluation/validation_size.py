@@ -1,0 +1,128 @@
+"""How many validation samples a post-hoc method needs before its repair can be relied on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.data import Predictions
+from calibrant.errors import CalibrantError, InputError
+from calibrant.evaluation.measured import Progress, evaluate
+from calibrant.inputs import check_count
+from calibrant.registry import METHODS
+
+
+@dataclass(frozen=True, eq=False)
+class SizeCurve:
+    """A measure on the test set against the number of samples a method was fitted on.
+
+    Attributes:
+        size: Numbers of samples.
+        mean: Mean of the measure over the draws of each size; NaN where no draw could be fitted.
+        low: Lowest of the draws.
+        high: Highest of the draws.
+    """
+
+    size: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationSizes:
+    """Methods by the number of validation samples, and the model as it is.
+
+    Attributes:
+        curves: One curve per method.
+        measure: Name of the measure.
+        uncalibrated: The measure of the model as it is.
+        n_repeats: Number of draws of each size.
+    """
+
+    curves: Mapping[str, SizeCurve]
+    measure: str
+    uncalibrated: float
+    n_repeats: int
+
+
+def by_validation_size(
+    validation: Predictions,
+    test: Predictions,
+    *,
+    methods: Sequence[str] = ("temperature", "smart"),
+    sizes: Sequence[int] | None = None,
+    n_repeats: int = 5,
+    measure: str = "ece",
+    n_bins: int = 15,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ValidationSizes:
+    """Fit methods on ever larger random parts of the validation set and measure them on the test set.
+
+    All methods see the same parts. A part on which a method cannot be fitted is left out of its mean.
+
+    Args:
+        validation: Logits or probabilities with labels, held out from training.
+        test: Other samples of the same classes.
+        methods: Names from :data:`calibrant.registry.METHODS`.
+        sizes: Numbers of samples; by default six, from 100 (or a tenth) to all, evenly on a log scale.
+        n_repeats: Number of random parts of each size.
+        measure: Name from :data:`calibrant.registry.MEASURES`.
+        n_bins: Number of bins of a binned measure.
+        seed: Equal seeds give equal parts and fits.
+        progress: Called with the method at work, how many are done, and how many there are.
+    """
+    for name in methods:
+        if name not in METHODS:
+            raise InputError(f"methods: expected names from {', '.join(METHODS)}, got {name!r}")
+    steps = _sizes(validation.n, sizes)
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]
+    before = evaluate(test, measures=[measure], n_bins=n_bins).metrics[measure]
+    curves = {}
+    for done, name in enumerate(methods):
+        if progress is not None:
+            progress(name, done, len(methods))
+        values = [
+            [_measured(name, validation.take(order[:size]), test, measure, n_bins, seed) for order in orders]
+            for size in steps
+        ]
+        curves[name] = _summary(steps, np.array(values))
+    return ValidationSizes(MappingProxyType(curves), measure, before, n_repeats)
+
+
+def _measured(name: str, part: Predictions, test: Predictions, measure: str, n_bins: int, seed: int) -> float:
+    try:
+        calibrator = METHODS[name].fit(part, seed=seed)
+    except CalibrantError:
+        return float("nan")
+    logits = calibrator.predict_log_proba(test.to_logits(), test.features)
+    judged = Predictions(logits=logits, labels=test.labels)
+    return evaluate(judged, measures=[measure], n_bins=n_bins).metrics[measure]
+
+
+def _sizes(n: int, sizes: Sequence[int] | None) -> list[int]:
+    if sizes is None:
+        steps = np.geomspace(min(100, max(n // 10, 1)), n, 6).round()
+        return sorted({int(step) for step in steps})
+    wrong = [size for size in sizes if not 1 <= size <= n]
+    if wrong or not len(sizes):
+        raise InputError(
+            f"sizes: expected numbers from 1 to the {n} samples of validation, got {wrong or 'none'}"
+        )
+    return sorted(set(sizes))
+
+
+def _summary(sizes: list[int], values: npt.NDArray[np.float64]) -> SizeCurve:
+    known = np.isfinite(values)
+    count = known.sum(axis=1)
+    mean = np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    low = np.where(known, values, np.inf).min(axis=1)
+    high = np.where(known, values, -np.inf).max(axis=1)
+    low, high = (np.where(count > 0, end, np.nan) for end in (low, high))
+    return SizeCurve(torch.tensor(sizes), *(torch.from_numpy(each) for each in (mean, low, high)))

@@ -1,0 +1,73 @@
+"""Losses written as on paper, for configuration files: ``"focal(gamma=3) + 0.5 * mdca"``."""
+
+import ast
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from calibrant.errors import InputError
+from calibrant.losses.loss import Loss
+
+Maker = Callable[..., Loss]
+
+
+def parse_loss(text: str, makers: Mapping[str, Maker]) -> Loss:
+    """Make the loss that a sum of weighted names describes; nothing but arithmetic is evaluated.
+
+    Args:
+        text: Names of losses, each with keyword options in parentheses if needed, with ``+`` and numbers
+            times them.
+        makers: What each name stands for.
+
+    Example:
+        >>> from calibrant.losses import FocalLoss, MDCALoss
+        >>> parse_loss("focal(gamma=2) + 0.5 * mdca", {"focal": FocalLoss, "mdca": MDCALoss})
+        FocalLoss(gamma=2) + 0.5 * MDCALoss()
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise _not_understood(text) from None
+    return _loss(tree, text, makers)
+
+
+def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
+    match node:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _loss(left, text, makers) + _loss(right, text, makers)
+        case ast.BinOp(left=ast.Constant(value=int() | float() as factor), op=ast.Mult(), right=right):
+            return factor * _loss(right, text, makers)
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)):
+            return factor * _loss(left, text, makers)
+        case ast.Name(id=name):
+            return _make(name, {}, makers)
+        case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
+            return _make(name, _options(keywords, text), makers)
+    raise _not_understood(text)
+
+
+def _options(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
+    options = {}
+    for keyword in keywords:
+        try:
+            options[str(keyword.arg)] = ast.literal_eval(keyword.value)
+        except ValueError:
+            raise _not_understood(text) from None
+    return options
+
+
+def _make(name: str, options: dict[str, Any], makers: Mapping[str, Maker]) -> Loss:
+    if name not in makers:
+        near = difflib.get_close_matches(name, makers, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(makers)}"
+        raise InputError(f"loss: expected the name of a loss, got {name!r}; {hint}")
+    try:
+        return makers[name](**options)
+    except TypeError as error:
+        raise InputError(f"loss: {name} does not take these options ({error})") from None
+
+
+def _not_understood(text: str) -> InputError:
+    return InputError(
+        f"loss: expected losses with weights such as 'focal(gamma=3) + 0.5 * mdca', got {text!r}"
+    )

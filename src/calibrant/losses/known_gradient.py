@@ -1,0 +1,57 @@
+"""Values whose gradient is known in closed form, so that few tables of the size of the logits are made.
+
+Autograd keeps such a table for every operation of a formula and walks through all of them backwards; making
+a fresh table costs more than filling it. Where the gradient is one short expression of the probabilities, it
+is written down instead. Gradients of higher order come from the definition, by autograd.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+Definition: TypeAlias = Callable[[Tensor], Tensor]
+Gradient: TypeAlias = Callable[[Tensor], Tensor]
+Shortcut: TypeAlias = Callable[[Tensor], tuple[Tensor, Gradient]]
+
+
+def with_known_gradient(
+    logits: Tensor, kept: Tensor, *, definition: Definition, shortcut: Shortcut
+) -> Tensor:
+    """Return ``definition(logits)``, computed by the shortcut, and 0 for samples that do not count.
+
+    Args:
+        logits: What the values depend on; nothing else gets a gradient.
+        kept: Which samples count, in the shape of the values.
+        definition: The formula in operations that autograd follows.
+        shortcut: Returns the same values and a function from their gradient to that of the logits. The
+            function may be called more than once and must leave what it holds as it is.
+    """
+    values: Tensor = _KnownGradient.apply(logits, kept, definition, shortcut)  # type: ignore[no-untyped-call]  # torch's own
+    return values
+
+
+class _KnownGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  # torch gives the context no type
+        logits: Tensor,
+        kept: Tensor,
+        definition: Definition,
+        shortcut: Shortcut,
+    ) -> Tensor:
+        values, ctx.gradient = shortcut(logits.detach())
+        ctx.definition = definition
+        ctx.save_for_backward(logits, kept)
+        return torch.where(kept, values, 0)
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401  # as above
+        logits, kept = ctx.saved_tensors
+        outer = torch.where(kept, outer, 0)
+        if torch.is_grad_enabled():  # only for a caller who wants to differentiate the gradient again
+            (inner,) = torch.autograd.grad(ctx.definition(logits), logits, outer, create_graph=True)
+        else:
+            inner = ctx.gradient(outer)
+        return inner, None, None, None

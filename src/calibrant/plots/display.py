@@ -1,0 +1,105 @@
+"""What every figure is: values, a way to draw them on axes, and a file if one is wanted."""
+
+import io
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
+
+from calibrant.atomic import atomic_path
+from calibrant.errors import InputError
+from calibrant.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Endings of files that a figure can be written to.
+FORMATS = (".pdf", ".svg", ".png")
+
+# A time stamp would make equal figures unequal files.
+_METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": None}
+
+
+class Place(TypedDict, total=False):
+    """Where a figure is drawn.
+
+    Attributes:
+        ax: Axes to draw on; by default new ones in a figure of their own.
+        width: Width of the new figure in inches.
+        title: Text above.
+    """
+
+    ax: "Axes | None"
+    width: float | None
+    title: str | None
+
+
+class Display(ABC):
+    """Values that can be drawn; after :meth:`plot` it holds the axes ``ax_`` and their figure ``figure_``."""
+
+    #: Width of a figure in inches, and its height as a share of the width.
+    width: ClassVar[float] = style.COLUMN
+    ratio: ClassVar[float] = 0.72
+
+    ax_: "Axes"
+    figure_: "Figure"
+
+    @abstractmethod
+    def draw(self, ax: "Axes") -> None:
+        """Put the values on axes; nothing is computed here."""
+
+    def plot(self, ax: "Axes | None" = None, *, width: float | None = None, title: str | None = None) -> Self:
+        """Draw the values.
+
+        Args:
+            ax: Axes to draw on; by default new ones in a figure of their own, unknown to pyplot.
+            width: Width of the new figure in inches.
+            title: Text above.
+        """
+        with style.applied():
+            inches = check_width(self.width if width is None else width)
+            axes = style.new_axes(inches, inches * self.ratio) if ax is None else ax
+            self.draw(axes)
+            if title is not None:
+                axes.set_title(title)
+        self.ax_, self.figure_ = axes, style.figure_of(axes)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the figure to a ``.pdf``, ``.svg`` or ``.png`` file, all or nothing; text stays text."""
+        suffix = check_format(path)
+        if not hasattr(self, "figure_"):
+            self.plot()
+        with style.applied(), atomic_path(path) as temporary:
+            self.figure_.savefig(temporary, format=suffix[1:], metadata=_METADATA[suffix])
+
+    def _repr_png_(self) -> bytes | None:
+        """Show the figure below a notebook cell, which pyplot would do for its own."""
+        if not hasattr(self, "figure_"):
+            return None
+        memory = io.BytesIO()
+        with style.applied():
+            self.figure_.savefig(memory, format="png", dpi=160)
+        return memory.getvalue()
+
+
+def check_format(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file that a figure can be written to."""
+    name = Path(path)
+    suffix = name.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(
+            f"{name.name}: expected a file named {', '.join(FORMATS)}, got {name.suffix or 'no suffix'!r}; "
+            "the suffix says the format"
+        )
+    return suffix
+
+
+def check_width(width: float) -> float:
+    """Refuse a width at which nothing can be drawn."""
+    if not 1 <= width <= 40:
+        raise InputError(
+            f"width: expected inches from 1 to 40, got {width:g}; a column of a paper has about 3.3"
+        )
+    return width

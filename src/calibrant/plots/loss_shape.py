@@ -1,0 +1,74 @@
+"""Loss and weight against the probability of the true class: what a training loss cares about."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, Unpack
+
+from torch import Tensor
+
+from calibrant.evaluation import LossShape, loss_shape
+from calibrant.inputs import ArrayLike
+from calibrant.plots import style
+from calibrant.plots.display import Display, Place
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(eq=False)
+class LossShapeDisplay(Display):
+    """Losses side by side: their value, and their gradient as a multiple of that of cross-entropy.
+
+    Args:
+        shape: Values and weights along the probability; either may be empty.
+    """
+
+    shape: LossShape
+
+    width = style.PAGE
+    ratio = 0.4
+
+    @classmethod
+    def from_functions(
+        cls,
+        losses: Mapping[str, Callable[[Tensor], Tensor]],
+        *,
+        p: ArrayLike | None = None,
+        **place: Unpack[Place],
+    ) -> Self:
+        """Evaluate losses along the probability of the true class and draw them.
+
+        Args:
+            losses: Functions of the cross-entropy ``-log p_y`` of each sample, by name.
+            p: Probabilities above 0 and at most 1; by default an even grid.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+
+        Example:
+            >>> from calibrant.losses.focal import focal_value
+            >>> losses = {"cross-entropy": lambda nll: nll, "focal": lambda nll: focal_value(nll, 3.0)}
+            >>> display = LossShapeDisplay.from_functions(losses)
+        """
+        return cls(loss_shape(losses, p=p)).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Put the losses, and beside them the weights, on axes."""
+        named = {"loss": self.shape.loss, "weight beside cross-entropy": self.shape.weight}
+        shown = {name: values for name, values in named.items() if values}
+        grid = [ax] if len(shown) == 1 else style.panels(ax, 1, len(shown), gap=(0.12, 0))
+        for panel, (name, curves) in zip(grid, shown.items(), strict=True):
+            for number, (label, values) in enumerate(curves.items()):
+                look = style.line(number)
+                panel.plot(
+                    self.shape.p.numpy(),
+                    values.numpy(),
+                    color=look["color"],
+                    linestyle=look["linestyle"],
+                    label=label,
+                )
+            panel.set_xlim(0, 1)
+            panel.grid()
+            panel.axhline(0, color=style.BLACK, linewidth=0.6)
+            panel.set_ylim(min(0.0, *(float(values.min()) for values in curves.values())), None)
+            panel.set_xlabel("probability of the true class")
+            panel.set_ylabel(name)
+        grid[0].legend(loc="upper right")

@@ -1,0 +1,175 @@
+"""How figures look: colours that survive colour blindness and grey print, at the width of a paper."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from calibrant.errors import CalibrantError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Width in inches of one column, and of the whole page, of a two-column paper.
+COLUMN, PAGE = 3.3, 6.8
+
+# Okabe and Ito's colours, which differ for all kinds of colour vision.
+BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#A4528A"
+ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#666666"
+
+# Pale tints, for areas: in grey they are clearly lighter than the colours themselves.
+PALE_BLUE, PALE_VERMILION, PALE_GREEN, PALE_GREY = "#B9D7EA", "#F9D5BF", "#C4E8DD", "#E6E6E6"
+
+# Areas that are told apart by their hatches also without colour.
+OVER: dict[str, Any] = {
+    "facecolor": PALE_VERMILION,
+    "edgecolor": VERMILION,
+    "hatch": "//////",
+    "linewidth": 0.6,
+}
+UNDER: dict[str, Any] = {
+    "facecolor": PALE_GREEN,
+    "edgecolor": GREEN,
+    "hatch": "------",
+    "linewidth": 0.6,
+}
+# Light enough for black marks on it to be seen in grey.
+SOLID: dict[str, Any] = {"facecolor": "#4D9CC9", "edgecolor": "white", "linewidth": 0.5}
+
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 7.5,
+    "axes.labelsize": 7.5,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.edgecolor": "none",
+    "legend.facecolor": "white",
+    "legend.framealpha": 0.85,
+    "legend.fancybox": False,
+    "legend.handlelength": 2.8,
+    "legend.borderaxespad": 0.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.labelpad": 2.5,
+    "axes.titlepad": 4,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "xtick.minor.width": 0.5,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "hatch.linewidth": 0.6,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "savefig.dpi": 300,
+    # Text stays text: it can be searched, copied and edited.
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    # Equal figures give equal files.
+    "svg.hashsalt": "calibrant",
+}
+
+
+class Line(TypedDict):
+    """What makes a line differ from the others, with and without colour."""
+
+    color: str
+    linestyle: Any
+    marker: str
+
+
+_LINES: tuple[tuple[str, Any, str], ...] = (
+    (BLUE, "-", "o"),
+    (VERMILION, (0, (5, 1.6)), "s"),
+    (GREEN, (0, (5, 1.4, 1, 1.4)), "^"),
+    (PURPLE, (0, (1.2, 1.2)), "D"),
+    (ORANGE, (0, (3, 1, 1, 1, 1, 1)), "v"),
+    (BLACK, (0, (8, 2)), "P"),
+    (SKY, "-", "X"),
+)
+
+
+def line(number: int) -> Line:
+    """Return colour, dashes and marker of the line with this number, from 0; they repeat after seven."""
+    color, dashes, marker = _LINES[number % len(_LINES)]
+    return {"color": color, "linestyle": dashes, "marker": marker}
+
+
+def need_matplotlib() -> None:
+    """Refuse to draw where the package of the extra ``plot`` is not installed."""
+    if find_spec("matplotlib") is None:
+        raise CalibrantError(
+            "plots: expected the package matplotlib, got none; install it with: pip install 'calibrant[plot]'"
+        )
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Let what is drawn or saved inside look like Calibrant's figures; the user's settings come back."""
+    need_matplotlib()
+    import matplotlib
+
+    with matplotlib.rc_context(_SETTINGS):
+        yield
+
+
+def new_axes(width: float, height: float) -> "Axes":
+    """Make axes in a figure of their own, of this size in inches, which pyplot does not know of."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def figure_of(ax: "Axes") -> "Figure":
+    """Return the whole figure that axes are part of."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def panels(
+    ax: "Axes", n_rows: int, n_columns: int, *, gap: tuple[float, float] = (0.08, 0.16)
+) -> list["Axes"]:
+    """Divide axes into a grid of smaller ones, row by row from the top.
+
+    Args:
+        ax: Axes to divide; they keep their place and their title and show nothing else.
+        n_rows: Number of rows.
+        n_columns: Number of columns.
+        gap: Space between columns and between rows, as a share of the whole.
+    """
+    ax.set_axis_off()
+    width = (1 - gap[0] * (n_columns - 1)) / n_columns
+    height = (1 - gap[1] * (n_rows - 1)) / n_rows
+    lefts = [column * (width + gap[0]) for column in range(n_columns)]
+    bottoms = [1 - height - row * (height + gap[1]) for row in range(n_rows)]
+    return [ax.inset_axes((left, bottom, width, height)) for bottom in bottoms for left in lefts]
+
+
+def unit_axes(ax: "Axes", *, ticks: int = 5) -> None:
+    """Show shares from 0 to 1 in percent on both axes."""
+    places = [i / ticks for i in range(ticks + 1)]
+    names = [f"{100 * place:.0f}" for place in places]
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.set_xticks(places, names)
+    ax.set_yticks(places, names)
+
+
+def percent_axis(ax: "Axes", which: str) -> None:
+    """Show the shares on the ``"x"`` or the ``"y"`` axis in percent."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}"))

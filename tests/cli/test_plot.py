@@ -1,0 +1,126 @@
+"""``calibrant plot``: a figure, or one sentence and no file."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from calibrant.plots.kinds import KINDS
+from tests.conftest import draw
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, seed in (("val", 1), ("test", 2)):
+        logits, labels = draw(300, 4, seed=seed, sharpen=3.0)
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "foreign.npz", logits=logits / 5)
+    (tmp_path / "pairs.csv").write_text("confidence,correct\n0.9,1\n0.8,0\n0.6,1\n")
+    return tmp_path
+
+
+OPTIONS = {
+    "methods": ("--val", "VAL", "--method", "uncalibrated,temperature"),
+    "validation-size": ("--val", "VAL", "--method", "temperature"),
+    "ood": ("--ood", "FOREIGN"),
+    "margins": ("--val", "VAL", "--method", "temperature,spline"),
+    "risk-coverage": ("--val", "VAL", "--method", "temperature"),
+    "reliability": ("--bins", "5", "--title", "after <all>", "--width", "4"),
+}
+NAMES = {"VAL": "val.npz", "TEST": "test.npz", "FOREIGN": "foreign.npz", "PAIRS": "pairs.csv"}
+
+
+def named(files, arguments):
+    return [files / NAMES[a] if a in NAMES else a for a in arguments]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn(run, files, kind):
+    out = files / "figure.svg"
+    code, text, err = run("plot", kind, *named(files, ("TEST", *OPTIONS.get(kind, ()))), "--out", out)
+    assert (code, err) == (0, "")
+    assert KINDS[kind].meaning in text
+    assert "<text" in out.read_text()
+
+
+def test_a_method_is_fitted_on_the_validation_set_and_shown(run, files):
+    out = files / "figure.svg"
+    errors = []
+    for options in ((), ("--method", "temperature", "--val", files / "val.npz")):
+        run("plot", "smooth", files / "test.npz", *options, "--out", out)
+        (text,) = [line for line in out.read_text().splitlines() if "smECE" in line and "<text" in line]
+        errors.append(float(text.split("smECE ")[1].split()[0]))
+    assert errors[1] < errors[0] / 2
+
+
+def test_title_and_width_are_options(run, files):
+    out = files / "figure.svg"
+    run("plot", "reliability", files / "test.npz", *OPTIONS["reliability"], "--out", out)
+    assert 'width="288pt"' in out.read_text()
+    assert "after &lt;all&gt;" in out.read_text()
+
+
+@pytest.mark.parametrize("kind", ["reliability", "smooth", "corp", "histogram", "risk-coverage"])
+def test_confidences_alone_suffice(run, files, kind):
+    out = files / "figure.pdf"
+    assert run("plot", kind, files / "pairs.csv", "--out", out)[0] == 0
+    assert out.read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mystery", "TEST", "--out", "x.pdf"), "KIND: expected one of reliability, smooth, "),
+        (("reliability", "TEST", "--out", "x.docx"), "x.docx: expected a file named .pdf, .svg, .png, got"),
+        (("reliability", "TEST", "--out", "x"), "got 'no suffix'"),
+        (("reliability", "absent.npz", "--out", "x.pdf"), "no such file"),
+        (("reliability", "TEST", "--out", "deep/x.pdf"), "expected an existing directory"),
+        (("reliability", "TEST", "--out", "x.pdf", "--bins", "0"), "n_bins: expected a whole number"),
+        (("reliability", "TEST", "--out", "x.pdf", "--width", "90"), "width: expected inches from 1 to 40"),
+        (("reliability", "TEST", "--out", "x.pdf", "--method", "smart"), "--val: expected predictions"),
+        (
+            ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL"),
+            "--method: expected the name of a method",
+        ),
+        (
+            ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "magic"),
+            "methods: expected auto, all, or names from",
+        ),
+        (
+            ("corp", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "smart,spline"),
+            "--method: expected one for this figure, got smart, spline",
+        ),
+        (("ood", "TEST", "--out", "x.pdf"), "--ood: expected predictions of foreign samples"),
+        (
+            ("smooth", "TEST", "--out", "x.pdf", "--bins", "9"),
+            "--bins: expected none for smooth, which takes",
+        ),
+        (("margins", "PAIRS", "--out", "x.pdf"), "expected logits"),
+        (("methods", "TEST", "--out", "x.pdf"), "--val: expected predictions"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence_and_leaves_nothing_behind(
+    run, files, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(files)
+    before = sorted(path.name for path in files.iterdir())
+    code, out, err = run("plot", *named(files, arguments))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in files.iterdir()) == before
+
+
+def test_without_matplotlib_the_sentence_says_how_to_get_it(run, files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run("plot", "reliability", files / "test.npz", "--out", files / "x.pdf")
+    assert (code, out) == (2, "")
+    assert "pip install 'calibrant[plot]'" in err
+    assert not (files / "x.pdf").exists()
+
+
+def test_help_names_every_kind_and_shows_an_example(run):
+    code, out, _ = run("plot", "--help")
+    assert code == 0
+    assert "Example: calibrant plot reliability" in out
+    assert all(kind in " ".join(out.replace("│", " ").split()) for kind in KINDS)

@@ -1,0 +1,127 @@
+"""Two processes with half a batch each train as one process with the whole batch does."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from calibrant.losses.aurc import AURCLoss
+from calibrant.losses.charbonnier import CharbonnierLoss
+from calibrant.losses.dca import DCALoss
+from calibrant.losses.kde import KDELoss
+from calibrant.losses.mdca import MDCALoss
+from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.refinement import RefinementLoss
+from calibrant.losses.seca import SECALoss
+from calibrant.losses.selective_risk import SelectiveRiskLoss
+from calibrant.losses.soft_ece import SoftECELoss
+from calibrant.losses.supervised_contrastive import SupervisedContrastiveLoss
+
+CLASS_WEIGHT = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
+LOSSES = {
+    "seca": SECALoss(),
+    "seca weighted": SECALoss(weight=CLASS_WEIGHT),
+    "selective risk, msp": SelectiveRiskLoss(weight_gradient=1.0),
+    "selective risk, margin": SelectiveRiskLoss(score="margin", weight_gradient=0.3, coverage=0.5),
+    "selective risk, entropy": SelectiveRiskLoss(score="neg_entropy", weight_gradient=1.0),
+    "selective risk, weighted": SelectiveRiskLoss(weight_gradient=1.0, weight=CLASS_WEIGHT),
+    "aurc": AURCLoss(),
+    "aurc, entropy": AURCLoss(score="neg_entropy"),
+    "mmce": MMCELoss(),
+    "mmce weighted": MMCELoss(weighted=True),
+    "dca": DCALoss(),
+    "mdca": MDCALoss(),
+    "kde": KDELoss(),
+    "kde canonical": KDELoss(mode="canonical", p=2.0, bandwidth=0.2),
+    "soft ece": SoftECELoss(),
+    "charbonnier": CharbonnierLoss(),
+    "refinement": RefinementLoss(),
+    "supervised contrastive": SupervisedContrastiveLoss(),
+}
+# How many samples the first process has of eight; the last case has an ignored label on either side.
+SPLITS = {"equal": 4, "unequal": 5, "all but one": 7, "ignored": 5}
+
+
+def _batch(split: str) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(8, 4, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([0, 1, 0, 2, 1, 3, 0, 2])
+    if split == "ignored":
+        labels[torch.tensor([1, 6])] = -100
+    return logits, labels
+
+
+def _value_and_gradient(loss: torch.nn.Module, logits: torch.Tensor, labels: torch.Tensor):
+    logits = logits.clone().requires_grad_()
+    value = loss(logits, labels)
+    value.backward()
+    return value.detach(), logits.grad
+
+
+def _work(rank: int, folder: Path) -> None:
+    """Compute every loss on this process's part of the batch; runs in a process of its own."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    found = {}
+    for split, first in SPLITS.items():
+        logits, labels = _batch(split)
+        own = slice(0, first) if rank == 0 else slice(first, 8)
+        for name, loss in LOSSES.items():
+            found[f"{split} {name}"] = _value_and_gradient(loss, logits[own], labels[own])
+    torch.save(found, folder / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """What two real processes computed, by rank, split and loss."""
+    folder = tmp_path_factory.mktemp("processes")
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    workers = [
+        subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment)
+        for rank in (0, 1)
+    ]
+    try:
+        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_mean_over_processes_is_the_loss_of_the_whole_batch(shards, name, split):
+    expected, _ = _value_and_gradient(LOSSES[name], *_batch(split))
+    values = [shard[f"{split} {name}"][0] for shard in shards]
+    assert float(sum(values)) / 2 == pytest.approx(float(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_averaged_gradients_are_those_of_the_whole_batch(shards, name, split):
+    _, expected = _value_and_gradient(LOSSES[name], *_batch(split))
+    # Averaging over two processes, as data-parallel training does, halves what each process found.
+    found = torch.cat([shard[f"{split} {name}"][1] for shard in shards]) / 2
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_local_part_of_the_batch_alone_would_be_another_loss():
+    logits, labels = _batch("equal")
+    for name in ("seca", "mmce", "mdca", "supervised contrastive"):
+        whole = LOSSES[name](logits, labels)
+        parts = (LOSSES[name](logits[:4], labels[:4]) + LOSSES[name](logits[4:], labels[4:])) / 2
+        assert abs(float(whole - parts)) > 1e-3
+
+
+if __name__ == "__main__":
+    _work(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,169 @@
+"""What every figure promises: axes respected, nothing leaked, files whole, nothing computed when drawing."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import matplotlib as mpl
+import pytest
+
+import calibrant.plots
+from calibrant import CalibrantError, InputError, Predictions, compare
+from calibrant.plots import Display
+from calibrant.plots.kinds import KINDS
+from tests.conftest import draw
+
+DISPLAYS = {
+    "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
+    "ClassReliabilityDisplay": lambda cls, p: cls.from_predictions(p),
+    "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),
+    "CorpReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
+    "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
+    "MarginGroupsDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),
+    "MethodComparisonDisplay": lambda cls, p: cls.from_comparison(
+        compare(p, methods="temperature", n_folds=2, n_resamples=10)
+    ),
+    "OODRocDisplay": lambda cls, p: cls.from_predictions(p, p),
+    "ReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
+    "RiskCoverageDisplay": lambda cls, p: cls.from_predictions(p),
+    "SmoothReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
+    "TemperatureCurveDisplay": lambda cls, p: cls.from_predictions(p),
+    "TrainingDynamicsDisplay": lambda cls, _: cls({"loss": [2.0, 1.0]}).plot(),
+    "ValidationSizeDisplay": lambda cls, p: cls.from_predictions(
+        p, p, methods=["temperature"], sizes=[50, 100], n_repeats=1
+    ),
+}
+
+
+@pytest.fixture(params=list(DISPLAYS), scope="module")
+def display(request, logits):
+    return DISPLAYS[request.param](getattr(calibrant.plots, request.param), logits)
+
+
+def test_every_public_display_is_checked_here():
+    assert sorted([*DISPLAYS, "Display"]) == calibrant.plots.__all__
+    public = {name for name, value in vars(calibrant.plots).items() if inspect.isclass(value)}
+    assert public == set(calibrant.plots.__all__)
+
+
+def test_given_axes_are_drawn_on_and_settings_come_back(display, ax):
+    before = dict(mpl.rcParams)
+    assert display.plot(ax, title="a title") is display
+    assert display.ax_ is ax
+    assert display.figure_ is ax.get_figure()
+    assert ax.get_title() == "a title"
+    assert dict(mpl.rcParams) == before
+    display.figure_.draw_without_rendering()
+
+
+def test_pyplot_never_hears_of_it(display):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    before = plt.get_fignums()
+    display.plot()
+    assert plt.get_fignums() == before
+
+
+def test_a_figure_of_its_own_has_the_width_asked_for(display):
+    assert display.plot(width=5.0).figure_.get_size_inches()[0] == 5.0
+    with pytest.raises(InputError, match="width: expected inches from 1 to 40, got 100"):
+        display.plot(width=100)
+
+
+def test_files_are_written_whole_and_text_stays_text(display, tmp_path):
+    display.plot(title="a title")
+    for suffix, start in ((".pdf", b"%PDF"), (".svg", b"<?xml"), (".png", b"\x89PNG")):
+        display.save(tmp_path / f"figure{suffix}")
+        content = (tmp_path / f"figure{suffix}").read_bytes()
+        assert len(content) > 1000
+        assert content.startswith(start)
+        if suffix == ".svg":
+            assert b">a title</text>" in content
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_equal_values_give_equal_files(logits, tmp_path):
+    for suffix in (".svg", ".pdf"):
+        for name in ("a", "b"):
+            calibrant.plots.ReliabilityDisplay.from_predictions(logits).save(tmp_path / f"{name}{suffix}")
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+def test_a_notebook_shows_the_figure(display):
+    assert isinstance(display, Display)
+    assert display._repr_png_().startswith(b"\x89PNG")
+
+
+def test_place_is_handed_on_from_predictions(logits, ax):
+    made = calibrant.plots.RiskCoverageDisplay.from_predictions(logits, ax=ax, title="x")
+    assert made.ax_ is ax
+    assert ax.get_title() == "x"
+
+
+def test_other_formats_are_refused(logits, tmp_path):
+    display = calibrant.plots.RiskCoverageDisplay.from_predictions(logits)
+    with pytest.raises(InputError, match=r"x.docx: expected a file named .pdf, .svg, .png, got '.docx'"):
+        display.save(tmp_path / "x.docx")
+
+
+def test_without_matplotlib_there_is_one_sentence(logits, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(CalibrantError, match=r"pip install 'calibrant\[plot\]'"):
+        calibrant.plots.RiskCoverageDisplay.from_predictions(logits)
+
+
+def test_importing_the_displays_does_not_import_matplotlib():
+    code = "import sys, calibrant.plots.kinds, calibrant.cli; print('matplotlib' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+def computing_names(tree):
+    """Names that a module imports from where things are computed."""
+    layers = (
+        "calibrant.metrics",
+        "calibrant.evaluation",
+        "calibrant.posthoc",
+        "calibrant.bins",
+        "scipy",
+        "sklearn",
+    )
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(layers)
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(calibrant.plots.__path__)])
+def test_drawing_calls_nothing_that_computes(name):
+    module = importlib.import_module(f"calibrant.plots.{name}")
+    tree = ast.parse(inspect.getsource(module))
+    computing = computing_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and "draw" in node.name and name != "kinds":
+            called = {
+                n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+            }
+            assert not called & computing, node.name
+
+
+def test_a_display_that_was_not_drawn_draws_itself_when_saved(logits, tmp_path):
+    bins = calibrant.plots.ReliabilityDisplay.from_predictions(logits).bins
+    calibrant.plots.ReliabilityDisplay(bins).save(tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("k", [2, 30])
+def test_few_and_many_classes_can_be_drawn(k):
+    logits, labels = draw(300, k, sharpen=2.0)
+    p = Predictions(logits=logits, labels=labels)
+    for name in ("ClassReliabilityDisplay", "TemperatureCurveDisplay", "MarginGroupsDisplay"):
+        getattr(calibrant.plots, name).from_predictions(p).figure_.draw_without_rendering()
+
+
+def test_every_kind_says_what_it_means():
+    assert all(kind.meaning for kind in KINDS.values())
