@@ -1,92 +1,193 @@
-"""Time of post-hoc fits beside other libraries, as ratios to one ``log_softmax`` pass in the same run.
+"""Time and memory of post-hoc fits beside other libraries, as ratios to one ``log_softmax`` pass.
 
     python benchmarks/posthoc.py [--quick]
 
-Every time is the best of several runs. Peers that are not installed are left out.
+Logits are drawn from a model that is overconfident by a factor that grows with the margin; half of them are
+fitted on. Times are the best of several runs on one core, memory is the growth of the peak resident set of
+a process of its own, and quality is measured on the other half. Peers that are not installed are left out.
 """
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from calibrant import Predictions
-from calibrant.metrics import negative_log_likelihood
+from calibrant import Predictions, evaluate
 from calibrant.registry import METHODS
+from calibrant.surrogates import charbonnier_soft_ece
+from timing import best_time, extra_memory
 
-FITS = {
-    (10_000, 100): ("temperature", "ensemble", "vector", "spline", "smart"),
-    (50_000, 1000): ("temperature",),
-    (10_000, 1000): ("smart",),
-}
+Fit = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fit by one library; the fit returns a function from logits to log-probabilities."""
+
+    work: str
+    library: str
+    fit: Fit
 
 
 def main() -> None:
-    """Time every fit and print a Markdown table."""
+    """Measure every fit and print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="a hundredth of the samples, to see that it runs"
-    )
+    parser.add_argument("--quick", action="store_true", help="few samples, to see that it runs")
     shrink = 100 if parser.parse_args().quick else 1
     warnings.simplefilter("ignore")  # the peers' own
-    print("| fit | library | seconds | times log_softmax | NLL before | NLL after |")
-    print("|---|---|---|---|---|---|")
-    for (n, k), names in FITS.items():
-        data = draw(n // shrink, k)
-        logits = data.to_logits()
-        floor = best_time(lambda logits=logits: torch.log_softmax(logits, dim=1))
-        before = negative_log_likelihood(logits=logits, labels=data.labels)
-        for name, library, fit in fits(data, names):
-            seconds = best_time(fit)
-            after = negative_log_likelihood(logits=fit(), labels=data.labels)
-            cells = (f"{seconds:.4f}", f"{seconds / floor:.1f}", f"{before:.4f}", f"{after:.4f}")
-            print(f"| {name}, {n // shrink:,} x {k} | {library} | {' | '.join(cells)} |", flush=True)
+    torch.set_num_threads(1)
+    print("| fit | library | seconds | times log_softmax | extra MB | test NLL | test ECE % |")
+    print("|---|---|---|---|---|---|---|")
+    for n, k in ((10_000, 100), (50_000, 1000), (10_000, 1000)):
+        fitting, test = draw(n // shrink, k, seed=0), draw(10_000 // shrink, k, seed=1)
+        z, y = fitting.to_logits(), fitting.labels
+        floor, _ = best_time(lambda z=z: float(torch.log_softmax(z, dim=1)[0, 0]))
+        for case in cases(n, k):
+            label = f"{case.work}, {n // shrink:,} x {k}"
+            try:
+                seconds, _ = best_time(lambda case=case, z=z, y=y: float(case.fit(z, y)(z[:1])[0, 0]))
+                memory = extra_memory(lambda case=case, z=z, y=y: float(case.fit(z, y)(z[:1])[0, 0]))
+                probs = case.fit(z, y)(test.to_logits()).exp()
+                found = evaluate(
+                    Predictions(probs=probs, labels=test.labels), measures=["nll", "ece"]
+                ).metrics
+            except Exception as error:  # a peer that fails is a result, too
+                print(f"| {label} | {case.library} | fails: {type(error).__name__} | | | | |", flush=True)
+                continue
+            cells = (f"{seconds:.4f}", f"{seconds / floor:.1f}", f"{memory:.0f}")
+            cells += (f"{found['nll']:.4f}", f"{100 * found['ece']:.2f}")
+            print(f"| {label} | {case.library} | {' | '.join(cells)} |", flush=True)
 
 
-def fits(data: Predictions, names: tuple[str, ...]) -> Iterator[tuple[str, str, Callable[[], torch.Tensor]]]:
-    """Yield method, library, and a function that fits and returns calibrated log-probabilities."""
-    logits, labels = data.to_logits(), data.labels
-    for name in (name for name in names if name in METHODS):
-        yield name, "calibrant", lambda name=name: METHODS[name].fit(data).predict_log_proba(logits)
-    if "temperature" in names and data.n * logits.shape[1] <= 1_000_000:
-        try:
-            from netcal.scaling import TemperatureScaling
-
-            def by_netcal() -> torch.Tensor:
-                probs = torch.softmax(logits.double(), dim=1).numpy()
-                scaler = TemperatureScaling()
-                scaler.fit(probs, labels.numpy())
-                return torch.from_numpy(scaler.transform(probs)).clamp(min=1e-300).log()
-
-            yield "temperature", "netcal", by_netcal
-        except ImportError:
-            pass
+def draw(n: int, k: int, *, seed: int) -> Predictions:
+    """Draw predictions of a model whose overconfidence grows with the margin."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, k)).astype(np.float32) * 2
+    labels = (logits + rng.gumbel(size=(n, k))).argmax(axis=1)
+    top = np.sort(logits, axis=1)[:, -2:]
+    factor = 1.5 + 0.3 * (top[:, 1] - top[:, 0])
+    return Predictions(logits=(logits * factor[:, None]).astype(np.float32), labels=labels)
 
 
-def draw(n: int, k: int) -> Predictions:
-    """Draw predictions of an overconfident model."""
-    rng = np.random.default_rng(0)
-    logits = (rng.normal(size=(n, k)) * 2).astype(np.float32)
-    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probs /= probs.sum(axis=1, keepdims=True)
-    labels = (probs.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return Predictions(logits=2.5 * logits, labels=labels)
+def cases(n: int, k: int) -> Iterator[Case]:
+    """Yield what is fitted to logits of one shape."""
+    if (n, k) == (10_000, 1000):
+        yield Case("smart, 80 epochs", "calibrant", ours("smart", epochs=80, settled=0))
+        yield Case("smart, 80 epochs", "written plainly", smart_written_plainly)
+        yield Case("class_temperature", "calibrant", ours("class_temperature"))
+        return
+    yield Case("temperature", "calibrant", ours("temperature"))
+    yield Case("temperature", "scikit-learn", scikit_learn_temperature)
+    yield from peers(small=k <= 100)
+    if k <= 100:
+        for name in ("ensemble", "spline", "smart", "parameterized", "vector", "structured_vector"):
+            yield Case(name, "calibrant", ours(name))
 
 
-def best_time(run: Callable[[], object], *, seconds: float = 3.0, most: int = 7) -> float:
-    """Return the best of several runs within about the given time."""
-    best, spent = float("inf"), 0.0
-    for _ in range(most):
-        start = time.perf_counter()
-        run()
-        took = time.perf_counter() - start
-        best, spent = min(best, took), spent + took
-        if spent > seconds:
-            break
-    return best
+def ours(name: str, **options: float) -> Fit:
+    """Return the fit of a registered method."""
+
+    def fit(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return METHODS[name].calibrator.fit(z, y, **METHODS[name].options, **options)
+
+    return fit
+
+
+def smart_written_plainly(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    """Train SMART as the paper writes it: a softmax over all classes in every epoch."""
+    torch.manual_seed(0)
+
+    def margins(z: Tensor) -> Tensor:
+        top = z.topk(2, dim=1).values
+        return top[:, :1] - top[:, 1:]
+
+    m = margins(z)
+    mean, deviation = m.mean(), m.std(correction=0)
+    network = nn.Sequential(nn.Linear(1, 16), nn.ReLU(), nn.Linear(16, 1))
+    adam = torch.optim.Adam(network.parameters(), lr=5e-3)
+
+    def calibrated(z: Tensor) -> Tensor:
+        temperature = F.softplus(network((margins(z) - mean) / deviation)) + 0.1
+        return torch.log_softmax(z / temperature, dim=1)
+
+    for _ in range(80):
+        top = calibrated(z).max(dim=1)
+        loss = charbonnier_soft_ece(top.values.exp(), top.indices == y)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return torch.no_grad()(calibrated)
+
+
+def scikit_learn_temperature(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    """Fit temperature scaling by scikit-learn, on the logits as decisions."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
+
+    class Logits(ClassifierMixin, BaseEstimator):
+        def __init__(self) -> None:
+            self.classes_ = np.arange(z.shape[1])
+
+        def fit(self, x: np.ndarray, y: np.ndarray) -> "Logits":  # noqa: ARG002  # there is nothing to fit
+            return self
+
+        def decision_function(self, x: np.ndarray) -> np.ndarray:
+            return x
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return x.argmax(axis=1)
+
+    found = CalibratedClassifierCV(FrozenEstimator(Logits()), method="temperature", ensemble=False)
+    # A class that no sample has is unknown to scikit-learn, so one row of each is added.
+    k = z.shape[1]
+    rows = np.concatenate([z.numpy(), 50 * np.eye(k, dtype=np.float32)]), np.concatenate([y, np.arange(k)])
+    found.fit(*rows)
+    return lambda z: torch.from_numpy(found.predict_proba(z.numpy())).clamp_min(1e-38).log()
+
+
+def peers(*, small: bool) -> Iterator[Case]:
+    """Yield temperature scaling by the libraries that are installed."""
+    try:
+        from probmetrics.calibrators import get_calibrator
+
+        def by_probmetrics(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+            found = get_calibrator("temp-scaling")
+            found.fit(torch.softmax(z, dim=1).numpy(), y.numpy())
+            return lambda z: torch.from_numpy(found.predict_proba(torch.softmax(z, dim=1).numpy())).log()
+
+        yield Case("temperature", "probmetrics", by_probmetrics)
+    except ImportError:
+        pass
+    try:
+        from netcal.scaling import TemperatureScaling
+
+        def by_netcal(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+            found = TemperatureScaling()
+            found.fit(torch.softmax(z.double(), dim=1).numpy(), y.numpy())
+            return lambda z: torch.from_numpy(found.transform(torch.softmax(z.double(), dim=1).numpy())).log()
+
+        if small:  # it takes minutes otherwise
+            yield Case("temperature", "netcal", by_netcal)
+    except ImportError:
+        pass
+    try:
+        from torch.utils.data import DataLoader, TensorDataset
+        from torch_uncertainty.post_processing import TemperatureScaler
+
+        def by_torch_uncertainty(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+            found = TemperatureScaler(model=nn.Identity())
+            found.fit(DataLoader(TensorDataset(z, y), batch_size=len(z)), progress=False)
+            return lambda z: torch.log_softmax(found(z).detach(), dim=1)
+
+        yield Case("temperature", "torch-uncertainty", by_torch_uncertainty)
+    except ImportError:
+        pass
 
 
 if __name__ == "__main__":

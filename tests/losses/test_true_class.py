@@ -16,6 +16,14 @@ def test_the_index_gathers_the_true_class_of_dense_predictions():
     assert kept.tolist() == [[True, True], [True, False]]
 
 
+def test_where_all_samples_count_there_is_nothing_to_leave_out():
+    logits, labels = batch()
+    index, kept = true_class_index(logits, labels)
+    assert torch.equal(index[:, 0], labels)
+    assert kept is None
+    assert true_class_index(logits, labels, ignore_index=int(labels[0]))[1] is not None
+
+
 @pytest.mark.parametrize("bad", [-1, 5])
 def test_a_label_out_of_range_is_named(bad):
     logits, labels = batch()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, true_class_nll
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
 from calibrant.losses.epoch_records import EpochRecords
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.validation_bins import bin_of_true_class, equal_width_edges, validation_bins
@@ -44,6 +44,7 @@ def adafocal_loss(
         >>> round(float(adafocal_loss(logits, label, edges=edges, gammas=gammas)), 4)
         0.2387
     """
+    check_weight(weight, logits)
     nll = true_class_nll(logits, labels, ignore_index=ignore_index)
     gamma = gammas.to(nll.dtype)[bin_of_true_class(nll, edges)]
     # 1 - p rounds to 0 for a sure sample, where a power below 1 has no finite slope.
@@ -100,6 +101,8 @@ class AdaFocalLoss(SampleLoss):
 
     edges: Tensor
     gammas: Tensor
+
+    validates = True
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, rows
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, rows
 from calibrant.losses.global_batch import global_rows
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.sample_values import reduce_rows
@@ -47,6 +47,7 @@ def aurc_loss(
         >>> round(float(aurc_loss(logits, torch.tensor([0, 1]))), 4)
         0.4235
     """
+    check_weight(weight, logits)
     z, y = rows(logits, labels, ignore_index=ignore_index)
     log_p = F.log_softmax(z, dim=1)
     with torch.no_grad():

@@ -20,8 +20,10 @@ IGNORED = -100
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:
     """Refuse shapes and types that do not belong together; values are not read, which would stall a GPU."""
-    if logits.ndim < 2:
-        raise InputError(f"logits: expected shape (n, k) or (n, k, ...), got {tuple(logits.shape)}")
+    if logits.ndim < 2 or logits.shape[1] == 0:
+        raise InputError(
+            f"logits: expected shape (n, k) or (n, k, ...) with at least one class, got {tuple(logits.shape)}"
+        )
     if not logits.is_floating_point():
         raise InputError(f"logits: expected floating-point scores, got {logits.dtype}")
     if labels.shape != logits.shape[:1] + logits.shape[2:]:
@@ -35,7 +37,21 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
 
 def is_soft(logits: Tensor, labels: Tensor) -> bool:
     """Whether the labels are distributions over the classes rather than class numbers."""
-    return labels.is_floating_point() and labels.shape == logits.shape
+    return (
+        labels.is_floating_point()
+        and labels.shape == logits.shape
+        and logits.ndim > 1
+        and logits.is_floating_point()
+    )
+
+
+def check_weight(weight: Tensor | None, logits: Tensor) -> None:
+    """Refuse class weights that are not one for each class of the logits."""
+    if weight is not None and weight.shape != logits.shape[1:2]:
+        raise InputError(
+            f"weight: expected one number per class, shape {tuple(logits.shape[1:2])}, "
+            f"got shape {tuple(weight.shape)}"
+        )
 
 
 def widened(logits: Tensor) -> Tensor:
@@ -63,6 +79,7 @@ def reduce_loss(
     reduction: Reduction = "mean",
     weight: Tensor | None = None,
     ignore_index: int = IGNORED,
+    all_count: bool = False,
 ) -> Tensor:
     """Reduce one value per sample as torch's cross-entropy does; nothing to average over gives 0, not NaN.
 
@@ -73,7 +90,10 @@ def reduce_loss(
             ``"sum"``, or ``"none"``.
         weight: One weight per class, or none.
         ignore_index: Label of the samples that count for nothing.
+        all_count: Whether it is known that there are samples and none of them is ignored.
     """
+    if all_count and weight is None and reduction == "mean":
+        return values.mean()
     kept = labels != ignore_index
     if weight is not None:
         share = weight.to(values.dtype)[torch.where(kept, labels, 0)] * kept

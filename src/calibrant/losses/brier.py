@@ -5,7 +5,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, is_soft, reduce_loss, reduce_soft_loss, widened
+from calibrant.losses.batch import (
+    IGNORED,
+    Reduction,
+    check_weight,
+    is_soft,
+    reduce_loss,
+    reduce_soft_loss,
+    widened,
+)
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss
 from calibrant.losses.true_class import true_class_index
@@ -37,6 +45,7 @@ def brier_loss(
         >>> round(float(brier_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)
         0.0284
     """
+    check_weight(weight, logits)
     z = widened(logits)
     if is_soft(logits, labels):
         if weight is not None:
@@ -46,7 +55,14 @@ def brier_loss(
     values = with_known_gradient(
         z, kept, definition=lambda z: _definition(z, index), shortcut=lambda z: _shortcut(z, index)
     )
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=kept is None,
+    )
 
 
 def _definition(logits: Tensor, index: Tensor) -> Tensor:

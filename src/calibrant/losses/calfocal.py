@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, true_class_nll
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
 from calibrant.losses.epoch_records import EpochRecords
 from calibrant.losses.focal import focal_value
 from calibrant.losses.loss import SampleLoss, SampleOptions
@@ -56,6 +56,7 @@ def calfocal_loss(
         >>> round(float(calfocal_loss(logits, label, edges=edges, accuracy=accuracy)), 4)
         0.0011
     """
+    check_weight(weight, logits)
     nll = true_class_nll(logits, labels, ignore_index=ignore_index)
     place = bin_of_true_class(nll, edges)
     if confidence is None:
@@ -85,6 +86,8 @@ class CalFocalLoss(SampleLoss):
     edges: Tensor
     confidence: Tensor
     accuracy: Tensor
+
+    validates = True
 
     def __init__(
         self,

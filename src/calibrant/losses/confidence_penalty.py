@@ -6,7 +6,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, widened
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss
 from calibrant.losses.true_class import true_class_index
@@ -38,9 +38,17 @@ def confidence_penalty_loss(
         >>> round(float(confidence_penalty_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))), 4)
         -0.6931
     """
+    check_weight(weight, logits)
     _, kept = true_class_index(logits, labels, ignore_index=ignore_index)
     values = with_known_gradient(widened(logits), kept, definition=_definition, shortcut=_shortcut)
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=kept is None,
+    )
 
 
 def _definition(logits: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from calibrant.losses.batch import (
     IGNORED,
     Reduction,
     check_batch,
+    check_weight,
     is_soft,
     reduce_loss,
     reduce_soft_loss,
@@ -42,6 +43,7 @@ def cross_entropy_loss(
         >>> float(cross_entropy_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([-100])))
         0.0
     """
+    check_weight(weight, logits)
     return smoothed_cross_entropy(
         logits, labels, smoothing=0.0, weight=weight, ignore_index=ignore_index, reduction=reduction
     )

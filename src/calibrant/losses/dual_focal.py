@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, widened
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.true_class import true_class_index
@@ -47,6 +47,7 @@ def dual_focal_loss(
         >>> round(float(dual_focal_loss(logits, label, gamma=2.0)), 4)
         0.1369
     """
+    check_weight(weight, logits)
     if gamma < 0:
         raise InputError(f"gamma: expected a number of at least 0, got {gamma}")
     index, kept = true_class_index(logits, labels, ignore_index=ignore_index)
@@ -60,7 +61,14 @@ def dual_focal_loss(
         definition=lambda z: _definition(z, index, gamma, released=released),
         shortcut=lambda z: _shortcut(z, index, gamma, released=released),
     )
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=kept is None,
+    )
 
 
 def _definition(logits: Tensor, index: Tensor, gamma: float, *, released: bool) -> Tensor:

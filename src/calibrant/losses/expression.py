@@ -35,10 +35,11 @@ def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
     match node:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _loss(left, text, makers) + _loss(right, text, makers)
-        case ast.BinOp(left=ast.Constant(value=int() | float() as factor), op=ast.Mult(), right=right):
-            return factor * _loss(right, text, makers)
-        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)):
-            return factor * _loss(left, text, makers)
+        case (
+            ast.BinOp(left=ast.Constant(value=int() | float() as factor), op=ast.Mult(), right=scaled)
+            | ast.BinOp(left=scaled, op=ast.Mult(), right=ast.Constant(value=int() | float() as factor))
+        ) if not isinstance(factor, bool):
+            return factor * _loss(scaled, text, makers)
         case ast.Name(id=name):
             return _make(name, {}, makers)
         case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
@@ -49,9 +50,11 @@ def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
 def _options(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
     options = {}
     for keyword in keywords:
+        if keyword.arg is None:  # ** and a mapping
+            raise _not_understood(text)
         try:
-            options[str(keyword.arg)] = ast.literal_eval(keyword.value)
-        except ValueError:
+            options[keyword.arg] = ast.literal_eval(keyword.value)
+        except (TypeError, ValueError):
             raise _not_understood(text) from None
     return options
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, true_class_nll
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
 from calibrant.losses.focal import focal_value
 from calibrant.losses.loss import SampleLoss, SampleOptions
 
@@ -44,6 +44,7 @@ def flsd_loss(
         >>> round(float(flsd_loss(logits, label)), 4)  # p_y = 0.12, so gamma is 5
         1.1275
     """
+    check_weight(weight, logits)
     if min(gammas) < 0:
         raise InputError(f"gammas: expected two numbers of at least 0, got {gammas}")
     if not 0 < threshold < 1:

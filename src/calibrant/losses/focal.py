@@ -13,6 +13,7 @@ from calibrant.errors import InputError
 from calibrant.losses.batch import (
     IGNORED,
     Reduction,
+    check_weight,
     is_soft,
     reduce_loss,
     reduce_soft_loss,
@@ -47,6 +48,7 @@ def focal_loss(
         >>> round(float(focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)), 5)
         0.0018
     """
+    check_weight(weight, logits)
     if gamma < 0:
         raise InputError(f"gamma: expected a number of at least 0, got {gamma}")
     if is_soft(logits, labels):

@@ -11,6 +11,7 @@ from calibrant.errors import InputError
 from calibrant.losses.batch import (
     IGNORED,
     Reduction,
+    check_weight,
     is_soft,
     reduce_loss,
     reduce_soft_loss,
@@ -52,6 +53,7 @@ def inverse_focal_loss(
         >>> round(float(inverse_focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)), 4)
         0.449
     """
+    check_weight(weight, logits)
     if gamma < 0:
         raise InputError(f"gamma: expected a number of at least 0, got {gamma}")
     if gamma > _STEEPEST_GAMMA:

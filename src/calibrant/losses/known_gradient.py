@@ -17,13 +17,13 @@ Shortcut: TypeAlias = Callable[[Tensor], tuple[Tensor, Gradient]]
 
 
 def with_known_gradient(
-    logits: Tensor, kept: Tensor, *, definition: Definition, shortcut: Shortcut
+    logits: Tensor, kept: Tensor | None, *, definition: Definition, shortcut: Shortcut
 ) -> Tensor:
     """Return ``definition(logits)``, computed by the shortcut, and 0 for samples that do not count.
 
     Args:
         logits: What the values depend on; nothing else gets a gradient.
-        kept: Which samples count, in the shape of the values.
+        kept: Which samples count, in the shape of the values; none if all do.
         definition: The formula in operations that autograd follows.
         shortcut: Returns the same values and a function from their gradient to that of the logits. The
             function may be called more than once and must leave what it holds as it is.
@@ -37,19 +37,20 @@ class _KnownGradient(torch.autograd.Function):
     def forward(
         ctx: Any,  # noqa: ANN401  # torch gives the context no type
         logits: Tensor,
-        kept: Tensor,
+        kept: Tensor | None,
         definition: Definition,
         shortcut: Shortcut,
     ) -> Tensor:
         values, ctx.gradient = shortcut(logits.detach())
         ctx.definition = definition
         ctx.save_for_backward(logits, kept)
-        return torch.where(kept, values, 0)
+        return values if kept is None else torch.where(kept, values, 0)
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401  # as above
         logits, kept = ctx.saved_tensors
-        outer = torch.where(kept, outer, 0)
+        if kept is not None:
+            outer = torch.where(kept, outer, 0)
         if torch.is_grad_enabled():  # only for a caller who wants to differentiate the gradient again
             (inner,) = torch.autograd.grad(ctx.definition(logits), logits, outer, create_graph=True)
         else:

@@ -8,7 +8,7 @@ from typing import Unpack
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction
+from calibrant.losses.batch import IGNORED, Reduction, check_weight
 from calibrant.losses.cross_entropy import smoothed_cross_entropy
 from calibrant.losses.loss import SampleLoss, SampleOptions
 
@@ -43,6 +43,7 @@ def label_smoothing_loss(
         >>> round(float(label_smoothing_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)
         0.1769
     """
+    check_weight(weight, logits)
     if not 0 <= smoothing <= 1:
         raise InputError(f"smoothing: expected a number from 0 to 1, got {smoothing}")
     return smoothed_cross_entropy(

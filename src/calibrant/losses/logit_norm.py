@@ -7,7 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, is_soft, reduce_loss, reduce_soft_loss, widened
+from calibrant.losses.batch import (
+    IGNORED,
+    Reduction,
+    check_weight,
+    is_soft,
+    reduce_loss,
+    reduce_soft_loss,
+    widened,
+)
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.true_class import true_class_index
@@ -47,6 +55,7 @@ def logit_norm_loss(
         >>> logit_norm_loss(logits, torch.tensor([1, 1]), reduction="none")
         tensor([0.0067, 0.0067])
     """
+    check_weight(weight, logits)
     if not temperature > 0:
         raise InputError(f"temperature: expected a positive number, got {temperature}")
     z = widened(logits)
@@ -62,7 +71,14 @@ def logit_norm_loss(
         definition=lambda z: F.cross_entropy(_normalised(z, temperature), index.squeeze(1), reduction="none"),
         shortcut=lambda z: _shortcut(z, index, temperature),
     )
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=kept is None,
+    )
 
 
 def _normalised(logits: Tensor, temperature: float) -> Tensor:

@@ -21,6 +21,9 @@ class Loss(nn.Module):
     #: Keyword arguments that ``forward`` needs beside logits and labels, such as ``indices``.
     needs: ClassVar[tuple[str, ...]] = ()
 
+    #: Whether ``update`` needs the validation set; a loop need not predict it otherwise.
+    validates: ClassVar[bool] = False
+
     def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:
         """Take note that an epoch has ended; a loop calls it once per epoch with the validation set.
 
@@ -103,6 +106,11 @@ class WeightedSum(Loss):
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]  # the union of the terms' needs
         """Keyword arguments that some term needs."""
         return tuple(dict.fromkeys(name for _, term in _terms(self) for name in term.needs))
+
+    @property
+    def validates(self) -> bool:  # type: ignore[override]  # true if any term's is
+        """Whether some term needs the validation set."""
+        return any(term.validates for _, term in _terms(self))
 
     def forward(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:  # noqa: ANN401  # handed on as it is
         """Return the weighted sum; each term is handed the extra arguments that it needs."""

@@ -5,7 +5,7 @@ from typing import Unpack
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, widened
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.true_class import true_class_index
@@ -41,6 +41,7 @@ def mbls_loss(
         >>> float(mbls_loss(torch.tensor([[14.0, 5.0, 0.0, 0.0]]), torch.tensor([0])))
         2.0
     """
+    check_weight(weight, logits)
     if not margin >= 0:
         raise InputError(f"margin: expected a number of at least 0, got {margin}")
     _, kept = true_class_index(logits, labels, ignore_index=ignore_index)
@@ -50,7 +51,14 @@ def mbls_loss(
         definition=lambda z: (z.amax(dim=1, keepdim=True) - z - margin).relu().mean(dim=1),
         shortcut=lambda z: _shortcut(z, margin),
     )
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=kept is None,
+    )
 
 
 def _shortcut(logits: Tensor, margin: float) -> tuple[Tensor, Gradient]:

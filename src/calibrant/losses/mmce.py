@@ -56,7 +56,7 @@ def mmce_loss(
         error = error / max(len(correct), 1)
     square = kernel_energy(confidence, error, width=width)
     # The root has no finite slope at zero, and rounding may leave a sum of squares slightly below it.
-    positive = square > 0
+    positive = ~(square <= 0)  # what is not a number stays so
     root = torch.where(positive, torch.where(positive, square, 1).sqrt(), 0)
     return root.to(torch.promote_types(logits.dtype, torch.float32))
 

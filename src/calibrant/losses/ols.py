@@ -1,7 +1,7 @@
 """Online label smoothing, OLS (Zhang et al., "Delving Deep into Label Smoothing", IEEE TIP 2021)."""
 
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +9,15 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, rows, widened
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
 from calibrant.losses.epoch_records import EpochRecords
 from calibrant.losses.global_batch import global_sum
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.true_class import true_class_index
+
+# Is shown the probabilities and which samples are classified correctly.
+Note: TypeAlias = Callable[[Tensor, Tensor], None]
 
 
 def ols_loss(
@@ -45,6 +48,27 @@ def ols_loss(
         >>> round(float(ols_loss(logits, label, soft_labels=torch.tensor([[0.9, 0.1], [0.1, 0.9]]))), 4)
         0.2269
     """
+    check_weight(weight, logits)
+    values, all_count = _values(logits, labels, soft_labels, hard, ignore_index)
+    return reduce_loss(
+        values,
+        labels,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+        all_count=all_count,
+    )
+
+
+def _values(
+    logits: Tensor,
+    labels: Tensor,
+    soft_labels: Tensor,
+    hard: float,
+    ignore_index: int,
+    note: Note | None = None,
+) -> tuple[Tensor, bool]:
+    """Return the loss of each sample, and whether it is known that none is ignored."""
     if not 0 <= hard <= 1:
         raise InputError(f"hard: expected a number from 0 to 1, got {hard}")
     index, kept = true_class_index(logits, labels, ignore_index=ignore_index)
@@ -54,30 +78,32 @@ def ols_loss(
             f"soft_labels: expected shape {(z.shape[1], z.shape[1])} for logits of shape {tuple(z.shape)}, "
             f"got {tuple(soft_labels.shape)}; give OLSLoss the number of classes"
         )
-    # A fresh table, which is changed in place.
-    target = soft_labels.to(z.dtype).index_select(0, index.flatten()).mul_(1 - hard)
-    target = target.view(*labels.shape, z.shape[1]).movedim(-1, 1)
-    target.scatter_add_(1, index, torch.full_like(index, hard, dtype=z.dtype))
+    soft = soft_labels.to(z.dtype).index_select(0, index.flatten())
+    soft = soft.view(*labels.shape, z.shape[1]).movedim(-1, 1)
+
+    def definition(z: Tensor) -> Tensor:
+        log_p = F.log_softmax(z, dim=1)
+        return -hard * log_p.gather(1, index).squeeze(1) - (1 - hard) * (soft * log_p).sum(dim=1)
+
     values = with_known_gradient(
-        z,
-        kept,
-        definition=lambda z: -(target * F.log_softmax(z, dim=1)).sum(dim=1),
-        shortcut=lambda z: _shortcut(z, target),
+        z, kept, definition=definition, shortcut=lambda z: _shortcut(z, index, soft, hard, note)
     )
-    return reduce_loss(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return values, kept is None
 
 
-def _shortcut(logits: Tensor, target: Tensor) -> tuple[Tensor, Gradient]:
+def _shortcut(
+    logits: Tensor, index: Tensor, soft: Tensor, hard: float, note: Note | None
+) -> tuple[Tensor, Gradient]:
     # With u = z - max z, log p is u plus the log of the largest probability: no second table of logarithms.
     p = F.softmax(logits, dim=1)
-    mass = target.sum(dim=1)
-    below = (logits.amax(dim=1, keepdim=True) - logits).mul_(target).sum(dim=1)
-    values = below - mass * p.amax(dim=1).log()
-
-    def gradient(outer: Tensor) -> Tensor:
-        return (p * mass.unsqueeze(1)).sub_(target).mul_(outer.unsqueeze(1))
-
-    return values, gradient
+    top, true = logits.amax(dim=1, keepdim=True), logits.gather(1, index)
+    if note is not None:
+        note(p, (true == top).squeeze(1))
+    mass = hard + (1 - hard) * soft.sum(dim=1, keepdim=True)
+    below = (top - logits).mul_(soft).sum(dim=1, keepdim=True)
+    values = hard * (top - true) + (1 - hard) * below - mass * p.amax(dim=1, keepdim=True).log()
+    slope = p.mul_(mass).sub_(soft, alpha=1 - hard).scatter_add_(1, index, torch.full_like(true, -hard))
+    return values.squeeze(1), lambda outer: outer.unsqueeze(1) * slope
 
 
 class OLSLoss(SampleLoss):
@@ -118,15 +144,18 @@ class OLSLoss(SampleLoss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch, and remember its correct predictions while training."""
-        value = ols_loss(logits, labels, soft_labels=self.soft_labels, hard=self.hard, **self.shared)
-        if self.training and logits.requires_grad:
-            self._remember(logits.detach(), labels)
-        return value
+        check_weight(self.weight, logits)
+        learns = self.training and logits.requires_grad
 
-    def _remember(self, logits: Tensor, labels: Tensor) -> None:
-        z, y = rows(logits, labels, ignore_index=self.ignore_index)
-        correct = z.gather(1, y[:, None]) == z.amax(dim=1, keepdim=True)
-        self.sums.index_add_(0, y, F.softmax(z, dim=1).mul_(correct).to(self.sums.dtype))
+        def note(probs: Tensor, correct: Tensor) -> None:
+            correct = correct & (labels != self.ignore_index)
+            found = probs.movedim(1, -1)[correct].to(self.sums.dtype)
+            self.sums.index_add_(0, labels[correct], found)
+
+        values, all_count = _values(
+            logits, labels, self.soft_labels, self.hard, self.ignore_index, note if learns else None
+        )
+        return reduce_loss(values, labels, **self.shared, all_count=all_count)
 
     @torch.no_grad()
     def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # learns from training alone

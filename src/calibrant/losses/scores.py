@@ -3,7 +3,6 @@
 import math
 from typing import Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
@@ -20,6 +19,7 @@ def confidence_score(log_probs: Tensor, score: Score) -> Tensor:
     :math:`[-\log K, 0]` to the unit interval, so that bins and widths mean the same for each.
 
     Example:
+        >>> import torch
         >>> confidence_score(torch.tensor([[0.75, 0.25]]).log(), "margin")
         tensor([0.5000])
     """
@@ -42,9 +42,9 @@ def _relative_order(log_probs: Tensor) -> Tensor:
 
     def shortcut(log_p: Tensor) -> tuple[Tensor, Gradient]:
         p = log_p.exp()
-        values = 1 + torch.linalg.vecdot(p, log_p) / most
-        slope = p.addcmul_(p, log_p)  # by the logarithm: p (1 + log p)
+        surprise = p * log_p  # not a dot product, which autocast would compute in half precision
+        values = 1 + surprise.sum(dim=1) / most
+        slope = surprise.add_(p)  # by the logarithm: p (1 + log p)
         return values, lambda outer: (outer / most)[:, None] * slope
 
-    everyone = torch.ones(len(log_probs), dtype=torch.bool, device=log_probs.device)
-    return with_known_gradient(log_probs, everyone, definition=definition, shortcut=shortcut)
+    return with_known_gradient(log_probs, None, definition=definition, shortcut=shortcut)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, rows
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, rows
 from calibrant.losses.global_batch import global_rows, global_sum
 from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss
@@ -41,6 +41,7 @@ def seca_loss(
         >>> round(float(seca_loss(logits, torch.tensor([0, 0, 1]))), 4)
         0.786
     """
+    check_weight(weight, logits)
     z, y = rows(logits, labels, ignore_index=ignore_index)
     with torch.no_grad():
         p = torch.softmax(z, dim=1)
@@ -57,7 +58,7 @@ def seca_loss(
         slope = p.mul_(2).sub_(target)  # Eq. 12
         return values, lambda outer: outer[:, None] * slope
 
-    values = with_known_gradient(z, y >= 0, definition=definition, shortcut=shortcut)
+    values = with_known_gradient(z, None, definition=definition, shortcut=shortcut)
     return reduce_rows(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
 
 
@@ -68,7 +69,7 @@ def class_means(probs: Tensor, labels: Tensor) -> Tensor:
     Only the classes that occur are kept, so memory does not grow with the square of their number.
     """
     classes = torch.unique(global_rows(labels))
-    place = torch.searchsorted(classes, labels)
+    place = torch.searchsorted(classes, labels.contiguous())
     sums = global_sum(probs.new_zeros(len(classes), probs.shape[1]).index_add_(0, place, probs))
     counts = global_sum(torch.bincount(place, minlength=len(classes)))
     return sums.div_(counts[:, None]).index_select(0, place)

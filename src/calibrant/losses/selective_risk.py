@@ -9,7 +9,8 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, reduce_loss, rows, true_class_nll
+from calibrant.losses.batch import IGNORED, Reduction, check_weight, rows
+from calibrant.losses.cross_entropy import cross_entropy_loss
 from calibrant.losses.global_batch import global_rows
 from calibrant.losses.loss import SampleLoss, SampleOptions
 from calibrant.losses.sample_values import reduce_rows
@@ -81,6 +82,7 @@ def selective_risk_loss(
         >>> round(float(selective_risk_loss(logits, torch.tensor([0, 1, 1]))), 4)
         0.7259
     """
+    check_weight(weight, logits)
     check_selective_risk(coverage=coverage, nu=nu, n_bins=n_bins, weight_gradient=weight_gradient)
     z, y = rows(logits, labels, ignore_index=ignore_index)
     log_p = F.log_softmax(z, dim=1)
@@ -105,28 +107,28 @@ def selective_weights(
     threshold = everyone.kthvalue(min(int(coverage * n) + 1, n)).values
     place = (everyone * n_bins).long().clamp_(0, n_bins - 1)
     held = torch.bincount(place, minlength=n_bins).to(confidence.dtype) / n
-    edge = 0.5 / n_bins
-    centers = torch.linspace(edge, 1 - edge, n_bins, dtype=confidence.dtype, device=confidence.device)
+    edge = 0.5 / (n_bins * nu)
+    starts = torch.linspace(-edge, edge - 1 / nu, n_bins, dtype=confidence.dtype, device=confidence.device)
     # The last point is the threshold itself.
     points = torch.cat([torch.minimum(confidence, threshold), threshold[None]])
-    steps = torch.sigmoid((points[:, None] - centers) / nu)
+    steps = torch.sigmoid(torch.add(starts, points[:, None], alpha=1 / nu))  # (s - c) / nu
     density = steps * held
     # The surest sample of n has about 1 / (n + 1) above it; a share of one would have no logarithm.
     below = density.sum(dim=1).clamp_(torch.finfo(steps.dtype).tiny, n / (n + 1))
     below, whole = below[:-1], below[-1]
-    steepness = (density * (1 - steps))[:-1].sum(dim=1) * (confidence < threshold)
+    steepness = density.addcmul_(density, steps, value=-1)[:-1].sum(dim=1) * (confidence < threshold)
     return -torch.log1p(-below) / whole, steepness / ((1 - below) * (whole * nu))
 
 
 def check_selective_risk(*, coverage: float, nu: float, n_bins: int, weight_gradient: float) -> None:
     """Refuse options outside their range."""
+    check_count(n_bins, "n_bins")
     if not 0 < coverage <= 1:
         raise InputError(f"coverage: expected a number above 0 and up to 1, got {coverage}")
     if not 0 < nu < math.inf:
         raise InputError(f"nu: expected a positive number, got {nu}")
     if not 0 <= weight_gradient <= 1:
         raise InputError(f"weight_gradient: expected a number from 0 to 1, got {weight_gradient}")
-    check_count(n_bins, "n_bins")
 
 
 class SelectiveRiskLoss(SampleLoss):
@@ -166,8 +168,7 @@ class SelectiveRiskLoss(SampleLoss):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch."""
         if self.epochs < self.warmup:
-            nll = true_class_nll(logits, labels, ignore_index=self.ignore_index)
-            return reduce_loss(nll, labels, **self.shared)
+            return cross_entropy_loss(logits, labels, **self.shared)
         return selective_risk_loss(
             logits,
             labels,
@@ -183,13 +184,13 @@ class SelectiveRiskLoss(SampleLoss):
         """Count an epoch; the validation set is not needed."""
         self.epochs += 1
 
-    def get_extra_state(self) -> dict[str, int]:
-        """Return the number of epochs that have ended, for ``state_dict``."""
-        return {"epochs": self.epochs}
+    def get_extra_state(self) -> Tensor:
+        """Return the number of epochs that have ended."""
+        return torch.tensor(self.epochs)
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
+    def set_extra_state(self, state: Tensor) -> None:
         """Take up the number of epochs from a ``state_dict``."""
-        self.epochs = state["epochs"]
+        self.epochs = int(state)
 
     def extra_repr(self) -> str:
         """Say what makes this loss differ from another of its kind."""

@@ -1,0 +1,243 @@
+"use strict";
+// Draws numbers that were computed in Python; nothing is measured here.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const at = (id) => document.getElementById(id);
+  const percent = (share, digits = 1) => (share == null ? "–" : `${(100 * share).toFixed(digits)}\u00a0%`);
+  const views = {};
+  const before = data.candidates[0];
+  const methodInput = at("method");
+  const binsInput = at("bins");
+  const thresholdInput = at("threshold");
+
+  const picked = () =>
+    methodInput ? data.candidates.find((each) => each.name === methodInput.value) : before;
+
+  async function draw(id, name, sets) {
+    const place = at(id);
+    if (!place) return;
+    if (!views[id]) {
+      const spec = { ...data.charts[name], datasets: { ...data.charts[name].datasets, ...sets } };
+      const options = { actions: false, renderer: "svg", ast: true, config: { aria: false } };
+      views[id] = (await vegaEmbed(place, spec, options)).view;
+      return;
+    }
+    for (const [set, rows] of Object.entries(sets)) views[id].data(set, rows);
+    await views[id].resize().runAsync();
+  }
+
+  const binsOf = (each) => each.bins[binsInput.value];
+
+  function binRows(binned) {
+    const n = binned.n_bins;
+    const total = binned.count.reduce((sum, count) => sum + count, 0);
+    return binned.count.map((count, i) => ({
+      low: i / n, high: (i + 1) / n, middle: (i + 0.5) / n, n: count, share: count / total,
+      range: `${((100 * i) / n).toFixed(0)} to ${((100 * (i + 1)) / n).toFixed(0)} %`,
+      accuracy: binned.accuracy[i], confidence: binned.confidence[i],
+      band_low: binned.band_low[i], band_high: binned.band_high[i],
+    }));
+  }
+
+  function parts(rows) {
+    const full = rows.filter((row) => row.n > 0);
+    const right = (row) => row.share * row.accuracy;
+    return [
+      ...full.map((row) => ({ ...row, outcome: "right", bottom: 0, top: right(row), count: Math.round(row.n * row.accuracy) })),
+      ...full.map((row) => ({ ...row, outcome: "wrong", bottom: right(row), top: row.share, count: Math.round(row.n * (1 - row.accuracy)) })),
+    ];
+  }
+
+  const means = (each) => [
+    { what: "accuracy", value: each.accuracy },
+    { what: "mean confidence", value: each.mean_confidence },
+  ];
+
+  function groups(each) {
+    const short = (value) => value.toFixed(value < 9.95 ? 1 : 0);
+    return each.margins.map((group) => ({ ...group, range: `${short(group.low)}–${short(group.high)}` }));
+  }
+
+  function describe(id, text) {
+    at(id)?.setAttribute("aria-label", text);
+  }
+
+  async function showBins(side, each) {
+    const binned = binsOf(each);
+    const rows = binRows(binned);
+    at(`ece-${side}`).textContent = `ECE ${percent(binned.ece, 2)}`;
+    const off = rows.filter((row) => row.n).map((row) => `${row.range}: ${percent(row.accuracy)} right`);
+    describe(`reliability-${side}`, `Reliability diagram, ${each.title}, ${binned.n_bins} bins, calibration error ${percent(binned.ece, 2)}. Accuracy by confidence: ${off.join("; ")}.`);
+    describe(`histogram-${side}`, `Histogram of confidence, ${each.title}: mean confidence ${percent(each.mean_confidence)}, accuracy ${percent(each.accuracy)}.`);
+    await draw(`reliability-${side}`, "reliability", { bins: rows });
+    await draw(`histogram-${side}`, "histogram", { parts: parts(rows), means: means(each) });
+  }
+
+  async function showMargins(side, each) {
+    if (!each.margins.length) return;
+    const told = each.margins.map((group) => `${group.low.toFixed(1)} to ${group.high.toFixed(1)}: says ${percent(group.confidence)}, right ${percent(group.accuracy)}`);
+    describe(`margins-${side}`, `Confidence and accuracy by margin, ${each.title}. ${told.join("; ")}.`);
+    await draw(`margins-${side}`, "margins", { groups: groups(each) });
+  }
+
+  function cells(tag, row, values) {
+    for (const value of values) {
+      const cell = document.createElement(tag);
+      cell.textContent = value;
+      row.append(cell);
+    }
+  }
+
+  function showNumbers() {
+    const shown = methodInput ? [before, picked()] : [before];
+    const table = at("bin-table");
+    table.tHead.replaceChildren();
+    table.tBodies[0].replaceChildren();
+    const titles = shown.flatMap((each) => ["samples", "says", "is right"].map((what) => `${each.title}: ${what}`));
+    cells("th", table.tHead.insertRow(), ["confidence", ...titles]);
+    const columns = shown.map((each) => binRows(binsOf(each)));
+    columns[0].forEach((row, i) => {
+      if (!columns.some((column) => column[i].n)) return;
+      const line = table.tBodies[0].insertRow();
+      cells("th", line, [row.range]);
+      line.firstChild.scope = "row";
+      cells("td", line, columns.flatMap((column) => [column[i].n.toLocaleString("en"), percent(column[i].confidence), percent(column[i].accuracy)]));
+    });
+  }
+
+  const nearest = (values, wanted) =>
+    values.reduce((best, value, i) => (Math.abs(value - wanted) < Math.abs(values[best] - wanted) ? i : best), 0);
+
+  function curveRows(each, role) {
+    return each.risk.coverage.map((coverage, i) => ({ coverage, risk: each.risk.risk[i], role }));
+  }
+
+  function bold(text) {
+    const strong = document.createElement("b");
+    strong.textContent = text;
+    return strong;
+  }
+
+  async function showThreshold() {
+    const { coverage, risk, threshold } = picked().risk;
+    const i = Math.min(Number(thresholdInput.value), coverage.length - 1);
+    const readout = at("readout");
+    readout.replaceChildren(
+      "Answer ", bold(percent(coverage[i])), " of cases at ", bold(percent(risk[i])),
+      ` error: those with a confidence of at least ${percent(threshold[i], 2)}.`,
+    );
+    readout.dataset.coverage = coverage[i];
+    readout.dataset.risk = risk[i];
+    readout.dataset.threshold = threshold[i];
+    if (methodInput) {
+      const j = nearest(before.risk.coverage, coverage[i]);
+      const small = document.createElement("small");
+      small.textContent = `${before.title}: ${percent(before.risk.risk[j])} error at ${percent(before.risk.coverage[j])} of cases.`;
+      readout.append(small);
+    }
+    thresholdInput.setAttribute("aria-valuetext", `${percent(coverage[i])} of cases at ${percent(risk[i])} error`);
+    await draw("risk", "risk", { ...riskSets(), here: [{ coverage: coverage[i], risk: risk[i] }] });
+  }
+
+  function riskSets() {
+    const curves = curveRows(picked(), "after");
+    return { curves: methodInput ? [...curveRows(before, "before"), ...curves] : curves };
+  }
+
+  function setCoverage(wanted) {
+    const { coverage } = picked().risk;
+    thresholdInput.max = coverage.length - 1;
+    thresholdInput.value = nearest(coverage, wanted);
+    return showThreshold();
+  }
+
+  function followPointer() {
+    const place = at("risk");
+    const move = (event) => {
+      const svg = place.querySelector("svg");
+      const x = event.clientX - svg.getBoundingClientRect().left - views.risk.origin()[0];
+      setCoverage(views.risk.scale("x").invert(x));
+    };
+    place.addEventListener("pointerdown", (event) => {
+      place.setPointerCapture(event.pointerId);
+      move(event);
+      event.preventDefault();
+    });
+    place.addEventListener("pointermove", (event) => {
+      if (place.hasPointerCapture(event.pointerId)) move(event);
+    });
+  }
+
+  async function showTemperatures() {
+    const told = data.temperatures;
+    if (!told) return;
+    const top = 1.6 * Math.max(told.single, ...told.temperature);
+    const cut = (value) => Math.min(value ?? top, top);
+    const wanted = told.wanted.flatMap((group, number) =>
+      group.margins.map((margin, i) => ({ group: number, margin, lowest: cut(group.lowest[i]), highest: cut(group.highest[i]) })));
+    const curve = told.margins.map((margin, i) => ({ margin, temperature: told.temperature[i] }));
+    const ends = [0, 0.5, 1].map((share) => curve[Math.round(share * (curve.length - 1))]);
+    describe("temperatures", `Temperature of SMART: ${ends.map((end) => `${end.temperature.toFixed(2)} at margin ${end.margin.toFixed(1)}`).join(", ")}; one temperature for all: ${told.single.toFixed(2)}.`);
+    await draw("temperatures", "temperature", { wanted, curve, single: [{ temperature: told.single }] });
+  }
+
+  async function showOthers() {
+    await showTemperatures();
+    for (const [i, side] of ["before", "after"].entries()) {
+      const each = data.shift?.[i];
+      if (each) await draw(`shift-${side}`, "reliability", { bins: binRows(each.bins[2]) });
+    }
+    if (data.foreign) {
+      const roc = data.foreign.scores.flatMap((each) => each.passed.map((passed, i) => ({ score: each.score, passed, kept: each.kept[i] })));
+      await draw("detection", "detection", { roc });
+    }
+  }
+
+  async function showBinned() {
+    at("bins-shown").textContent = binsOf(before).n_bins;
+    binsInput.setAttribute("aria-valuetext", `${binsOf(before).n_bins} bins`);
+    showNumbers();
+    await showBins("before", before);
+    if (methodInput) await showBins("after", picked());
+  }
+
+  async function showPicked() {
+    for (const place of document.querySelectorAll(".picked")) place.textContent = picked().title;
+    await showBinned();
+    if (methodInput) await showMargins("after", picked());
+    await setCoverage(Number(at("readout").dataset.coverage ?? 0.8));
+  }
+
+  function sortBy(table, heading) {
+    const headings = [...table.tHead.rows[0].cells];
+    const column = headings.indexOf(heading);
+    const rising = heading.getAttribute("aria-sort") !== "ascending";
+    for (const each of headings) each.setAttribute("aria-sort", "none");
+    heading.setAttribute("aria-sort", rising ? "ascending" : "descending");
+    const value = (row) => row.cells[column].dataset.value;
+    const order = (a, b) => {
+      if (a === "" || b === "") return (a === "") - (b === "");
+      const difference = Number(a) - Number(b);
+      const found = Number.isNaN(difference) ? a.localeCompare(b) : difference;
+      return rising ? found : -found;
+    };
+    const body = table.tBodies[0];
+    body.append(...[...body.rows].sort((a, b) => order(value(a), value(b))));
+  }
+
+  for (const button of document.querySelectorAll(".sortable .sort")) {
+    button.addEventListener("click", () => sortBy(button.closest("table"), button.closest("th")));
+  }
+  at("controls").addEventListener("submit", (event) => event.preventDefault());
+  methodInput?.addEventListener("change", showPicked);
+  binsInput.addEventListener("input", showBinned);
+  thresholdInput.addEventListener("input", showThreshold);
+
+  (async () => {
+    await showPicked();
+    await showMargins("before", before);
+    await showOthers();
+    followPointer();
+    document.documentElement.dataset.ready = "yes";
+  })();
+})();

@@ -1,0 +1,422 @@
+"""What every loss of the registry promises, checked once for all.
+
+Each loss is made in two ways: by its recipe (a term stands beside the loss it is added to) and as the bare
+module. Each has lived through one epoch, so that those with a memory remember something.
+"""
+
+import inspect
+
+import pytest
+import torch
+
+from calibrant import losses
+from calibrant.errors import InputError
+from calibrant.losses.loss import SampleLoss
+from calibrant.registry import LOSSES, make_loss
+from tests.losses.batches import batch
+
+N, K = 12, 5
+CASES = [(name, form) for name in LOSSES for form in ("recipe", "bare")]
+BARE = list(LOSSES)
+PER_SAMPLE = [name for name, loss in LOSSES.items() if issubclass(loss.module, SampleLoss)]
+OF_LOGITS = [name for name, loss in LOSSES.items() if loss.reads == "logits"]
+OF_EMBEDDINGS = [name for name, loss in LOSSES.items() if loss.reads == "embeddings"]
+# Correctness ranking has a history of samples, not of single positions.
+DENSE = [name for name in OF_LOGITS if name != "crl"]
+SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "logit_norm"]
+# Constants to the gradient by design: SECA's class means, and the counts and the threshold of selective risk.
+# Their own tests compare the gradient with the papers' formulas.
+CONSTANTS = {"seca", "selective_risk"}
+OF_DIRECTIONS = {"logit_norm", *OF_EMBEDDINGS}
+
+each = pytest.mark.parametrize(("name", "form"), CASES)
+
+
+def made(name, form="bare", **options):
+    """A loss after one epoch of training and a validation set on which the model is overconfident."""
+    sizes = {"n_classes": K, "n_samples": 200}
+    if form == "recipe":
+        loss = make_loss(name, **sizes)
+    else:
+        loss = LOSSES[name].module(**{size: sizes[size] for size in LOSSES[name].sizes}, **options)
+    logits, labels = batch(N, K, seed=1)
+    call(loss, logits.requires_grad_(), labels)
+    loss.update(*batch(200, K, seed=2))
+    return loss
+
+
+def call(loss, logits, labels):
+    extra = {"indices": torch.arange(len(labels))} if "indices" in loss.needs else {}
+    return loss(logits, labels, **extra)
+
+
+def value_and_gradient(loss, logits, labels):
+    leaf = logits.detach().clone().requires_grad_()
+    value = call(loss, leaf, labels)
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+def assert_finite(loss, logits, labels):
+    value, gradient = value_and_gradient(loss, logits, labels)
+    assert torch.isfinite(value).all()
+    assert torch.isfinite(gradient).all()
+    return value, gradient
+
+
+@each
+def test_it_takes_logits_and_labels_and_returns_one_number(name, form):
+    value, gradient = assert_finite(made(name, form), *batch(N, K))
+    assert value.shape == ()
+    assert gradient.shape == (N, K)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_the_function_beside_the_module_has_its_options_and_shows_their_meaning(name):
+    function = getattr(losses, f"{name}_loss")
+    options = inspect.signature(function).parameters
+    kinds = [option.kind for option in options.values()]
+    assert kinds[:2] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2
+    assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}
+    described = inspect.getdoc(function).partition("Args:")[2]
+    assert all(f"{option}: " in described for option in options)
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_the_module_and_the_function_have_the_same_defaults(name):
+    of_function = inspect.signature(getattr(losses, f"{name}_loss")).parameters
+    of_module = inspect.signature(LOSSES[name].module).parameters
+    for option in of_function.keys() & of_module.keys():
+        assert of_module[option].default == of_function[option].default
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_values_per_sample_have_the_shape_of_the_labels_and_add_up_to_the_other_reductions(name):
+    logits, labels = batch(N, K)
+    labels[3] = -100
+    each_sample = call(made(name, reduction="none"), logits, labels)
+    assert each_sample.shape == labels.shape
+    assert each_sample[3] == 0
+    torch.testing.assert_close(each_sample.sum(), call(made(name, reduction="sum"), logits, labels))
+    torch.testing.assert_close(each_sample.sum() / (N - 1), call(made(name), logits, labels))
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_an_unknown_reduction_is_refused(name):
+    with pytest.raises(InputError, match="^reduction: expected 'mean', 'sum' or 'none', got 'average'$"):
+        made(name, reduction="average")
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_class_weights_that_are_equal_change_nothing_and_weight_0_leaves_a_class_out(name):
+    logits, labels = batch(N, K)
+    equal = made(name, weight=torch.full((K,), 3.0))
+    torch.testing.assert_close(call(equal, logits, labels), call(made(name), logits, labels))
+    without = torch.ones(K)
+    without[int(labels[0])] = 0
+    _, gradient = value_and_gradient(made(name, weight=without, reduction="none"), logits, labels)
+    if name != "label_smoothing":  # torch weighs every class's share of the smoothed label
+        assert torch.equal(gradient[labels == labels[0]], torch.zeros_like(gradient[labels == labels[0]]))
+    assert gradient[labels != labels[0]].abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+@pytest.mark.parametrize("shape", [(K - 1,), (K + 1,), (1, K)])
+def test_class_weights_of_the_wrong_shape_are_refused(name, shape):
+    with pytest.raises(InputError, match="^weight: expected one number per class"):
+        made(name, weight=torch.ones(shape))
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e2, 1e4])
+def test_large_logits_have_finite_values_and_gradients_right_or_wrong(name, form, size, dtype):
+    logits = torch.full((N, K), -size, dtype=dtype)
+    labels = torch.arange(N) % K
+    logits[torch.arange(N), (labels + torch.arange(N) % 2) % K] = size  # every other one is wrong
+    assert_finite(made(name, form), logits, labels)
+    assert_finite(made(name, form), logits[::2], labels[::2])  # all right
+    assert_finite(made(name, form), logits[1::2], labels[1::2])  # all wrong
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_probabilities_that_round_to_0_or_1_have_finite_values_and_gradients(name, form, dtype):
+    for gap in (15.0, 17.0, 37.0, 90.0, 104.0, 750.0):
+        logits = torch.zeros(N, K, dtype=dtype)
+        logits[:, 0] = gap
+        assert_finite(made(name, form), logits, torch.arange(N) % K)
+
+
+@each
+def test_equal_logits_have_finite_values_and_gradients(name, form):
+    assert_finite(made(name, form), torch.zeros(N, K), torch.arange(N) % K)
+
+
+@each
+def test_a_batch_of_one_is_enough(name, form):
+    logits, labels = batch(1, K)
+    assert_finite(made(name, form), logits, labels)
+
+
+@each
+def test_a_batch_of_one_class_only_is_enough(name, form):
+    logits, labels = batch(N, K)
+    assert_finite(made(name, form), logits, torch.full_like(labels, 2))
+
+
+@pytest.mark.parametrize("name", [name for name in BARE if "n_classes" not in LOSSES[name].sizes])
+def test_a_model_of_one_class_only_is_finite(name):
+    assert_finite(
+        made(name), torch.randn(N, 1, generator=torch.Generator().manual_seed(0)), torch.zeros(N).long()
+    )
+
+
+@each
+def test_a_batch_without_samples_or_with_ignored_ones_alone_is_0_and_has_no_gradient(name, form):
+    loss = made(name, form)
+    logits, labels = batch(N, K)
+    for z, y in ((logits, torch.full_like(labels, -100)), (logits[:0], labels[:0])):
+        value, gradient = value_and_gradient(loss, z, y)
+        assert value == 0
+        assert torch.equal(gradient, torch.zeros_like(z))
+
+
+@each
+def test_ignored_samples_count_for_nothing_whatever_their_logits(name, form):
+    loss = made(name, form).eval()
+    logits, labels = batch(N, K)
+    logits = torch.cat([torch.full((2, K), 1e4, dtype=logits.dtype), logits])
+    logits[0, 1] = torch.nan
+    marked = torch.cat([torch.full((2,), -100), labels])
+    extra = {"indices": torch.cat([torch.tensor([0, 0]), torch.arange(N)])} if loss.needs else {}
+    leaf = logits.requires_grad_()
+    value = loss(leaf, marked, **extra)
+    value.backward()
+    expected, gradient = value_and_gradient(loss, logits[2:], labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(leaf.grad[2:], gradient)
+    assert torch.equal(leaf.grad[1], torch.zeros(K, dtype=logits.dtype))
+
+
+@each
+def test_a_logit_that_is_not_a_number_is_never_hidden(name, form):
+    logits, labels = batch(N, K)
+    logits[3, 2] = torch.nan
+    assert torch.isnan(call(made(name, form), logits, labels))
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits_are_computed_in_single_precision(name, form, dtype):
+    logits, labels = batch(N, K)
+    loss = made(name, form).eval()
+    value, gradient = assert_finite(loss, logits.to(dtype), labels)
+    assert value.dtype == torch.float32
+    assert gradient.dtype == dtype
+    expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient.float(), its_gradient, rtol=1e-2, atol=1e-4)
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_changes_nothing_about_the_loss_itself(name, form, dtype):
+    logits, labels = batch(N, K)
+    loss = made(name, form).eval()
+    expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        leaf = logits.to(dtype).requires_grad_()
+        value = call(loss, leaf, labels)
+    value.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(leaf.grad.float(), its_gradient, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["recipe", "bare"])
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_predictions_are_those_of_their_positions(name, form):
+    loss = made(name, form).eval()
+    logits, labels = batch(2 * 3 * 4, K)
+    labels[5] = -100
+    dense = logits.view(2, 3, 4, K).movedim(-1, 1)
+    value, gradient = value_and_gradient(loss, dense, labels.view(2, 3, 4))
+    expected, its_gradient = value_and_gradient(loss, logits, labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient.movedim(1, -1).reshape(-1, K), its_gradient)
+
+
+@pytest.mark.parametrize("name", [name for name in PER_SAMPLE if name in DENSE])
+def test_dense_values_per_position_have_the_shape_of_the_labels(name):
+    logits, labels = batch(2 * 3 * 4, K)
+    dense = logits.view(2, 3, 4, K).movedim(-1, 1)
+    loss = made(name, reduction="none", weight=torch.arange(1.0, K + 1)).eval()
+    torch.testing.assert_close(loss(dense, labels.view(2, 3, 4)), call(loss, logits, labels).view(2, 3, 4))
+
+
+@pytest.mark.parametrize("name", OF_EMBEDDINGS)
+def test_views_of_a_sample_are_samples_of_its_class(name):
+    embeddings, labels = batch(N, K)
+    pairs = embeddings.view(N // 2, 2, K)
+    torch.testing.assert_close(
+        made(name)(pairs, labels[::2]), made(name)(embeddings, labels[::2].repeat_interleave(2))
+    )
+
+
+@pytest.mark.parametrize("form", ["recipe", "bare"])
+@pytest.mark.parametrize("name", SOFT)
+def test_soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name, form):
+    logits, labels = batch(N, K)
+    loss = made(name, form)
+    certain = torch.nn.functional.one_hot(labels, K).to(logits.dtype)
+    torch.testing.assert_close(call(loss, logits, certain), call(loss, logits, labels))
+    unsure = torch.softmax(batch(N, K, seed=3)[0], dim=1)
+    for size in (0.0, 1.0, 1e4):
+        assert_finite(loss, size * logits, unsure)
+        assert_finite(loss, (size * logits).float(), unsure.float())
+
+
+@pytest.mark.parametrize("form", ["recipe", "bare"])
+@pytest.mark.parametrize("name", [name for name in BARE if name not in SOFT])
+def test_soft_labels_without_a_meaning_are_refused_in_one_sentence(name, form):
+    logits, _ = batch(N, K)
+    with pytest.raises(InputError, match=r"^labels: expected [^\n]*$"):
+        call(made(name, form), logits, torch.softmax(logits, dim=1))
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+@pytest.mark.parametrize("wrong", [-1, K, 1000])
+def test_labels_out_of_range_are_refused_by_value(name, wrong):
+    logits, labels = batch(N, K)
+    labels[4] = wrong
+    with pytest.raises(InputError, match=rf"^labels: expected classes from 0 to {K - 1} .*, got {wrong}$"):
+        call(made(name), logits, labels)
+
+
+@each
+def test_labels_of_another_shape_are_refused(name, form):
+    logits, labels = batch(N, K)
+    loss = made(name, form)
+    for wrong in (labels[:-1], labels[:, None], labels[0]):
+        extra = {"indices": torch.arange(N)} if loss.needs else {}
+        with pytest.raises(InputError, match=r"^(labels|indices): expected"):
+            loss(logits, wrong, **extra)
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+def test_labels_of_another_type_are_refused(name, form, dtype):
+    logits, labels = batch(N, K)
+    with pytest.raises(InputError, match=f"^labels: expected integer classes .*, got {dtype}"):
+        call(made(name, form), logits, labels.to(dtype))
+
+
+@each
+def test_logits_that_are_no_scores_are_refused(name, form):
+    logits, labels = batch(N, K)
+    for z, y in ((logits[:, 0], labels), (logits.long(), labels), (logits[0], torch.rand(K))):
+        with pytest.raises(InputError, match=r"^(logits|embeddings|labels): expected"):
+            call(made(name, form), z, y)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+def test_logits_of_no_class_are_refused(name):
+    with pytest.raises(InputError, match=r"^logits: expected .* with at least one class, got"):
+        call(made(name), torch.zeros(N, 0), torch.zeros(N).long())
+
+
+@pytest.mark.parametrize("form", ["recipe", "bare"])
+@pytest.mark.parametrize("name", [name for name in BARE if name not in CONSTANTS])
+def test_the_gradient_is_that_of_the_value(name, form):
+    loss = made(name, form).eval()
+    logits, labels = batch(6, K, spread=1.0, seed=4)
+    labels[1] = -100
+    assert torch.autograd.gradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
+
+
+@pytest.mark.parametrize("form", ["recipe", "bare"])
+@pytest.mark.parametrize("name", [name for name in BARE if name not in CONSTANTS])
+def test_the_second_derivative_is_that_of_the_value(name, form):
+    loss = made(name, form).eval()
+    logits, labels = batch(6, K, spread=1.0, seed=4)
+    labels[1] = -100
+    assert torch.autograd.gradgradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
+
+
+@each
+def test_second_order_gradients_are_finite(name, form):
+    loss = made(name, form)
+    logits, labels = batch(N, K)
+    # A row of zeros has no direction.
+    for spread in (1.0, 1e4) if name in OF_DIRECTIONS else (0.0, 1.0, 1e4):
+        leaf = (spread * logits).float().requires_grad_()
+        (gradient,) = torch.autograd.grad(call(loss, leaf, labels), leaf, create_graph=True)
+        if gradient.requires_grad:
+            (second,) = torch.autograd.grad(gradient.square().sum(), leaf, allow_unused=True)
+            assert second is None or torch.isfinite(second).all()
+
+
+@each
+def test_the_same_batch_has_the_same_value_and_gradient_bit_for_bit(name, form):
+    loss = made(name, form)
+    once, again = (value_and_gradient(loss, *batch(50, K)) for _ in range(2))
+    assert torch.equal(once[0], again[0])
+    assert torch.equal(once[1], again[1])
+
+
+@each
+def test_inputs_are_left_as_they_are(name, form):
+    logits, labels = batch(N, K)
+    value_and_gradient(made(name, form), logits, labels)
+    torch.testing.assert_close((logits, labels), batch(N, K), rtol=0, atol=0)
+
+
+@each
+def test_without_a_gradient_the_value_is_the_same_and_nothing_is_learned(name, form):
+    loss = made(name, form)
+    logits, labels = batch(N, K)
+    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    with torch.no_grad():
+        value = call(loss, logits, labels)
+    assert not value.requires_grad
+    for key, kept in loss.state_dict().items():
+        assert torch.equal(kept, before[key])
+    torch.testing.assert_close(value, call(loss, logits.requires_grad_(), labels).detach())
+
+
+@each
+def test_the_state_survives_a_file_and_gives_the_same_loss_and_history(name, form, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    loss = made(name, form)
+    state = loss.state_dict()
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    save_file(state, tmp_path / "loss.safetensors")
+    sizes = {"n_classes": K, "n_samples": 200}
+    fresh = (
+        make_loss(name, **sizes)
+        if form == "recipe"
+        else LOSSES[name].module(**{size: sizes[size] for size in LOSSES[name].sizes})
+    )
+    fresh.load_state_dict(load_file(tmp_path / "loss.safetensors"))
+    assert fresh.history == loss.history
+    torch.testing.assert_close(call(fresh, *batch(N, K)), call(loss, *batch(N, K)), rtol=0, atol=0)
+
+
+@each
+def test_it_prints_what_it_is_on_one_line(name, form):
+    text = repr(made(name, form))
+    assert LOSSES[name].module.__name__ in text
+    assert "\n" not in text
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.parametrize("name", ["focal", "brier", "seca", "mdca"])
+def test_it_can_be_compiled(name):
+    # The backend without code generation: what is ours is that the graph can be traced, forwards and back.
+    loss = made(name, "recipe")
+    compiled = torch.compile(loss, backend="aot_eager")
+    value, gradient = value_and_gradient(compiled, *batch(N, K))
+    expected, its_gradient = value_and_gradient(loss, *batch(N, K))
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, its_gradient)

@@ -1,0 +1,69 @@
+"""The losses by name: what the registry lists is what the package offers, and recipes make it."""
+
+import inspect
+
+import pytest
+
+from calibrant import losses
+from calibrant.errors import InputError
+from calibrant.losses import Loss, WeightedSum
+from calibrant.registry import LOSSES, make_loss
+
+SIZES = {"n_classes": 3, "n_samples": 10}
+
+
+def test_every_loss_of_the_package_has_a_name():
+    public = {
+        value
+        for name, value in vars(losses).items()
+        if name in losses.__all__ and inspect.isclass(value) and issubclass(value, Loss)
+    }
+    assert {loss.module for loss in LOSSES.values()} == public - {Loss, WeightedSum}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_name_is_that_of_the_function_and_both_say_what_they_mean(name):
+    function = getattr(losses, f"{name}_loss")
+    assert f"{name}_loss" in losses.__all__
+    for documented in (function, LOSSES[name].module):
+        assert inspect.getdoc(documented).partition("\n")[0].endswith(".")
+    assert ".. math::" in inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_bare_name_means_its_recipe(name):
+    made = make_loss(name, **SIZES)
+    assert repr(made) == repr(make_loss(LOSSES[name].recipe, **SIZES))
+    assert LOSSES[name].module.__name__ in repr(made)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_term_stands_beside_a_loss_that_classifies(name):
+    made = make_loss(name, **SIZES)
+    assert isinstance(made, WeightedSum) == LOSSES[name].is_term
+    if LOSSES[name].is_term:
+        assert type(made.terms[0]).__name__ in ("CrossEntropyLoss", "FocalLoss")
+
+
+def test_a_name_within_a_sum_is_the_term_alone():
+    assert (
+        repr(make_loss("focal + 2 * mmce"))
+        == "FocalLoss(gamma=3.0) + 2 * MMCELoss(width=0.2, weighted=False)"
+    )
+
+
+@pytest.mark.parametrize(("name", "size"), [("ols", "n_classes"), ("crl", "n_samples")])
+def test_a_loss_that_keeps_something_of_each_must_be_told_how_many(name, size):
+    with pytest.raises(InputError, match=f"^loss: {name} needs {size}; pass it beside the name$"):
+        make_loss(name)
+    assert f"{size}={SIZES[size]}" in repr(make_loss(name, **SIZES))
+    assert f"{size}=7" in repr(make_loss(f"{name}({size}=7)", **SIZES))
+
+
+def test_a_name_may_have_spaces_around_it():
+    assert repr(make_loss("  mdca ")) == "FocalLoss(gamma=1.0) + MDCALoss()"
+
+
+def test_an_unknown_name_is_told_the_nearest():
+    with pytest.raises(InputError, match=r"^loss: .* got 'adafocl'; did you mean 'adafocal'\?$"):
+        make_loss("adafocl")
