@@ -145,6 +145,7 @@ HARD = {
     "fifty samples": linear_model(50, 5),
     "two classes": linear_model(300, 2),
     "a hundred classes": linear_model(400, 100),
+    "a thousand classes": linear_model(60, 1000),
     "a class without samples": linear_model(400, 6).take(
         np.flatnonzero(linear_model(400, 6).labels.numpy() != 3)
     ),
@@ -203,3 +204,14 @@ def test_a_calibrator_can_be_exported_as_a_graph(name, fitted):
     assert torch.allclose(
         graph.module()(other.logits, other.features), fitted[name](other.logits, other.features), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_calibrator_can_be_compiled_as_one_graph(name, fitted):
+    new = linear_model(16, 4, seed=6, dtype=np.float32)
+    torch._dynamo.reset()
+    compiled = torch.compile(fitted[name], fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert torch.allclose(
+            compiled(new.logits, new.features), fitted[name](new.logits, new.features), atol=1e-5
+        )
