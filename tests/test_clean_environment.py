@@ -36,7 +36,7 @@ def declared_distributions():
     return found
 
 
-def test_everything_imports_and_the_demo_runs_with_declared_dependencies_only():
+def test_everything_imports_and_the_demo_runs_with_declared_dependencies_only(tmp_path):
     declared = declared_distributions()
     undeclared = {
         module
@@ -45,7 +45,10 @@ def test_everything_imports_and_the_demo_runs_with_declared_dependencies_only():
     }
     assert {"pandas", "torchmetrics", "hypothesis"} <= undeclared
     result = subprocess.run(
-        [sys.executable, "-c", BLOCK.format(undeclared=sorted(undeclared))], capture_output=True, text=True
+        [sys.executable, "-c", BLOCK.format(undeclared=sorted(undeclared))],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr
     assert "temperature" in result.stdout

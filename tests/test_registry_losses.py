@@ -45,6 +45,12 @@ def test_a_term_stands_beside_a_loss_that_classifies(name):
         assert type(made.terms[0]).__name__ in ("CrossEntropyLoss", "FocalLoss")
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if not LOSSES[name].is_term])
+def test_the_recipe_of_what_is_no_term_is_the_module_with_its_defaults(name):
+    loss = LOSSES[name]
+    assert repr(make_loss(name, **SIZES)) == repr(loss.module(**{size: SIZES[size] for size in loss.sizes}))
+
+
 def test_a_name_within_a_sum_is_the_term_alone():
     assert (
         repr(make_loss("focal + 2 * mmce"))

@@ -247,7 +247,7 @@ LOSSES: Mapping[str, TrainingLoss] = {
     "logit_norm": TrainingLoss(losses.LogitNormLoss, "Wei et al., ICML 2022", "logit_norm"),
     "mbls": TrainingLoss(losses.MbLSLoss, "Liu et al., CVPR 2022", "cross_entropy + 0.1 * mbls"),
     "mmce": TrainingLoss(losses.MMCELoss, "Kumar et al., ICML 2018", "cross_entropy + 2.0 * mmce"),
-    "dca": TrainingLoss(losses.DCALoss, "Liang et al., MIDL 2020", "cross_entropy + 1.0 * dca"),
+    "dca": TrainingLoss(losses.DCALoss, "Liang et al., BMVC 2020", "cross_entropy + 1.0 * dca"),
     "mdca": TrainingLoss(losses.MDCALoss, "Hebbalaguppe et al., CVPR 2022", "focal(gamma=1.0) + 1.0 * mdca"),
     "kde": TrainingLoss(losses.KDELoss, "Popordanoska et al., NeurIPS 2022", "cross_entropy + 0.2 * kde"),
     "soft_ece": TrainingLoss(

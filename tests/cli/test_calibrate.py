@@ -34,7 +34,11 @@ def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
     code, text, err = run(*arguments)
     assert (code, err) == (0, "")
     assert "Chosen: temperature. It changes the negative log-likelihood by -" in text
-    assert sorted(p.name for p in out.iterdir()) == ["calibrator.safetensors", "results.json"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "calibrator.safetensors",
+        "report.html",
+        "results.json",
+    ]
     results = json.loads((out / "results.json").read_text())
     assert results["chosen"] == "temperature"
     assert (

@@ -1,7 +1,7 @@
 """What every loss of the registry promises, checked once for all.
 
-Each loss is made in two ways: by its recipe (a term stands beside the loss it is added to) and as the bare
-module. Each has lived through one epoch, so that those with a memory remember something.
+Each loss is checked as the bare module, and a term also by its recipe, beside the loss that it is added to.
+Each has lived through one epoch, so that those with a memory remember something.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from calibrant.registry import LOSSES, make_loss
 from tests.losses.batches import batch
 
 N, K = 12, 5
-CASES = [(name, form) for name in LOSSES for form in ("recipe", "bare")]
+CASES = [(name, "bare") for name in LOSSES] + [(name, "recipe") for name in LOSSES if LOSSES[name].is_term]
 BARE = list(LOSSES)
 PER_SAMPLE = [name for name, loss in LOSSES.items() if issubclass(loss.module, SampleLoss)]
 OF_LOGITS = [name for name, loss in LOSSES.items() if loss.reads == "logits"]
@@ -28,6 +28,37 @@ SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "
 # Their own tests compare the gradient with the papers' formulas.
 CONSTANTS = {"seca", "selective_risk"}
 OF_DIRECTIONS = {"logit_norm", *OF_EMBEDDINGS}
+# Forms that are not the default.
+VARIANTS = [
+    ("focal", {"gamma": 0.5}),
+    ("focal", {"gamma": 0.0}),
+    ("label_smoothing", {"smoothing": 1.0}),
+    ("ols", {"hard": 0.0}),
+    ("dual_focal", {"gamma": 0.5}),
+    ("dual_focal", {"released": True}),
+    ("mbls", {"margin": 0.0}),
+    ("mmce", {"weighted": True}),
+    ("mmce", {"width": 0.002}),
+    ("kde", {"mode": "canonical", "p": 2.0}),
+    ("kde", {"p": 1.5, "bandwidth": 1e-4}),
+    ("soft_ece", {"n_bins": 1}),
+    ("charbonnier", {"lam": 2000.0}),
+    ("calfocal", {"case": "sample"}),
+    ("calfocal", {"lam": 1000.0}),
+    ("adafocal", {"gamma": -1.0}),
+    ("selective_risk", {"score": "msp", "coverage": 1.0, "weight_gradient": 1.0}),
+    ("selective_risk", {"score": "margin", "coverage": 0.01, "nu": 1e-4, "weight_gradient": 1.0}),
+    ("selective_risk", {"weight_gradient": 0.0}),
+    ("selective_risk", {"warmup": 5}),
+    ("aurc", {"score": "margin"}),
+    ("refinement", {"normalize": False}),
+    ("supervised_contrastive", {"temperature": 0.01}),
+]
+
+
+def cases_of(names):
+    return [(name, form) for name, form in CASES if name in names]
+
 
 each = pytest.mark.parametrize(("name", "form"), CASES)
 
@@ -148,6 +179,34 @@ def test_probabilities_that_round_to_0_or_1_have_finite_values_and_gradients(nam
         assert_finite(made(name, form), logits, torch.arange(N) % K)
 
 
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_other_forms_stand_the_hard_cases_too(name, options, dtype):
+    loss = made(name, **options)
+    labels = torch.arange(N) % K
+    for size in (0.0, 1.0, 17.0, 37.0, 104.0, 1e4):
+        sure = torch.full((N, K), -size, dtype=dtype)
+        sure[torch.arange(N), (labels + torch.arange(N) % 2) % K] = size
+        for z, y in (
+            (sure, labels),
+            (sure[::2], labels[::2]),
+            (sure[1::2], labels[1::2]),
+            (sure[:1], labels[:1]),
+        ):
+            assert_finite(loss, z, y)
+        value, gradient = assert_finite(loss, sure, torch.full_like(labels, -100))
+        assert value == 0
+        assert gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in VARIANTS if case[0] not in CONSTANTS])
+def test_the_gradient_of_other_forms_is_that_of_the_value_too(name, options):
+    loss = made(name, **options).eval()
+    logits, labels = batch(6, K, spread=1.0, seed=4)
+    assert torch.autograd.gradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
+    assert torch.autograd.gradgradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
+
+
 @each
 def test_equal_logits_have_finite_values_and_gradients(name, form):
     assert_finite(made(name, form), torch.zeros(N, K), torch.arange(N) % K)
@@ -233,8 +292,7 @@ def test_autocast_changes_nothing_about_the_loss_itself(name, form, dtype):
     torch.testing.assert_close(leaf.grad.float(), its_gradient, rtol=1e-2, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["recipe", "bare"])
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize(("name", "form"), cases_of(DENSE))
 def test_dense_predictions_are_those_of_their_positions(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(2 * 3 * 4, K)
@@ -263,8 +321,7 @@ def test_views_of_a_sample_are_samples_of_its_class(name):
     )
 
 
-@pytest.mark.parametrize("form", ["recipe", "bare"])
-@pytest.mark.parametrize("name", SOFT)
+@pytest.mark.parametrize(("name", "form"), cases_of(SOFT))
 def test_soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name, form):
     logits, labels = batch(N, K)
     loss = made(name, form)
@@ -276,8 +333,7 @@ def test_soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name,
         assert_finite(loss, (size * logits).float(), unsure.float())
 
 
-@pytest.mark.parametrize("form", ["recipe", "bare"])
-@pytest.mark.parametrize("name", [name for name in BARE if name not in SOFT])
+@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - set(SOFT)))
 def test_soft_labels_without_a_meaning_are_refused_in_one_sentence(name, form):
     logits, _ = batch(N, K)
     with pytest.raises(InputError, match=r"^labels: expected [^\n]*$"):
@@ -325,8 +381,7 @@ def test_logits_of_no_class_are_refused(name):
         call(made(name), torch.zeros(N, 0), torch.zeros(N).long())
 
 
-@pytest.mark.parametrize("form", ["recipe", "bare"])
-@pytest.mark.parametrize("name", [name for name in BARE if name not in CONSTANTS])
+@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - CONSTANTS))
 def test_the_gradient_is_that_of_the_value(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(6, K, spread=1.0, seed=4)
@@ -334,8 +389,7 @@ def test_the_gradient_is_that_of_the_value(name, form):
     assert torch.autograd.gradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
 
 
-@pytest.mark.parametrize("form", ["recipe", "bare"])
-@pytest.mark.parametrize("name", [name for name in BARE if name not in CONSTANTS])
+@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - CONSTANTS))
 def test_the_second_derivative_is_that_of_the_value(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(6, K, spread=1.0, seed=4)

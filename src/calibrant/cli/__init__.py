@@ -10,8 +10,10 @@ from calibrant.cli.calibrate import calibrate
 from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
+from calibrant.cli.losses import losses
 from calibrant.cli.methods import methods
 from calibrant.cli.plot import plot
+from calibrant.cli.report import report
 from calibrant.errors import CalibrantError
 
 app = typer.Typer(
@@ -38,7 +40,7 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods, plot, export):
+for command in (demo, evaluate, calibrate, apply, methods, losses, report, plot, export):
     app.command()(command)
 
 

@@ -9,11 +9,13 @@ import typer
 from rich.console import Console
 
 from calibrant import __version__
-from calibrant.atomic import atomic_path
 from calibrant.cli import tables
+from calibrant.cli.command_line import command_line
 from calibrant.cli.progress import progress_bar
 from calibrant.data import load_predictions
 from calibrant.errors import InputError
+from calibrant.report import Origin, Sources, describe_comparison, write_report
+from calibrant.report.folder import CALIBRATOR, REPORT, save_results
 from calibrant.selection import Comparison, MethodResult, choose, compare
 
 
@@ -29,13 +31,15 @@ def calibrate(
     ] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for calibrator.safetensors and results.json.", metavar="DIR"),
+        typer.Option(
+            "--out", help="Folder for calibrator.safetensors, results.json and report.html.", metavar="DIR"
+        ),
     ] = None,
     folds: Annotated[int, typer.Option("--folds", help="Parts of the cross-validation.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare post-hoc methods, choose one, and save it.
+    """Compare post-hoc methods, choose one, and save it with a report.
 
     Every method is cross-validated on VAL; the simplest one within a standard error of the best negative
     log-likelihood is chosen.
@@ -51,13 +55,18 @@ def calibrate(
         comparison = compare(
             validation, test=held_out, methods=wanted, n_folds=folds, seed=seed, progress=progress
         )
-    chosen = choose(comparison)
-    answer = _answer(comparison, chosen, seed)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        chosen.calibrator.save(out / "calibrator.safetensors")
-        with atomic_path(out / "results.json") as temporary:
-            temporary.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+        chosen = choose(comparison)
+        answer = _answer(comparison, chosen, seed)
+        if out is not None:
+            progress("writing the report", 1, 1)
+            files = {"validation": path} | ({} if test is None else {"test": test})
+            origin = Origin(command_line(), files, seed)
+            sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
+            page = describe_comparison(comparison, chosen, sources)
+            out.mkdir(parents=True, exist_ok=True)
+            chosen.calibrator.save(out / CALIBRATOR)
+            save_results(out, answer, page)
+            write_report(page, out / REPORT)
     if as_json:
         typer.echo(json.dumps(answer))
         return
@@ -67,7 +76,7 @@ def calibrate(
         console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
     console.print(f"\nChosen: [bold]{chosen.name}[/bold]. {_gain(chosen)}", highlight=False)
     if out is not None:
-        console.print(f"Saved in {out}: calibrator.safetensors, results.json", highlight=False)
+        console.print(f"Saved in {out}: {CALIBRATOR}, results.json, {REPORT}", highlight=False)
 
 
 def _gain(chosen: MethodResult) -> str:

@@ -1,20 +1,32 @@
 """The command ``calibrant demo``: the main job on real predictions that come with the package."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
 from rich.console import Console
 
 from calibrant.cli import show, tables
+from calibrant.cli.command_line import command_line
 from calibrant.cli.diagram import reliability_diagram
 from calibrant.cli.progress import progress_bar
 from calibrant.data import load_bundled
 from calibrant.evaluation import evaluate
+from calibrant.report import Origin, Sources, describe_comparison, write_report
+from calibrant.report.folder import REPORT
 from calibrant.selection import calibrated, choose, compare
 
 
-def demo() -> None:
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report.", metavar="DIR")] = Path(
+        "calibrant-demo"
+    ),
+) -> None:
     """Measure and repair the confidence of a real network, with what comes with the package.
 
     A small convolutional network was trained on CIFAR-10. Post-hoc methods are cross-validated on its
-    validation predictions and shown on its test predictions; the chosen one also under noise.
+    validation predictions and shown on its test predictions; the chosen one also under noise. The table is
+    printed, and a report for the browser is written.
 
     Example: calibrant demo
     """
@@ -41,3 +53,20 @@ def demo() -> None:
     console.print("The same images under noise, which no method has seen:\n", highlight=False)
     under_noise = evaluate(calibrated(chosen.calibrator, noisy))
     console.print(tables.measures({"before": evaluate(noisy), chosen.name: under_noise}))
+
+    names = {"test": "CIFAR-10 test images", "shift": "The same images under noise"}
+    page = describe_comparison(
+        comparison,
+        chosen,
+        Sources(
+            "CIFAR-10 network",
+            validation=validation,
+            test=test,
+            shift=noisy,
+            names=names | {"validation": "the validation images"},
+            origin=Origin(command_line()),
+        ),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    write_report(page, out / REPORT)
+    console.print(f"\nThe report, to open in a browser: [bold]{out / REPORT}[/bold]", highlight=False)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
@@ -106,6 +107,28 @@ def explanations(methods: Mapping[str, Mapping[str, str | bool]]) -> Table:
     for name, told in methods.items():
         marks = ["yes" if told[key] else "" for key in ("preserves_accuracy", "needs_features")]
         table.add_row(name, str(told["meaning"]), *marks, str(told["paper"]))
+    return table
+
+
+def losses(told: Mapping[str, Mapping[str, str]]) -> Table:
+    """Lay out what each training loss does and how it is written."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("loss", no_wrap=True)
+    for heading in ("what it does", "recipe", "paper"):
+        table.add_column(heading)
+    for name, loss in told.items():
+        table.add_row(name, loss["meaning"], loss["recipe"], loss["paper"])
+    return table
+
+
+def options(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Lay out options: name, default, meaning."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("option", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("meaning")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
     return table
 
 

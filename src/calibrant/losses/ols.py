@@ -86,19 +86,20 @@ def _values(
         return -hard * log_p.gather(1, index).squeeze(1) - (1 - hard) * (soft * log_p).sum(dim=1)
 
     values = with_known_gradient(
-        z, kept, definition=definition, shortcut=lambda z: _shortcut(z, index, soft, hard, note)
+        z, kept, definition=definition, shortcut=lambda z: _shortcut(z, index, kept, soft, hard, note)
     )
     return values, kept is None
 
 
 def _shortcut(
-    logits: Tensor, index: Tensor, soft: Tensor, hard: float, note: Note | None
+    logits: Tensor, index: Tensor, kept: Tensor | None, soft: Tensor, hard: float, note: Note | None
 ) -> tuple[Tensor, Gradient]:
     # With u = z - max z, log p is u plus the log of the largest probability: no second table of logarithms.
     p = F.softmax(logits, dim=1)
     top, true = logits.amax(dim=1, keepdim=True), logits.gather(1, index)
     if note is not None:
-        note(p, (true == top).squeeze(1))
+        correct = (true == top).squeeze(1)
+        note(p, correct if kept is None else correct & kept)
     mass = hard + (1 - hard) * soft.sum(dim=1, keepdim=True)
     below = (top - logits).mul_(soft).sum(dim=1, keepdim=True)
     values = hard * (top - true) + (1 - hard) * below - mass * p.amax(dim=1, keepdim=True).log()
@@ -148,7 +149,6 @@ class OLSLoss(SampleLoss):
         learns = self.training and logits.requires_grad
 
         def note(probs: Tensor, correct: Tensor) -> None:
-            correct = correct & (labels != self.ignore_index)
             found = probs.movedim(1, -1)[correct].to(self.sums.dtype)
             self.sums.index_add_(0, labels[correct], found)
 

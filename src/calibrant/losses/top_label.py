@@ -16,14 +16,19 @@ def top_label(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) ->
     """
     z, y = rows(logits, labels, ignore_index=ignore_index)
     log_confidence, predicted = F.log_softmax(z, dim=1).max(dim=1)
-    pairs = torch.stack([log_confidence.double(), (predicted == y).double()], dim=1)
-    log_confidence, correct = global_rows(pairs).unbind(dim=1)
-    return log_confidence, correct
+    return _of_all_processes(log_confidence, predicted == y)
 
 
 def top_label_confidence(
     logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED
 ) -> tuple[Tensor, Tensor]:
     """Return the confidence in the predicted class and 1 where it was right; see :func:`top_label`."""
-    log_confidence, correct = top_label(logits, labels, ignore_index=ignore_index)
-    return log_confidence.exp(), correct
+    z, y = rows(logits, labels, ignore_index=ignore_index)
+    confidence, predicted = F.softmax(z, dim=1).max(dim=1)
+    return _of_all_processes(confidence, predicted == y)
+
+
+def _of_all_processes(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    pairs = torch.stack([scores.double(), correct.double()], dim=1)
+    scores, correct = global_rows(pairs).unbind(dim=1)
+    return scores, correct

@@ -1,4 +1,4 @@
-"""The report: one page that says how honest a classifier's confidence is, made to be mailed to a colleague."""
+"""The report: one page about how honest a classifier's confidence is, made to be mailed to a colleague."""
 
 from calibrant.report.gather import Sources, compare_files, describe, describe_comparison
 from calibrant.report.page import Page

@@ -7,7 +7,11 @@ also differ in place, shape or dashes.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import altair as alt
+
+    Layers: TypeAlias = alt.LayerChart | alt.FacetChart
 
 BLUE, VERMILION, GREEN = "var(--blue)", "var(--vermilion)", "var(--green)"
 INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
@@ -32,7 +36,7 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     return {name: _finish(chart, height) for name, (chart, height) in drawn.items()}
 
 
-def _reliability() -> tuple["alt.LayerChart", int]:
+def _reliability() -> tuple["Layers", int]:
     import altair as alt
 
     x = alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False))
@@ -50,15 +54,17 @@ def _reliability() -> tuple["alt.LayerChart", int]:
     gap = bins.mark_bar(strokeWidth=1).encode(
         x=x, x2="high", y=y, y2="confidence", fill=_gap("-fill"), stroke=_gap(), tooltip=tooltip
     )
-    band = bins.mark_rule(color=INK, strokeWidth=1.2).encode(x=alt.X("middle:Q"), y="band_low:Q", y2="band_high")
+    band = bins.mark_rule(color=INK, strokeWidth=1.2).encode(
+        x=alt.X("middle:Q"), y="band_low:Q", y2="band_high"
+    )
     return alt.layer(bars, gap, _diagonal(), band), 300
 
 
-def _histogram() -> tuple["alt.LayerChart", int]:
+def _histogram() -> tuple["Layers", int]:
     import altair as alt
 
     bins = alt.Chart(alt.NamedData("parts"))
-    bars = bins.mark_bar(stroke="var(--card)", strokeWidth=1).encode(
+    bars = bins.mark_bar(stroke="var(--card)", strokeWidth=0.5).encode(
         x=alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False)),
         x2="high",
         y=alt.Y("bottom:Q", stack=None, axis=_percents("share of samples"), scale=alt.Scale(domainMin=0)),
@@ -76,21 +82,25 @@ def _histogram() -> tuple["alt.LayerChart", int]:
     rules = means.mark_rule(strokeWidth=1.6, color=INK).encode(
         x="value:Q",
         strokeDash=alt.StrokeDash(
-            "what:N", scale=alt.Scale(domain=["accuracy", "mean confidence"], range=[[1, 0], [4, 3]]), legend=None
+            "what:N",
+            scale=alt.Scale(domain=["accuracy", "mean confidence"], range=[[1, 0], [4, 3]]),
+            legend=None,
         ),
         tooltip=[alt.Tooltip("what:N", title="mean"), alt.Tooltip("value:Q", format=".1%")],
     )
     return alt.layer(bars, rules), 200
 
 
-def _margins() -> tuple["alt.LayerChart", int]:
+def _margins() -> tuple["Layers", int]:
     import altair as alt
 
     groups = alt.Chart(alt.NamedData("groups"))
     x = alt.X(
         "range:O",
         sort=None,
-        axis=alt.Axis(title="logit margin, groups of equal count", labelAngle=0, labelOverlap=True, grid=False),
+        axis=alt.Axis(
+            title="logit margin, groups of equal count", labelAngle=0, labelOverlap=True, grid=False
+        ),
     )
     y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("share"))
     tooltip = [
@@ -109,13 +119,15 @@ def _margins() -> tuple["alt.LayerChart", int]:
     return alt.layer(gap, said, right), 240
 
 
-def _risk() -> tuple["alt.LayerChart", int]:
+def _risk() -> tuple["Layers", int]:
     import altair as alt
 
     x = alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("cases answered", grid=False))
     y = alt.Y("risk:Q", axis=_percents("answers that are wrong"), scale=alt.Scale(domainMin=0, nice=True))
     lines = alt.Chart(alt.NamedData("curves")).mark_line(strokeWidth=2.2, interpolate="linear")
-    colour = alt.Color("role:N", scale=alt.Scale(domain=["after", "before"], range=[BLUE, VERMILION]), legend=None)
+    colour = alt.Color(
+        "role:N", scale=alt.Scale(domain=["after", "before"], range=[BLUE, VERMILION]), legend=None
+    )
     dash = alt.StrokeDash(
         "role:N", scale=alt.Scale(domain=["after", "before"], range=[[1, 0], [6, 3]]), legend=None
     )
@@ -125,10 +137,14 @@ def _risk() -> tuple["alt.LayerChart", int]:
     return alt.layer(lines.encode(x=x, y=y, color=colour, strokeDash=dash), rule, dot), 300
 
 
-def _temperature() -> tuple["alt.LayerChart", int]:
+def _temperature() -> tuple["Layers", int]:
     import altair as alt
 
-    x = alt.X("margin:Q", axis=alt.Axis(title="logit margin", grid=False, tickCount=8), scale=alt.Scale(nice=False, zero=True))
+    x = alt.X(
+        "margin:Q",
+        axis=alt.Axis(title="logit margin", grid=False, tickCount=8),
+        scale=alt.Scale(nice=False, zero=True),
+    )
     y = alt.Y("lowest:Q", axis=alt.Axis(title="temperature", tickCount=6), scale=alt.Scale(nice=False))
     wanted = (
         alt.Chart(alt.NamedData("wanted"))
@@ -148,7 +164,7 @@ def _temperature() -> tuple["alt.LayerChart", int]:
     return alt.layer(wanted, single, curve), 280
 
 
-def _detection(scores: tuple[str, ...]) -> tuple["alt.LayerChart", int]:
+def _detection(scores: tuple[str, ...]) -> tuple["Layers", int]:
     import altair as alt
 
     domain = list(scores) or ["score"]
@@ -163,7 +179,9 @@ def _detection(scores: tuple[str, ...]) -> tuple["alt.LayerChart", int]:
                 scale=alt.Scale(domain=domain, range=_cycle(_LINES, len(domain))),
                 legend=alt.Legend(title=None, orient="bottom", columns=2, symbolStrokeWidth=2.4),
             ),
-            strokeDash=alt.StrokeDash("score:N", scale=alt.Scale(domain=domain, range=_cycle(_DASHES, len(domain)))),
+            strokeDash=alt.StrokeDash(
+                "score:N", scale=alt.Scale(domain=domain, range=_cycle(_DASHES, len(domain)))
+            ),
         )
     )
     return alt.layer(_diagonal(), lines), 300
@@ -173,9 +191,9 @@ def _diagonal() -> "alt.Chart":
     import altair as alt
 
     ends = alt.InlineData([{"end": 0}, {"end": 1}])
-    return (
-        alt.Chart(ends).mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7).encode(x="end:Q", y="end:Q")
-    )
+    line = alt.Chart(ends).mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7)
+    drawn: alt.Chart = line.encode(x="end:Q", y="end:Q")
+    return drawn
 
 
 def _gap(part: str = "") -> Any:  # noqa: ANN401 - Altair's channels for fill and stroke have no common type
@@ -195,13 +213,15 @@ def _cycle(values: tuple[Any, ...], n: int) -> list[Any]:
     return [values[i % len(values)] for i in range(n)]
 
 
-def _finish(chart: "alt.LayerChart", height: int) -> dict[str, Any]:
+def _finish(chart: "Layers", height: int) -> dict[str, Any]:
     """Give a chart the width of its place on the page, and the page's letters and lines."""
     import altair as alt
 
     whole = (
         chart.properties(width="container", height=height, background="transparent")
-        .configure(font="system-ui, sans-serif", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+        .configure(
+            font="system-ui, sans-serif", autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+        )
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=SOFT,

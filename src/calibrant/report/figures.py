@@ -87,9 +87,7 @@ def round_digits(value: float) -> float:
 
 
 def _risk(outcomes: Outcomes) -> Risk:
-    curve = risk_coverage_curve(
-        confidence=outcomes.confidence, correct=outcomes.correct, max_points=POINTS
-    )
+    curve = risk_coverage_curve(confidence=outcomes.confidence, correct=outcomes.correct, max_points=POINTS)
     columns = (curve.coverage, curve.risk, curve.threshold)
     return Risk(*(tuple(round_digits(value) for value in column.tolist()) for column in columns))
 

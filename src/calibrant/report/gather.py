@@ -1,4 +1,4 @@
-"""From predictions and comparisons to a page: everything that is shown is asked of evaluation and selection."""
+"""From predictions and comparisons to a page: all that is shown is asked of evaluation and selection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,10 +97,10 @@ def describe_comparison(comparison: Comparison, chosen: MethodResult, sources: S
     seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
     repaired = after.get(chosen.name, before)
     rows = _candidates(comparison, {"uncalibrated": before} | after, seed)
-    measured = "test" if sources.test is not None else "validation"
+    measured, where = ("validation", ", out of fold") if sources.test is None else ("test", "")
     return Page(
         title=sources.title,
-        measured_on=_samples(before, _name(sources, measured)),
+        measured_on=_samples(before, _name(sources, measured)) + where,
         verdict=verdict(
             _key(before), _key(repaired), method=method_title(chosen.name), is_identity=is_identity
         ),
@@ -111,16 +111,16 @@ def describe_comparison(comparison: Comparison, chosen: MethodResult, sources: S
         chosen=None if is_identity else chosen.name,
         is_choice=True,
         classes=class_lines(before, None if is_identity else repaired),
-        temperatures=temperatures(
-            sources.validation, _smart(comparison), _name(sources, "validation"), seed
-        ),
+        temperatures=temperatures(sources.validation, _smart(comparison), _name(sources, "validation"), seed),
         shift=shift_panel(
-            sources.shift, None if is_identity else chosen.calibrator, _name(sources, "shift"),
+            sources.shift,
+            None if is_identity else chosen.calibrator,
+            _name(sources, "shift"),
             method=method_title(chosen.name),
         ),
         foreign=foreign_panel(before, sources.foreign, _name(sources, "foreign")),
         skipped=dict(comparison.skipped),
-        notes=_notes(before),
+        notes=_notes(before, out_of_fold=sources.test is None),
         facts=facts(sources.origin, sources.named, _choices(comparison, chosen)),
     )
 
@@ -132,9 +132,19 @@ def method_title(name: str) -> str:
         >>> method_title("structured_smart")
         'structured SMART'
     """
-    capitals = {"smart": "SMART", "bbq": "BBQ", "ece": "ECE", "metacal": "MetaCal", "platt": "Platt"}
+    capitals = {
+        "smart": "SMART",
+        "bbq": "BBQ",
+        "ece": "ECE",
+        "metacal": "MetaCal",
+        "platt": "Platt",
+        "venn": "Venn",
+        "abers": "Abers",
+    }
     words = [capitals.get(word, word) for word in name.split("_")]
-    return " ".join([*words, "scaling"] if words[-1] in ("temperature", "vector", "matrix", "Platt") else words)
+    return " ".join(
+        [*words, "scaling"] if words[-1] in ("temperature", "vector", "matrix", "Platt") else words
+    )
 
 
 def _repaired(comparison: Comparison, chosen: MethodResult, sources: Sources) -> dict[str, Predictions]:
@@ -151,9 +161,7 @@ def _repaired(comparison: Comparison, chosen: MethodResult, sources: Sources) ->
     return {chosen.name: held_out}
 
 
-def _candidates(
-    comparison: Comparison, drawn: Mapping[str, Predictions], seed: int
-) -> tuple[Candidate, ...]:
+def _candidates(comparison: Comparison, drawn: Mapping[str, Predictions], seed: int) -> tuple[Candidate, ...]:
     rows = [
         Candidate(
             name=each.name,
@@ -210,13 +218,16 @@ def _samples(predictions: Predictions, name: str) -> str:
     return f"{name}: {predictions.n:,} predictions{classes}"
 
 
-def _notes(predictions: Predictions) -> tuple[str, ...]:
+def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str, ...]:
     told = [
-        f"Charts are drawn from summaries: bins hold all {predictions.n:,} samples, and curves are thinned to "
-        f"at most {POINTS} points of all samples."
+        f"Charts are drawn from summaries: bins hold all {predictions.n:,} samples, and curves through all "
+        f"of them are thinned to at most {POINTS} points."
     ]
     if predictions.k is not None and predictions.k > 1000:
         told.append(f"Of {predictions.k:,} classes the table lists the 1,000 least calibrated.")
+    if out_of_fold:
+        told.append(
+            "Without a test set every sample is repaired by a fit that has not seen it; "
+            "of the methods only the chosen one is drawn."
+        )
     return tuple(told)
-
-

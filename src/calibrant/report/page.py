@@ -1,4 +1,4 @@
-"""What the report shows: plain frozen values, numbers and text only, so that they can be saved and drawn again.
+"""What the report shows: frozen values of numbers and text only, which can be saved and drawn again.
 
 A number that the data leave undefined is none. All shares are fractions of one.
 """

@@ -60,9 +60,7 @@ def shift_panel(
         title: {key: number(value) for key, value in evaluate(each, measures="core").metrics.items()}
         for title, each in shown.items()
     }
-    rows = [
-        Candidate(title, title, "", metrics[title], figures(each)) for title, each in shown.items()
-    ]
+    rows = [Candidate(title, title, "", metrics[title], figures(each)) for title, each in shown.items()]
     measured = [key for key in _SHIFTED if key in rows[0].metrics]
     return Shift(
         name=name,

@@ -43,7 +43,9 @@ def facts(origin: Origin, data: Mapping[str, Predictions], choices: Mapping[str,
     told += [Fact(label, (text,)) for label, text in choices.items()]
     told.append(Fact("Seed", (str(origin.seed),)))
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "scikit-learn"))
-    told.append(Fact("Versions", (f"Calibrant {__version__}, Python {platform.python_version()}, {packages}",)))
+    told.append(
+        Fact("Versions", (f"Calibrant {__version__}, Python {platform.python_version()}, {packages}",))
+    )
     told.append(Fact("Date", (datetime.now(UTC).strftime("%Y-%m-%d"),)))
     return tuple(told)
 
@@ -52,7 +54,8 @@ def _describe(role: str, predictions: Predictions, path: Path | None) -> str:
     classes = "" if predictions.k is None else f", {predictions.k:,} classes"
     if path is None:
         return f"{role}: {predictions.n:,} predictions{classes}"
-    return f"{role}: {path.name}, {predictions.n:,} predictions{classes}, SHA-256 {_digest(path)}…"
+    named = role if role == path.name else f"{role}: {path.name}"
+    return f"{named}, {predictions.n:,} predictions{classes}, SHA-256 {_digest(path)}…"
 
 
 def _digest(path: Path) -> str:

@@ -64,9 +64,18 @@ def _column(
         tested = len(best) < len(values) and _can_test(name, predictions, metrics)
         if tested:
             others = [who for who in values if who not in best]
-            near = tuple(who for who in others if not _worse(name, predictions[who], predictions[best[0]], seed))
+            near = tuple(
+                who for who in others if not _worse(name, predictions[who], predictions[best[0]], seed)
+            )
     return Column(
-        name, _SHORT.get(name, measure.title), measure.title, measure.better, measure.percent, best, near, tested
+        name,
+        _SHORT.get(name, measure.title),
+        measure.title,
+        measure.better,
+        measure.percent,
+        best,
+        near,
+        tested,
     )
 
 
@@ -78,7 +87,7 @@ def _can_test(name: str, predictions: Mapping[str, Predictions], candidates: Map
 
 
 def _worse(name: str, predictions: Predictions, best: Predictions, seed: int) -> bool:
-    resamples = 1000 if name in _QUICK else 200
+    resamples = 400 if name in _QUICK else 200
     found = paired_comparison(
         predictions, best, measures=[name], n_resamples=resamples, level=_LEVEL, seed=seed
     ).differences.get(name)

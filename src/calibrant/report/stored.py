@@ -31,9 +31,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - any annot
             _read(inner[0], each, f"{where}[{i}]") for i, each in enumerate(_expect(list, value, where))
         )
     if origin is dict:
-        return {
-            str(name): _read(inner[1], each, where) for name, each in _expect(dict, value, where).items()
-        }
+        return {str(name): _read(inner[1], each, where) for name, each in _expect(dict, value, where).items()}
     if kind is float:
         number = float(_expect((int, float), value, where))
         if not math.isfinite(number):

@@ -69,9 +69,7 @@ def _judge(metrics: Mapping[str, float]) -> tuple[str, str]:
     return "right", "About right"
 
 
-def _repair(
-    before: Mapping[str, float], after: Mapping[str, float], method: str, is_identity: bool
-) -> str:
+def _repair(before: Mapping[str, float], after: Mapping[str, float], method: str, is_identity: bool) -> str:
     if is_identity:
         return "no method that was tried does better than leaving it as it is"
     removed = 1 - after["ece"] / before["ece"] if before["ece"] > 0 else 0.0
@@ -90,4 +88,4 @@ def _detail(before: Mapping[str, float], after: Mapping[str, float], is_identity
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+    return f"{100 * share:.1f} %"

@@ -15,6 +15,8 @@ from calibrant.errors import InputError
 from calibrant.report.charts import specifications
 from calibrant.report.page import Candidate, Page
 
+_NONE = "\N{EN DASH}"
+
 
 def write_report(page: Page, path: str | os.PathLike[str]) -> None:
     """Write the page to one HTML file that works without a network.
@@ -43,7 +45,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=_percent, cell=_cell, digits=_digits)
+    environment.filters.update(percent=_percent, cell=_cell, digits=_digits, keep=_keep)
     scripts = {"vega": _vega(), "page": _asset("page.js")}
     return environment.get_template("template.html.j2").render(
         page=page,
@@ -85,9 +87,12 @@ def _embed(value: object) -> str:
 @cache
 def _vega() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script."""
+    import altair as alt
     import vl_convert
 
-    script = str(vl_convert.javascript_bundle())
+    # The version that the charts are written for.
+    version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
     if "</script" in script.lower() or "<!--" in script:
         raise AssertionError("the drawing library cannot be put inside a page as it is")
     return script
@@ -103,14 +108,19 @@ def _digest(script: str) -> str:
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+    return _NONE if value is None else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def _cell(value: float | None, percent: bool) -> str:
     if value is None:
-        return "–"
+        return _NONE
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
+def _keep(text: str) -> str:
+    """Return the text with numbers and their units on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
 def _digits(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return _NONE if value is None else f"{value:.{digits}f}"

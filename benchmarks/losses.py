@@ -1,0 +1,192 @@
+"""Time and memory of the losses, forward and backward, as ratios to ``F.cross_entropy`` in the same run.
+
+    python benchmarks/losses.py [--quick] [--only focal,seca]
+
+One thread; the losses take turns, so that all see the same machine, and the best of many turns counts. Times
+are CPU time of the thread, which other programs disturb less. Each loss is measured alone, a term without
+the loss it is added to, and with its memory filled by one update. Labels are right for most samples, as late
+in training. Losses of embeddings are measured at (1024, 128). Memory is the growth of the peak resident set
+of a process of its own. Peers are other libraries' losses, where they are installed.
+"""
+
+import argparse
+import ctypes.util
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.registry import LOSSES
+from timing import extra_memory
+
+Run = Callable[[], float]
+SIZES = ((128, 10), (128, 100), (1024, 1000))
+EMBEDDED = (1024, 128)
+
+
+def main() -> None:
+    """Measure every loss at every size and print Markdown tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few turns, to see that it runs")
+    parser.add_argument("--only", default="", help="names separated by commas; all by default")
+    options = parser.parse_args()
+    wanted = options.only.split(",") if options.only else list(LOSSES)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # the peers' own
+    turns = 2 if options.quick else 60
+    print_logits_table([name for name in wanted if LOSSES[name].reads == "logits"], turns)
+    embedded = [name for name in wanted if LOSSES[name].reads == "embeddings"]
+    if embedded:
+        print_embeddings_table(embedded, turns)
+
+
+def print_logits_table(names: list[str], turns: int) -> None:
+    """Print times at three sizes and the memory at the largest."""
+    tables, floors = [], []
+    for n, k in SIZES:
+        runs = cases(names, n, k)
+        times = best_times(runs, turns=turns, repeat=20 if n * k < 100_000 else 2)
+        floors.append(times["torch | F.cross_entropy"])
+        tables.append({name: seconds / floors[-1] for name, seconds in times.items()})
+    memory = {name: fresh_memory(run) for name, run in runs.items()}
+    sizes = " | ".join(f"({n}, {k})" for n, k in SIZES)
+    print(f"| library | loss | {sizes} | extra MB at {SIZES[-1]} |")
+    print("|---|---|---|---|---|---|")
+    micro = " | ".join(f"{1e6 * floor:.0f} µs" for floor in floors)
+    print(f"| torch | F.cross_entropy | {micro} | {memory['torch | F.cross_entropy']:.0f} |")
+    for name in list(tables[0])[1:]:
+        ratios = " | ".join(f"{table[name]:.2f}x" for table in tables)
+        print(f"| {name} | {ratios} | {memory[name]:.0f} |", flush=True)
+
+
+def print_embeddings_table(names: list[str], turns: int) -> None:
+    """Print times and memory of the losses of an encoder."""
+    runs = embedding_cases(names, *EMBEDDED)
+    times = best_times(runs, turns=max(turns // 4, 2), repeat=1)
+    print(f"\n| library | loss of embeddings {EMBEDDED} | milliseconds | extra MB |")
+    print("|---|---|---|---|")
+    for name, seconds in times.items():
+        print(f"| {name} | {1e3 * seconds:.1f} | {fresh_memory(runs[name]):.0f} |", flush=True)
+
+
+def best_times(runs: Mapping[str, Run], *, turns: int, repeat: int) -> dict[str, float]:
+    """Return the best CPU time of a run of each, in seconds; they take turns."""
+    best = dict.fromkeys(runs, float("inf"))
+    for run in runs.values():
+        run()
+    for _ in range(turns):
+        for name, run in runs.items():
+            start = time.thread_time()
+            for _ in range(repeat):
+                run()
+            best[name] = min(best[name], (time.thread_time() - start) / repeat)
+    return best
+
+
+def fresh_memory(run: Run) -> float:
+    """Return the extra memory of a run in MB, without free memory left over from the runs before."""
+    library = ctypes.util.find_library("c")
+    if library is not None and sys.platform == "linux":
+        ctypes.CDLL(library).malloc_trim(0)
+    return extra_memory(run)
+
+
+def cases(names: list[str], n: int, k: int) -> dict[str, Run]:
+    """Return a forward and backward pass of each loss on the same batch, cross-entropy's first."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, k, (n,), generator=generator)
+    logits = torch.randn(n, k, generator=generator)
+    logits[torch.arange(n), labels] += 4
+    losses = {"torch | F.cross_entropy": F.cross_entropy}
+    for name in names:
+        losses[f"calibrant | {name}"] = ours(name, logits, labels)
+        if name in PEERS:
+            losses |= peer(name)
+    return {name: pass_of(loss, logits, labels) for name, loss in losses.items()}
+
+
+def ours(name: str, logits: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a loss of ours that has lived through one epoch."""
+    n, k = logits.shape
+    sizes = {"n_classes": k, "n_samples": n}
+    loss = LOSSES[name].module(**{size: sizes[size] for size in LOSSES[name].sizes})
+    extra = {"indices": torch.arange(n)} if "indices" in loss.needs else {}
+    loss(logits.clone().requires_grad_(), labels, **extra)
+    loss.update(logits, labels)
+    return lambda z, y: loss(z, y, **extra)
+
+
+def embedding_cases(names: list[str], n: int, d: int) -> dict[str, Run]:
+    """Return a forward and backward pass of the losses of embeddings."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(n, d, generator=generator)
+    labels = torch.randint(0, 10, (n,), generator=generator)
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    for name in names:
+        losses[f"calibrant | {name}"] = LOSSES[name].module()
+        if name in PEERS:
+            losses |= peer(name)
+    return {name: pass_of(loss, embeddings, labels) for name, loss in losses.items()}
+
+
+def pass_of(loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Run:
+    """Return a function that computes the loss and its gradient."""
+    leaf = inputs.clone().requires_grad_()
+
+    def run() -> float:
+        leaf.grad = None
+        value = loss(leaf, labels)
+        value.backward()
+        return float(value.detach())
+
+    return run
+
+
+def peer(name: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Return another library's version by its title; nothing where it is not installed."""
+    title, make = PEERS[name]
+    try:
+        return {title: make()}
+    except ImportError:
+        return {}
+
+
+def torch_label_smoothing() -> Callable[[Tensor, Tensor], Tensor]:
+    """Return torch's own."""
+    return torch.nn.CrossEntropyLoss(label_smoothing=0.05)
+
+
+def netcal(name: str) -> Callable[[], Callable[[Tensor, Tensor], Tensor]]:
+    """Return a maker of a penalty that netcal adds to a loss; it reads logits."""
+
+    def make() -> Callable[[Tensor, Tensor], Tensor]:
+        from netcal import regularization
+
+        penalty: Callable[[Tensor, Tensor], Tensor] = getattr(regularization, name)(weight=1.0)
+        return penalty
+
+    return make
+
+
+def metric_learning_contrastive() -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the loss that ours calls."""
+    from pytorch_metric_learning.losses import SupConLoss
+
+    return SupConLoss(temperature=0.1)
+
+
+PEERS = {
+    "label_smoothing": ("torch | nn.CrossEntropyLoss(label_smoothing)", torch_label_smoothing),
+    "confidence_penalty": ("netcal | ConfidencePenalty", netcal("ConfidencePenalty")),
+    "mmce": ("netcal | MMCEPenalty, weighted form", netcal("MMCEPenalty")),
+    "dca": ("netcal | DCAPenalty", netcal("DCAPenalty")),
+    "supervised_contrastive": ("pytorch-metric-learning | SupConLoss", metric_learning_contrastive),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Training: from data to a calibrated model, in one command or in your own loop."""

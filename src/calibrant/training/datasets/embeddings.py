@@ -1,0 +1,114 @@
+"""Embeddings of another model's making, in a ``.npz`` file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import FormatError, InputError
+from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.training.datasets.reading import naming, read
+from calibrant.training.datasets.split import divide
+
+
+def load_embeddings(
+    path: Path, *, train_index: str | None = None, validation: float = 0.1, seed: int = 0
+) -> Splits:
+    """Return embeddings from an archive of ``x_train y_train x_test y_test`` and, where given, more.
+
+    ``x_val`` with ``y_val`` is the validation part, else it is taken out of training; ``x_oos`` is a foreign
+    set; ``class_names`` or ``labels`` names the classes. Half precision is widened.
+
+    Args:
+        path: The ``.npz`` file.
+        train_index: Name of an array of row numbers; only these training samples are used.
+        validation: Share of the training part for validation, if the file has none.
+        seed: Which samples that share is.
+    """
+    arrays = read(path, "a .npz archive", _arrays)
+    with naming(path, "embeddings"):
+        names = _class_names(arrays)
+        train = _part(arrays, "train", names)
+        if train_index is not None:
+            train = train.take(_rows(arrays, train_index, len(train)))
+        held = _part(arrays, "val", names) if "x_val" in arrays else None
+        parts = divide(train, held, _part(arrays, "test", names), share=validation, seed=seed)
+        foreign = {}
+        if "x_oos" in arrays:
+            x = _floats(arrays, "x_oos")
+            none = torch.full((len(x),), -1)
+            foreign["oos"] = LabelledData(x, none, None, "embedding")
+        return Splits(*parts, foreign=foreign)
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    if not is_zipfile(path):  # np.load would take it for a pickle and advise to allow that
+        raise FormatError("expected a .npz archive, got something else; save it with np.savez")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return {name: _entry(archive, name) for name in archive.files}
+
+
+def _entry(archive: Any, name: str) -> Any:  # noqa: ANN401
+    try:
+        return archive[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise FormatError(
+            f"{name}: expected plain numbers or text, got pickled Python objects, which are never read; "
+            f"save np.asarray({name}, dtype=...) instead"
+        ) from None
+
+
+def _part(arrays: Mapping[str, Any], part: str, names: tuple[str, ...] | None) -> LabelledData:
+    x = _floats(arrays, f"x_{part}")
+    y = _get(arrays, f"y_{part}")
+    if y.dtype.kind not in "iu":
+        raise InputError(f"y_{part}: expected whole numbers, got {y.dtype}; number the classes from 0")
+    if y.shape != (len(x),):
+        raise InputError(
+            f"y_{part}: expected one class for each of {len(x)} rows of x_{part}, got shape {y.shape}"
+        )
+    if y.min() < 0:
+        raise InputError(
+            f"y_{part}: expected classes from 0, got {y.min()}; put samples of no class into x_oos"
+        )
+    return LabelledData(x, torch.from_numpy(y.astype(np.int64)), names, "embedding")
+
+
+def _floats(arrays: Mapping[str, Any], name: str) -> Tensor:
+    x = _get(arrays, name)
+    if x.dtype.kind != "f" or x.ndim != 2 or x.size == 0:
+        raise InputError(f"{name}: expected floats of shape (n, d), got {x.dtype} of shape {x.shape}")
+    if not np.isfinite(x).all():
+        row = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
+        raise InputError(
+            f"{name}: expected finite numbers, got NaN or infinity in row {row}; leave such rows out"
+        )
+    return torch.from_numpy(x.astype(np.float32))
+
+
+def _get(arrays: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
+    if name not in arrays:
+        raise FormatError(f"expected {name}, got {', '.join(arrays) or 'nothing'}; rename what holds it")
+    return arrays[name]
+
+
+def _class_names(arrays: Mapping[str, Any]) -> tuple[str, ...] | None:
+    for key in ("class_names", "labels"):
+        if key in arrays and arrays[key].dtype.kind == "U":
+            return tuple(str(name) for name in arrays[key].tolist())
+    return None
+
+
+def _rows(arrays: Mapping[str, Any], name: str, n: int) -> Tensor:
+    rows = _get(arrays, name)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0 or rows.min() < 0 or rows.max() >= n:
+        raise InputError(
+            f"{name}: expected row numbers from 0 to {n - 1}, got {rows.dtype} of shape {rows.shape}"
+        )
+    return torch.from_numpy(rows.astype(np.int64))

@@ -1,0 +1,100 @@
+"""A folder of pictures: one folder per class, in train, val and test folders or not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from calibrant.errors import FormatError, InputError
+from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.training.datasets.pictures import decode
+from calibrant.training.datasets.reading import check_exists, naming
+from calibrant.training.datasets.split import divide
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+_VALIDATION = ("val", "validation", "valid")
+
+
+def load_image_folder(
+    path: Path,
+    *,
+    size: int | Sequence[int] = 32,
+    channels: int = 3,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Splits:
+    """Return the pictures of ``path/class/*.png|jpg``, or of ``path/train/class/*`` and its siblings.
+
+    Classes are numbered in the order of their names. Without a ``test`` folder a fifth of the pictures is set
+    aside for it; without ``val`` (``validation``, ``valid``) the share ``validation`` of the rest.
+
+    Args:
+        path: The folder.
+        size: Side of the images in pixels, or height and width; others are resized.
+        channels: 3 for colour, 1 for grey.
+        validation: Share of the training part that becomes the validation part.
+        seed: Which samples that share is.
+    """
+    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
+        raise InputError(f"size: expected a whole number of pixels from 1, or two, got {size!r}")
+    if not check_exists(path).is_dir():
+        raise FormatError(f"{path}: expected a folder of class folders, got a file; name the folder")
+    folders = {"train": path / "train", "test": path / "test"}
+    folders["validation"] = next((path / n for n in _VALIDATION if (path / n).is_dir()), path / "val")
+    if not folders["train"].is_dir():
+        folders = {"train": path}
+    classes = _classes(folders["train"])
+    parts = {
+        name: _read(folder, classes, (height, width), channels)
+        for name, folder in folders.items()
+        if folder.is_dir()
+    }
+    held = parts.get("validation"), parts.get("test")
+    with naming(path, "pictures"):
+        return Splits(*divide(parts["train"], *held, share=validation, seed=seed))
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    classes = tuple(sorted(entry.name for entry in folder.iterdir() if _is_folder(entry)))
+    if len(classes) < 2:
+        raise FormatError(
+            f"{folder}: expected a folder for each of at least two classes, got {len(classes)}; "
+            "put the pictures of each class into a folder of their own"
+        )
+    return classes
+
+
+def _read(folder: Path, classes: tuple[str, ...], size: tuple[int, int], channels: int) -> LabelledData:
+    strangers = sorted({entry.name for entry in folder.iterdir() if _is_folder(entry)} - set(classes))
+    if strangers:
+        raise FormatError(
+            f"{folder}: expected the classes of the training folder, got {strangers[0]!r}; "
+            "rename the folder or add it to training"
+        )
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = _pictures(folder / name)
+        files += found
+        labels += [label] * len(found)
+    if not files:
+        raise FormatError(f"{folder}: expected {', '.join(SUFFIXES)} files, got none; check the path")
+    names = [str(file.relative_to(folder.parent)) for file in files]
+    images = decode(files, names, size=size, channels=channels, resize=True)
+    return LabelledData(images, torch.tensor(labels), classes, "image")
+
+
+def _is_folder(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """Return the pictures of a class in the order of their names; hidden files are left out."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
+    )

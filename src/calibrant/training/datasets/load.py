@@ -1,0 +1,165 @@
+"""Data sets by name: read, divided, and made harder as asked."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import InputError
+from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
+from calibrant.training.datasets.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.training.datasets.digits import load_digits
+from calibrant.training.datasets.embeddings import load_embeddings
+from calibrant.training.datasets.held_out import hold_out_classes
+from calibrant.training.datasets.image_folder import load_image_folder
+from calibrant.training.datasets.label_noise import check_rate, symmetric_label_noise
+from calibrant.training.datasets.long_tail import check_imbalance, long_tail
+from calibrant.training.datasets.split import check_validation
+from calibrant.training.datasets.text import load_text
+
+DATASETS: Mapping[str, Callable[..., Splits]] = {
+    "digits": load_digits,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "image_folder": load_image_folder,
+    "embeddings": load_embeddings,
+    "text": load_text,
+}
+
+
+def load_dataset(
+    name: str,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    validation: float = 0.1,
+    imbalance: float | None = None,
+    label_noise: float = 0.0,
+    corruptions: Sequence[str] = (),
+    foreign: Mapping[str, str] | None = None,
+    foreign_classes: Sequence[int | str] = (),
+    seed: int = 0,
+    **options: Any,  # noqa: ANN401
+) -> Splits:
+    """Return a data set in its parts, ready for training.
+
+    Args:
+        name: One of :data:`DATASETS`.
+        path: Where it is; all but ``digits`` need one.
+        validation: Share of the training part that becomes the validation part, if the set brings none.
+        imbalance: Make training long-tailed: the ratio of the rarest class to the most common. The other
+            parts stay as they are.
+        label_noise: Share of the training labels that are made wrong.
+        corruptions: Shifted test sets, each a name such as ``"contrast"`` for all five severities or
+            ``"contrast-3"`` for one.
+        foreign: Foreign sets by name, each the test part of another set, written ``"cifar100:folder"``.
+        foreign_classes: Classes, by number or name, that are held out of training and become foreign.
+        seed: Where the random choices start; the test part is the same for every seed.
+        **options: What the loader takes besides, such as ``size`` for ``image_folder``.
+
+    Example:
+        >>> splits = load_dataset("digits", imbalance=0.1, corruptions=["contrast-3"])
+        >>> len(splits.validation), list(splits.shifted)
+        (144, ['contrast-3'])
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed: expected a whole number from 0, got {seed!r}")
+    # Reading may take long, so what can be wrong in the rest is looked at first.
+    check_validation(validation)
+    check_rate(label_noise)
+    if imbalance is not None:
+        check_imbalance(imbalance)
+    chosen = _chosen(corruptions)
+    splits = _read(name, path, {**options, "validation": validation, "seed": seed})
+    if foreign_classes:
+        splits = hold_out_classes(splits, foreign_classes)
+    train = splits.train
+    if imbalance is not None:
+        train = train.take(
+            long_tail(train.labels, imbalance=imbalance, seed=seed, n_classes=splits.n_classes)
+        )
+    if label_noise:
+        k = splits.n_classes
+        noisy = symmetric_label_noise(train.labels, rate=label_noise, n_classes=k, seed=seed)
+        train = replace(train, labels=noisy)
+    return replace(
+        splits,
+        train=train,
+        shifted={**splits.shifted, **_shifted(splits.test, chosen, seed)},
+        foreign={**splits.foreign, **_foreign(foreign or {}, splits.test)},
+    )
+
+
+def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Splits:
+    loader = DATASETS.get(name)
+    if loader is None:
+        raise InputError(
+            f"dataset: expected one of {', '.join(DATASETS)}, got {name!r}{_near(name, DATASETS)}"
+        )
+    known = inspect.signature(loader).parameters
+    for option in options:
+        if option not in known or option == "path":
+            takes = ", ".join(parameter for parameter in known if parameter != "path")
+            raise InputError(
+                f"{option}: expected an option of {name} ({takes}), got {option!r}{_near(option, known)}"
+            )
+    if "path" not in known:
+        if path is not None:
+            raise InputError(
+                f"path: expected none for {name}, which is bundled, got {str(path)!r}; leave it out"
+            )
+        return loader(**options)
+    if path is None:
+        raise InputError(f"path: expected where {name} is, got none; name the file or the folder")
+    return loader(Path(path), **options)
+
+
+def _near(word: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _chosen(corruptions: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the corruptions, each with its severity."""
+    if isinstance(corruptions, str):
+        raise InputError(f"corruptions: expected a list of names, got the one string {corruptions!r}")
+    return [pair for corruption in corruptions for pair in _severities(corruption)]
+
+
+def _shifted(test: LabelledData, chosen: Sequence[tuple[str, int]], seed: int) -> dict[str, LabelledData]:
+    if chosen and test.kind != "image":
+        raise InputError(f"corruptions: expected images, got {test.kind} inputs; leave the corruptions out")
+    return {
+        f"{name}-{severity}": replace(test, inputs=corrupt(test.inputs, name, severity, seed))
+        for name, severity in chosen
+    }
+
+
+def _severities(corruption: str) -> list[tuple[str, int]]:
+    name, _, severity = corruption.partition("-")
+    if name not in CORRUPTIONS or severity not in ("", *map(str, SEVERITIES)):
+        raise InputError(
+            f"corruptions: expected one of {', '.join(CORRUPTIONS)}, alone or as in 'blur-3', "
+            f"got {corruption!r}{_near(name, CORRUPTIONS) if name not in CORRUPTIONS else ''}"
+        )
+    return [(name, int(severity))] if severity else [(name, each) for each in SEVERITIES]
+
+
+def _foreign(foreign: Mapping[str, str], test: LabelledData) -> dict[str, LabelledData]:
+    if foreign and test.kind == "text":
+        raise InputError("foreign: expected none for texts, which are put into oos.csv or oos_test, got some")
+    sets = {}
+    for title, source in foreign.items():
+        loader, colon, path = source.partition(":")
+        if not colon and source != "digits":
+            raise InputError(
+                f"foreign: expected a data set and where it is, as in 'cifar100:folder', got {source!r}"
+            )
+        # Pictures can be brought to the size that training has.
+        _, channels, height, width = test.inputs.shape if test.kind == "image" else (0, 0, 0, 0)
+        fitted = {"size": (height, width), "channels": channels} if loader == "image_folder" else {}
+        sets[title] = _read(loader, path or None, fitted).test.as_foreign()
+    return sets

@@ -1,0 +1,104 @@
+"""Models by name: the papers' networks, and ``module:factory`` for the user's own."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from calibrant.errors import InputError
+from calibrant.inputs import check_count
+from calibrant.training.models.classifier import Classifier
+from calibrant.training.models.densenet import DenseNet
+from calibrant.training.models.huggingface import HuggingFaceClassifier
+from calibrant.training.models.mlp import MLP
+from calibrant.training.models.preresnet import PreResNet
+from calibrant.training.models.resnet import ResNet
+from calibrant.training.models.small_cnn import SmallCNN
+from calibrant.training.models.text_cnn import TextCNN
+from calibrant.training.models.vit import VisionTransformer
+from calibrant.training.models.wide_resnet import WideResNet
+from calibrant.training.models.wrapped import WrappedClassifier
+
+MODELS: Mapping[str, Callable[..., Classifier]] = {
+    "mlp": MLP,
+    "small_cnn": SmallCNN,
+    "resnet20": partial(ResNet, depth=20),
+    "resnet32": partial(ResNet, depth=32),
+    "resnet56": partial(ResNet, depth=56),
+    "resnet110": partial(ResNet, depth=110),
+    "preresnet56": partial(PreResNet, depth=56),
+    "wide_resnet28_10": partial(WideResNet, depth=28, width=10),
+    "densenet121": partial(DenseNet, growth=32, blocks=(6, 12, 24, 16)),
+    "vit_small": partial(VisionTransformer, patch=4, width=384, depth=12, heads=6),
+    "text_cnn": TextCNN,
+    "huggingface": HuggingFaceClassifier,
+}
+
+
+def make_model(
+    name: str, *, n_classes: int, shape: Sequence[int], **options: object
+) -> Classifier | WrappedClassifier:
+    """Make a model with random weights, the same ones after the same ``torch.manual_seed``.
+
+    Args:
+        name: One of :data:`MODELS`, or ``"module:factory"``, which is imported and called with the same
+            keywords. What it returns is wrapped if it is not a :class:`Classifier`, so that its features are
+            those before its last linear layer, or ``None``.
+        n_classes: Number of classes.
+        shape: Of one input, without the batch: ``(channels, height, width)`` of an image, ``(length,)`` of a
+            text.
+        **options: Further keywords of the model; they may also change the sizes that a name stands for.
+
+    Example:
+        >>> model = make_model("resnet20", n_classes=10, shape=(3, 32, 32))
+        >>> sum(p.numel() for p in model.parameters())
+        269722
+    """
+    check_count(n_classes, "n_classes", at_least=2)
+    factory = _imported(name) if ":" in name else _known(name)
+    arguments = {"n_classes": n_classes, "shape": tuple(shape), **options}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        given = ", ".join(arguments)
+        raise InputError(f"model: expected options that {name} takes, got {given} ({error})") from None
+    model = factory(**arguments)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected {name} to return an nn.Module, got {type(model).__name__}")
+    return model if isinstance(model, Classifier) else WrappedClassifier(model, n_classes=n_classes)
+
+
+def _known(name: str) -> Callable[..., Any]:
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"known are {', '.join(MODELS)}, and 'module:factory'"
+        )
+        raise InputError(f"model: expected the name of a model, got {name!r}; {hint}")
+    return MODELS[name]
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module_name, _, path = name.partition(":")
+    if not module_name or module_name.startswith(".") or not path:
+        raise InputError(f"model: expected 'module:factory', got {name!r}")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but lacks something itself
+        raise InputError(
+            f"model: expected a module that can be imported, got {module_name!r}; "
+            "is it installed, or its folder in PYTHONPATH?"
+        ) from None
+    factory = getattr(module, path, None)
+    if not callable(factory):
+        near = difflib.get_close_matches(path, vars(module), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"model: expected a factory in {module_name}, got {path!r}, which is none{hint}")
+    made: Callable[..., Any] = factory
+    return made

@@ -1,0 +1,166 @@
+"""Reports of small seeded predictions, written once by the commands that users type."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant.cli import main
+from tests.conftest import draw
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><script>window.hacked = 1</script><!--",
+    "\"><img src=x onerror='window.hacked = 1'>",
+    "{{ 7 * 7 }} & ${8 * 8}",
+)
+FILE = """te"st '<b>&.npz"""
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report and what it was made of."""
+
+    folder: Path
+    page: Path
+    logits: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def results(self):
+        return json.loads((self.folder / "results.json").read_text())
+
+    @property
+    def html(self):
+        return self.page.read_text(encoding="utf-8")
+
+
+def call(*arguments):
+    """Run a command as a shell would, and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    return stopped.value.code or 0
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """What ``calibrate --out`` writes, with hostile names of classes and files."""
+    folder = tmp_path_factory.mktemp("report")
+    for name, seed in (("val.npz", 1), (FILE, 2), ("shift.npz", 3)):
+        logits, labels = draw(1500, 4, seed=seed, sharpen=3.0)
+        np.savez(folder / name, logits=logits, labels=labels, class_names=np.array(HOSTILE))
+    np.savez(folder / "foreign.npz", logits=logits / 5)
+    out = folder / "out"
+    names = "uncalibrated,temperature,spline,smart,vector,metacal"
+    told = ("calibrate", folder / "val.npz", "--test", folder / FILE, "--methods", names, "--out", out)
+    assert call(*told) == 0
+    logits, labels = draw(1500, 4, seed=2, sharpen=3.0)
+    return Written(out, out / "report.html", logits, labels)
+
+
+@pytest.fixture(scope="session")
+def full_page(written):
+    """A page with shifted and foreign samples."""
+    folder = written.folder.parent
+    told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline")
+    more = ("--shift", folder / "shift.npz", "--ood", folder / "foreign.npz", "--out", folder / "full.html")
+    assert call("report", folder / FILE, *told, *more) == 0
+    return folder / "full.html"
+
+
+class Tables(HTMLParser):
+    """The rows of each table by its id, and every attribute that could load something."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.loads, self.texts, self.scripts = {}, [], [], 0
+        self._table = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.scripts += tag == "script"
+        self.loads += [
+            (tag, given[name]) for name in ("src", "href", "srcset", "action", "data") if name in given
+        ]
+        if tag == "table":
+            self._table = self.rows.setdefault(given["id"], [])
+        elif tag == "tr" and self._table is not None:
+            self._table.append((given.get("data-name"), []))
+        elif tag in ("td", "th") and self._table and "data-value" in given:
+            self._table[-1][1].append(given["data-value"])
+
+    def handle_data(self, data):
+        if self.lasttag not in ("script", "style"):
+            self.texts.append(data)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The system's Chromium; where there is none, browser tests are skipped, or fail if it is required."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if path is None or sync_playwright is None:
+        missing = "Chromium" if path is None else "playwright"
+        if os.environ.get("CALIBRANT_REQUIRE_BROWSER"):
+            pytest.fail(f"{missing} is missing, and CALIBRANT_REQUIRE_BROWSER asks for it")
+        pytest.skip(f"{missing} is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS), timeout=60_000)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """An open page, and what it said and asked for meanwhile."""
+
+    page: object
+    messages: list
+    requests: list
+
+
+@pytest.fixture
+def visit(chromium):
+    """Open a file in the browser at some width and colour scheme."""
+    contexts = []
+
+    def open_file(path, *, width=1400, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        seen = Visit(page, [], [])
+        page.on("console", lambda message: seen.messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: seen.messages.append(f"error: {error}"))
+        page.on(
+            "dialog", lambda dialog: (seen.messages.append(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        return seen
+
+    yield open_file
+    for context in contexts:
+        context.close()

@@ -1,0 +1,168 @@
+"""The page as a file: values, names that are attacks, and nothing that would be loaded."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.data import load_bundled
+from calibrant.errors import FormatError
+from calibrant.report import (
+    Sources,
+    describe,
+    describe_comparison,
+    page_from_json,
+    page_to_json,
+    render,
+    write_report,
+)
+from calibrant.report.figures import BIN_NUMBERS, POINTS
+from calibrant.selection import compare
+from tests.conftest import draw
+from tests.report.conftest import FILE, HOSTILE, Tables
+
+MOST_BYTES = 3_000_000
+
+
+def test_values_in_the_page_equal_results_json(written):
+    results = written.results
+    rows = {name: cells for name, cells in Tables(written.html).rows["comparison-table"] if name}
+    assert list(rows) == list(results["methods"])
+    shown = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
+    for name, told in results["methods"].items():
+        values = [float(cell) for cell in rows[name][1:]]
+        assert values == [told["test"][key] for key in shown] + [told["fit_seconds"], told["parameters"]]
+        assert f"{100 * told['test']['ece']:.2f}" in written.html
+
+
+def test_the_diagram_at_fifteen_bins_has_the_error_of_the_table(written):
+    page = page_from_json(written.results["page"])
+    for candidate in page.candidates:
+        binned = next(each for each in candidate.figures.bins if each.n_bins == 15)
+        assert binned.ece == pytest.approx(candidate.metrics["ece"], abs=1e-12)
+        assert sum(binned.count) == 1500
+
+
+def test_the_classes_are_those_of_the_predictions(written):
+    page = page_from_json(written.results["page"])
+    test = Predictions(logits=written.logits, labels=written.labels)
+    errors = [line.ece for line in page.classes]
+    assert errors == sorted(errors, reverse=True)
+    assert np.mean(errors) == pytest.approx(evaluate(test).metrics["classwise_ece"], abs=1e-9)
+    assert {line.name for line in page.classes} == set(HOSTILE)
+
+
+def test_without_a_test_set_the_page_shows_the_out_of_fold_predictions_of_the_table(written, tmp_path):
+    from tests.report.conftest import call
+
+    out = tmp_path / "out"
+    told = ("calibrate", written.folder.parent / "val.npz", "--methods", "uncalibrated,temperature,spline")
+    assert call(*told, "--out", out) == 0
+    results = json.loads((out / "results.json").read_text())
+    page = page_from_json(results["page"])
+    drawn = {each.name: each for each in page.drawn}
+    assert set(drawn) == {"uncalibrated", results["chosen"]}
+    for name, candidate in drawn.items():
+        binned = next(each for each in candidate.figures.bins if each.n_bins == 15)
+        assert binned.ece == pytest.approx(results["methods"][name]["validation"]["ece"], abs=1e-12)
+
+
+def test_an_honest_model_is_left_as_it_is_and_the_page_says_so():
+    val, test = (
+        Predictions(logits=logits, labels=labels) for logits, labels in (draw(600, 3, seed=s) for s in (0, 1))
+    )
+    comparison = compare(val, test=test, methods=["uncalibrated", "temperature"])
+    sources = Sources("honest", validation=val, test=test, shift=test)
+    page = describe_comparison(comparison, comparison["uncalibrated"], sources)
+    assert page.chosen is None
+    assert page.shift.after is None
+    text = render(page)
+    assert "no method that was tried does better" in text
+    assert '<tr data-name="uncalibrated" class="chosen">' in text
+
+
+def test_hostile_names_are_text(written):
+    page = Tables(written.html)
+    text = "\n".join(page.texts)
+    for name in (*HOSTILE, FILE):
+        assert name in text
+    assert page.scripts == 3  # data, Vega, the page's own
+    assert "<script>alert" not in written.html
+    assert "49" not in re.findall(r"<th[^>]*>([^<]*)</th>", written.html)
+
+
+def test_the_page_loads_nothing_and_forbids_all_scripts_but_its_own(written, full_page):
+    for text in (written.html, full_page.read_text(encoding="utf-8")):
+        assert Tables(text).loads == [("link", "data:,")]
+        style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+        assert "url(" not in style
+        assert "@import" not in style
+        policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        assert "unsafe" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_the_page_is_small_also_with_all_panels(written, full_page):
+    assert written.page.stat().st_size < MOST_BYTES
+    assert full_page.stat().st_size < MOST_BYTES
+
+
+def test_a_hundred_thousand_samples_are_reduced_and_the_page_says_so(tmp_path):
+    logits, labels = draw(100_000, 3, sharpen=2.0)
+    page = describe(Predictions(logits=logits, labels=labels), Sources("many"))
+    figures = page.candidates[0].figures
+    assert len(figures.risk.coverage) <= POINTS
+    assert [sum(each.count) for each in figures.bins] == [100_000] * len(BIN_NUMBERS)
+    write_report(page, tmp_path / "many.html")
+    assert (tmp_path / "many.html").stat().st_size < MOST_BYTES
+    assert "thinned to at most 200 points" in (tmp_path / "many.html").read_text()
+
+
+def test_a_black_box_has_a_report_too():
+    page = describe(
+        Predictions(confidence=[0.9, 0.8, 0.6, 0.7], correct=[True, True, False, True]), Sources("pairs")
+    )
+    assert page.classes == ()
+    assert page.temperatures is None
+    assert "Where is it wrong about itself?" not in render(page)
+
+
+def test_a_thousand_classes_fit():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(1200, 1000))
+    page = describe(Predictions(logits=logits, labels=rng.integers(1000, size=1200)), Sources("many"))
+    assert len(page.classes) == 1000
+    assert len(render(page).encode()) < MOST_BYTES
+
+
+def test_a_page_comes_back_from_json_as_it_was(written):
+    page = page_from_json(written.results["page"])
+    assert page_from_json(json.loads(json.dumps(page_to_json(page)))) == page
+    assert render(page) == written.html
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda page: page.pop("verdict"), "expected 'verdict', got none"),
+        (lambda page: page.update(candidates="none"), "page.candidates: expected a list, got str"),
+        (
+            lambda page: page["verdict"].update(accuracy="high"),
+            "verdict.accuracy: expected a number, got str",
+        ),
+        (lambda page: page["verdict"].update(accuracy=float("nan")), "expected a finite number"),
+        (lambda page: page.update(is_choice=1), "page.is_choice: expected a bool, got int"),
+    ],
+)
+def test_what_is_not_a_page_is_refused(written, change, message):
+    broken = written.results["page"]
+    change(broken)
+    with pytest.raises(FormatError, match=message):
+        page_from_json(broken)
+
+
+def test_the_real_network_is_told_about_in_plain_words():
+    page = describe(load_bundled("cifar10_test"), Sources("cifar10_test.npz"))
+    assert page.verdict.headline == "Overconfident: says 94.5 %, is right 82.2 %."

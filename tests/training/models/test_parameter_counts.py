@@ -1,0 +1,126 @@
+"""As many parameters as the papers say: rounded from their tables, and exactly, added up by hand.
+
+The large networks are made on the device "meta", where weights have a shape but no numbers.
+"""
+
+import pytest
+import torch
+
+from calibrant.training.models import (
+    DenseNet,
+    PreResNet,
+    ResNet,
+    VisionTransformer,
+    WideResNet,
+    make_model,
+)
+from tests.training.models.tiny import n_parameters
+
+CIFAR = {"n_classes": 10, "shape": (3, 32, 32)}
+
+
+def norm(*channels):
+    """A scale and a shift per channel."""
+    return 2 * sum(channels)
+
+
+def residual_stages(n):
+    """Three stages of 2n convolutions of 3 x 3, without what stands around them."""
+    return sum(
+        9 * (first * width + (2 * n - 1) * width * width) for first, width in ((16, 16), (16, 32), (32, 64))
+    )
+
+
+# A first convolution, the stages, normalisation after each convolution, and a head of 64 x 10 + 10.
+RESNET = {n: 27 * 16 + residual_stages(n) + norm(16, *[16, 32, 64] * (2 * n)) + 650 for n in (3, 5, 9, 18)}
+# Shortcuts of 1 x 1; normalisation before each convolution, at first of the channels of the stage before.
+PRERESNET_56 = (
+    27 * 16
+    + residual_stages(9)
+    + (16 * 32 + 32 * 64)
+    + norm(*[16] * 18, 16, *[32] * 17, 32, *[64] * 17, 64)
+    + 650
+)
+WIDE_RESNET_28_10 = (
+    27 * 16
+    + 9 * (16 * 160 + 7 * 160**2 + 160 * 320 + 7 * 320**2 + 320 * 640 + 7 * 640**2)
+    + (16 * 160 + 160 * 320 + 320 * 640)
+    + norm(16, *[160] * 7, 160, *[320] * 7, 320, *[640] * 7, 640)
+    + 6410
+)
+# DenseNet-121 for ImageNet has 7,978,856 with its 1,000 classes. Here the head has 10, the first convolution
+# is 3 x 3 instead of 7 x 7, and no normalisation follows it.
+DENSENET_121 = 7_978_856 - 1025 * (1000 - 10) - 3 * 64 * (49 - 9) - norm(64)
+VIT_LAYER = norm(384, 384) + 4 * (384 * 384 + 384) + (384 * 1536 + 1536) + (1536 * 384 + 384)
+VIT_SMALL = (3 * 16 * 384 + 384) + 384 + 65 * 384 + 12 * VIT_LAYER + norm(384) + 3850
+
+EXACT = {
+    "small_cnn": (9 * (3 * 32 + 32 * 64 + 64 * 128) + norm(32, 64, 128) + 1290, 94_762),
+    "mlp": (3073 * 256 + 257 * 256 + 257 * 10, 855_050),
+    "resnet20": (RESNET[3], 269_722),
+    "resnet32": (RESNET[5], 464_154),
+    "resnet56": (RESNET[9], 853_018),
+    "resnet110": (RESNET[18], 1_727_962),
+    "preresnet56": (PRERESNET_56, 855_578),
+    "wide_resnet28_10": (WIDE_RESNET_28_10, 36_479_194),
+    "densenet121": (DENSENET_121, 6_956_298),
+    "vit_small": (VIT_SMALL, 21_342_346),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_exact_number(name):
+    by_hand, written_out = EXACT[name]
+    with torch.device("meta"):
+        model = make_model(name, **CIFAR)
+    assert n_parameters(model) == by_hand == written_out
+
+
+@pytest.mark.parametrize(
+    ("factory", "options", "millions"),
+    [
+        # He et al., CVPR 2016, table 6.
+        (ResNet, {"depth": 20}, 0.27),
+        (ResNet, {"depth": 32}, 0.46),
+        (ResNet, {"depth": 44}, 0.66),
+        (ResNet, {"depth": 56}, 0.85),
+        (ResNet, {"depth": 110}, 1.7),
+        # Zagoruyko and Komodakis, tables 4 and 5, where the thin pre-activated networks stand too.
+        (PreResNet, {"depth": 110}, 1.7),
+        (PreResNet, {"depth": 164, "bottleneck": True}, 1.7),
+        (WideResNet, {"depth": 40, "width": 1}, 0.6),
+        (WideResNet, {"depth": 40, "width": 4}, 8.9),
+        (WideResNet, {"depth": 16, "width": 8}, 11.0),
+        (WideResNet, {"depth": 28, "width": 10}, 36.5),
+        # Huang et al., table 2: DenseNet-BC of 100 and 190 layers.
+        (DenseNet, {"growth": 12, "blocks": (16,) * 3}, 0.8),
+        (DenseNet, {"growth": 40, "blocks": (31,) * 3}, 25.6),
+    ],
+)
+def test_the_papers_tables_on_cifar(factory, options, millions):
+    with torch.device("meta"):
+        model = factory(**CIFAR, **options)
+    digits = len(str(millions).partition(".")[2])
+    assert round(n_parameters(model) / 1e6, digits) == millions
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"width": 192, "heads": 3}, 5_717_416),
+        ({"width": 384, "heads": 6}, 22_050_664),
+        ({"width": 768, "heads": 12}, 86_567_656),
+    ],
+)
+def test_transformers_of_imagenet_have_the_published_size(options, expected):
+    """DeiT-Ti, DeiT-S and ViT-B with patches of 16: 5.7, 22 and 86 million in Touvron et al., table 1."""
+    with torch.device("meta"):
+        model = VisionTransformer(n_classes=1000, shape=(3, 224, 224), patch=16, **options)
+    assert n_parameters(model) == expected
+
+
+def test_a_text_network_as_in_kims_table_1():
+    with torch.device("meta"):
+        model = make_model("text_cnn", n_classes=2, shape=(20,), n_words=18_765)
+    filters = 100 * 300 * (3 + 4 + 5) + 300
+    assert n_parameters(model) == 18_765 * 300 + filters + 301 * 2
