@@ -10,7 +10,18 @@ import pytest
 
 import calibrant
 
-PACKAGES = ["calibrant", "calibrant.data", "calibrant.evaluation", "calibrant.metrics", "calibrant.posthoc"]
+PACKAGES = [
+    "calibrant",
+    "calibrant.data",
+    "calibrant.evaluation",
+    "calibrant.losses",
+    "calibrant.metrics",
+    "calibrant.plots",
+    "calibrant.posthoc",
+    "calibrant.report",
+    "calibrant.training.datasets",
+    "calibrant.training.models",
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -168,6 +168,19 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     )
 
 
+def out_of_fold(name: str, validation: Predictions, *, n_folds: int = 5, seed: int = 0) -> Predictions:
+    """Calibrate every sample by a fit that has not seen it, in the parts that :func:`compare` uses.
+
+    Args:
+        name: A method from :data:`calibrant.registry.METHODS`.
+        validation: Logits or probabilities with labels.
+        n_folds: Number of parts, as in :func:`compare`.
+        seed: That of the comparison.
+    """
+    folds = _folds(_labels(validation, "validation"), check_count(n_folds, "n_folds", at_least=2), seed)
+    return _cross_fitted(METHODS[name], validation, folds, seed)
+
+
 def _measure(
     name: str,
     validation: Predictions,
@@ -181,15 +194,15 @@ def _measure(
     start = time.perf_counter()
     calibrator = method.fit(validation, seed=seed)
     seconds = time.perf_counter() - start
-    out_of_fold = _out_of_fold(method, validation, folds, seed)
+    held_out = _cross_fitted(method, validation, folds, seed)
     final = None if test is None else calibrated(calibrator, test)
-    judged, before = (out_of_fold, validation) if test is None or final is None else (final, test)
+    judged, before = (held_out, validation) if test is None or final is None else (final, test)
     assert judged.logits is not None
-    assert out_of_fold.labels is not None
+    assert held_out.labels is not None
     return MethodResult(
         name=name,
         calibrator=calibrator,
-        metrics=evaluate(out_of_fold, measures=SHOWN, n_bins=n_bins).metrics,
+        metrics=evaluate(held_out, measures=SHOWN, n_bins=n_bins).metrics,
         test_metrics=None if final is None else evaluate(final, measures=SHOWN, n_bins=n_bins).metrics,
         improvement=paired_difference(
             negative_log_likelihood,
@@ -203,14 +216,14 @@ def _measure(
         fit_seconds=seconds,
         losses=MappingProxyType(
             {
-                "nll": log_losses(out_of_fold.labels, logits=out_of_fold.logits),
-                "brier": squared_errors(out_of_fold.to_probs(), out_of_fold.labels),
+                "nll": log_losses(held_out.labels, logits=held_out.logits),
+                "brier": squared_errors(held_out.to_probs(), held_out.labels),
             }
         ),
     )
 
 
-def _out_of_fold(
+def _cross_fitted(
     method: Method, validation: Predictions, folds: npt.NDArray[np.intp], seed: int
 ) -> Predictions:
     """Calibrate every sample by a fit that has not seen it."""

@@ -9,13 +9,12 @@ from calibrant.evaluation import evaluate
 from calibrant.posthoc import Calibrator
 from calibrant.registry import METHODS
 from calibrant.report.figures import POINTS, class_lines, figures, number
-from calibrant.report.out_of_fold import out_of_fold
 from calibrant.report.page import Candidate, Page
 from calibrant.report.panels import foreign_panel, shift_panel, temperatures
 from calibrant.report.provenance import Origin, facts
 from calibrant.report.standing import columns
 from calibrant.report.verdict import verdict
-from calibrant.selection import SHOWN, Comparison, MethodResult, calibrated
+from calibrant.selection import SHOWN, Comparison, MethodResult, calibrated, out_of_fold
 
 _MEASURES = ("accuracy", "mean_confidence", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "aurc")
 _KEY = ("accuracy", "mean_confidence", "ece")
