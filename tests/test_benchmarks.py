@@ -31,7 +31,10 @@ def test_a_benchmark_beside_peers_runs_in_small(name, library, least):
     assert not any("fails" in cell for row in ours for cell in row)
 
 
-@pytest.mark.parametrize(("name", "least"), [("au_default", 4), ("posthoc_quality", 10)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("au_default", 4), ("posthoc_quality", 10), ("loss_training", 25), ("smart_stopping", 8)],
+)
 def test_a_benchmark_of_quality_runs_in_small(name, least):
     rows = rows_of(name)
     assert len(rows) >= least
