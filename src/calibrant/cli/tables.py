@@ -16,9 +16,9 @@ _SHORT = {
     "nll": "NLL",
     "brier": "Brier",
     "ece": "ECE %",
-    "ece_equal_mass": "AdaECE %",
-    "classwise_ece": "cwECE %",
-    "smece": "smECE %",
+    "ece_equal_mass": "Ada-\nECE %",
+    "classwise_ece": "cw-\nECE %",
+    "smece": "sm-\nECE %",
 }
 _ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
 
@@ -86,6 +86,7 @@ def methods(comparison: Comparison, chosen: MethodResult) -> Table:
     """Lay out methods, on the test set if there was one; the best of a column is bold, the choice marked."""
     where = "out of fold" if comparison.n_test is None else "test"
     table = _table(f"on {where}", *(_SHORT[name] for name in SHOWN), "fit s", "params")
+    table.padding = (0, 1, 0, 0)  # ten columns in the eighty of a terminal
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
     best = {name: _best([metrics[name] for metrics in shown], MEASURES[name]) for name in SHOWN}
     for result, values in zip(comparison.results, shown, strict=True):
