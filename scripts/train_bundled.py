@@ -27,6 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from calibrant import Predictions, evaluate, save_predictions
+from calibrant.metrics import expected_calibration_error
+from calibrant.posthoc import SMART, TemperatureScaling
 
 CLASSES = [
     "airplane",
@@ -173,6 +175,25 @@ def pooled_features(model: SmallCNN, images: Tensor, *, noise: float = 0.0) -> T
     return torch.cat(parts)
 
 
+@torch.no_grad()
+def report_linear_head(
+    model: SmallCNN, validation: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
+) -> None:
+    """Print how well one temperature repairs the convolutions' own head, and what chance alone would show."""
+    val, new = (
+        model.head(model.body[-2:](pooled_features(model, images))) for images, _ in (validation, test)
+    )
+    probs = TemperatureScaling.fit(val, validation[1])(new).exp()
+    sure = probs.amax(dim=1)
+    hits = torch.rand(200, len(sure), generator=torch.Generator().manual_seed(0)) < sure
+    chance = np.mean([expected_calibration_error(confidence=sure, correct=hit) for hit in hits])
+    found = expected_calibration_error(probs, test[1])
+    smart = expected_calibration_error(SMART.fit(val, validation[1])(new).exp(), test[1])
+    print(
+        f"linear head: ECE {found:.4f} after one temperature, {smart:.4f} after SMART, {chance:.4f} by chance"
+    )
+
+
 def train_perceptron(pooled: Tensor, labels: Tensor, *, epochs: int, seed: int) -> Perceptron:
     """Train with cross-entropy and Adam, without anything that would hold confidence back."""
     torch.manual_seed(seed)
@@ -207,6 +228,7 @@ def main() -> None:
     else:
         model = train(images[kept], labels[kept], epochs=args.epochs, seed=args.seed)
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, args.weights)
+    report_linear_head(model, (images[held_out], labels[held_out]), read_images(args.cifar10, "test"))
     perceptron = train_perceptron(
         pooled_features(model, images[kept]), labels[kept], epochs=args.perceptron_epochs, seed=args.seed
     )

@@ -71,7 +71,7 @@ def test_the_graph_is_one_file_with_named_ends_and_any_batch_size(tmp_path):
 class Slanted(TemperatureScaling):
     """A calibrator whose graph is not what it does."""
 
-    def forward(self, logits, features=None):  # noqa: ARG002
+    def forward(self, logits, features=None):  # noqa: ARG002  # the signature of all calibrators
         shift = 0.0 if torch.compiler.is_exporting() else 1e-3
         return super().forward(logits + shift * torch.arange(logits.shape[1]))
 
@@ -79,14 +79,14 @@ class Slanted(TemperatureScaling):
 class Double(TemperatureScaling):
     """A calibrator that asks for an operation which ONNX Runtime has in single precision only."""
 
-    def forward(self, logits, features=None):  # noqa: ARG002
+    def forward(self, logits, features=None):  # noqa: ARG002  # the signature of all calibrators
         return super().forward(logits * torch.nn.functional.softplus(self.temperature).to(logits.dtype))
 
 
 class Inexpressible(TemperatureScaling):
     """A calibrator that has no graph: what it does depends on the data."""
 
-    def forward(self, logits, features=None):  # noqa: ARG002
+    def forward(self, logits, features=None):  # noqa: ARG002  # the signature of all calibrators
         return super().forward(logits if logits.sum() > 0 else 2 * logits)
 
 

@@ -135,7 +135,7 @@ def test_a_calibrator_that_cannot_be_fitted_is_not_passed_over_in_silence():
 class Mute(ClassifierMixin, BaseEstimator):
     """Gives no scores."""
 
-    def fit(self, x, y):  # noqa: ARG002
+    def fit(self, x, y):  # noqa: ARG002  # scikit-learn's signature
         self.classes_ = np.unique(y)
         return self
 

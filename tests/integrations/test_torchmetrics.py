@@ -225,7 +225,7 @@ def test_without_torchmetrics_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     monkeypatch.delitem(sys.modules, "calibrant.integrations.torchmetrics")
     with pytest.raises(ImportError, match="install it with pip install torchmetrics$"):
-        import calibrant.integrations.torchmetrics  # noqa: F401
+        import calibrant.integrations.torchmetrics  # noqa: F401  # the import is the test
 
 
 def test_batches_of_numbers_far_apart_in_size_do_not_lose_the_small_ones():

@@ -1,14 +1,10 @@
 """Two processes with half a batch each train as one process with the whole batch does."""
 
-import os
-import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from calibrant.losses.aurc import AURCLoss
 from calibrant.losses.charbonnier import CharbonnierLoss
@@ -21,12 +17,13 @@ from calibrant.losses.seca import SECALoss
 from calibrant.losses.selective_risk import SelectiveRiskLoss
 from calibrant.losses.soft_ece import SoftECELoss
 from calibrant.losses.supervised_contrastive import SupervisedContrastiveLoss
+from tests.losses.two_processes import results_of_two, save_from_group
 
 CLASS_WEIGHT = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
 LOSSES = {
     "seca": SECALoss(),
     "seca weighted": SECALoss(weight=CLASS_WEIGHT),
-    "selective risk, msp": SelectiveRiskLoss(weight_gradient=1.0),
+    "selective risk, msp": SelectiveRiskLoss(score="msp", weight_gradient=1.0),
     "selective risk, margin": SelectiveRiskLoss(score="margin", weight_gradient=0.3, coverage=0.5),
     "selective risk, entropy": SelectiveRiskLoss(score="neg_entropy", weight_gradient=1.0),
     "selective risk, weighted": SelectiveRiskLoss(weight_gradient=1.0, weight=CLASS_WEIGHT),
@@ -63,39 +60,21 @@ def _value_and_gradient(loss: torch.nn.Module, logits: torch.Tensor, labels: tor
     return value.detach(), logits.grad
 
 
-def _work(rank: int, folder: Path) -> None:
+def _work(rank: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Compute every loss on this process's part of the batch; runs in a process of its own."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
     found = {}
     for split, first in SPLITS.items():
         logits, labels = _batch(split)
         own = slice(0, first) if rank == 0 else slice(first, 8)
         for name, loss in LOSSES.items():
             found[f"{split} {name}"] = _value_and_gradient(loss, logits[own], labels[own])
-    torch.save(found, folder / f"{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """What two real processes computed, by rank, split and loss."""
-    folder = tmp_path_factory.mktemp("processes")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    workers = [
-        subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment)
-        for rank in (0, 1)
-    ]
-    try:
-        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    return results_of_two("tests.losses.test_distributed", tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -124,4 +103,4 @@ def test_a_local_part_of_the_batch_alone_would_be_another_loss():
 
 
 if __name__ == "__main__":
-    _work(int(sys.argv[1]), Path(sys.argv[2]))
+    save_from_group(int(sys.argv[1]), Path(sys.argv[2]), lambda: _work(int(sys.argv[1])))

@@ -1,19 +1,16 @@
 """Losses with memory remember the same on every process as one process with all the data would."""
 
-import os
-import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from calibrant.losses.adafocal import AdaFocalLoss
 from calibrant.losses.calfocal import CalFocalLoss
 from calibrant.losses.crl import CRLLoss
 from calibrant.losses.ols import OLSLoss
+from tests.losses.two_processes import results_of_two, save_from_group
 
 LOSSES = {
     "adafocal": lambda: AdaFocalLoss(n_bins=4),
@@ -49,34 +46,16 @@ def _train(loss, own: slice) -> dict[str, torch.Tensor]:
     return result | loss.state_dict()
 
 
-def _work(rank: int, folder: Path) -> None:
+def _work(rank: int) -> dict[str, dict[str, torch.Tensor]]:
     """Train on this process's part; runs in a process of its own."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
     own = slice(0, _FIRST) if rank == 0 else slice(_FIRST, _BATCH)
-    torch.save({name: _train(make(), own) for name, make in LOSSES.items()}, folder / f"{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
+    return {name: _train(make(), own) for name, make in LOSSES.items()}
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """What two real processes remember and computed."""
-    folder = tmp_path_factory.mktemp("processes")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    workers = [
-        subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment)
-        for rank in (0, 1)
-    ]
-    try:
-        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    return results_of_two("tests.losses.test_memory_distributed", tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -100,4 +79,4 @@ def test_correctness_ranking_pairs_the_samples_of_the_global_batch(shards):
 
 
 if __name__ == "__main__":
-    _work(int(sys.argv[1]), Path(sys.argv[2]))
+    save_from_group(int(sys.argv[1]), Path(sys.argv[2]), lambda: _work(int(sys.argv[1])))

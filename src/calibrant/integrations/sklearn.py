@@ -26,7 +26,7 @@ class UncalibratedWarning(UserWarning):
     """The calibrator could not be fitted, and the classifier's own scores are used."""
 
 
-class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn's names and untyped values
     """A classifier whose probabilities are calibrated by any of Calibrant's methods.
 
     Scores come from ``decision_function`` if the classifier has one, else from the logarithm of
@@ -87,7 +87,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             raise InputError(f"on_fit_error: expected 'warn' or 'raise', got {self.on_fit_error!r}")
         method = _method(self.method)
         check_classification_targets(y)
-        X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806
+        X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806  # scikit-learn's names and untyped values
         estimator = self._given_estimator()
         if isinstance(self.cv, str) and self.cv == "prefit":
             check_is_fitted(estimator)
@@ -140,8 +140,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         method: type[Calibrator],
         logits: npt.NDArray[np.float64],
-        y: Any,  # noqa: ANN401
-        X: Any,  # noqa: ANN401, N803
+        y: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
+        X: Any,  # noqa: ANN401, N803  # scikit-learn's names and untyped values
     ) -> Calibrator:
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.asarray(y)[self.classes_[labels] != y]
@@ -189,7 +189,7 @@ def _response(estimator: BaseEstimator) -> str:
     )
 
 
-def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
+def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401  # scikit-learn's names and untyped values
     """Return scores as logits: ``(n, k)``, or ``(n,)`` for two classes."""
     values = np.asarray(scores, dtype=np.float64)
     k = len(estimator.classes_)
@@ -211,5 +211,5 @@ def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  
     return values
 
 
-def _features(X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803
+def _features(X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803  # scikit-learn's names and untyped values
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)

@@ -106,7 +106,7 @@ class CalibrationMetrics(Metric):
         n_bins: int = 15,
         n_classes: int | None = None,
         resolution: int | None = None,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401  # torchmetrics' own options
     ) -> None:
         super().__init__(**kwargs)
         if reads not in ("logits", "probs", "confidence"):

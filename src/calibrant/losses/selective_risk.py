@@ -180,7 +180,7 @@ class SelectiveRiskLoss(SampleLoss):
             **self.shared,
         )
 
-    def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002
+    def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # the hook of all losses
         """Count an epoch; the validation set is not needed."""
         self.epochs += 1
 

@@ -57,7 +57,7 @@ def _criterion(temperature: float) -> nn.Module:
     """The library's loss with one value per sample, and masks that are made without lists of all pairs."""
     try:
         from pytorch_metric_learning.losses import SupConLoss  # type: ignore[import-untyped]  # has none
-        from pytorch_metric_learning.reducers import DoNothingReducer  # type: ignore[import-untyped]
+        from pytorch_metric_learning.reducers import DoNothingReducer  # type: ignore[import-untyped]  # has none
     except ImportError:
         raise CalibrantError(
             "supervised contrastive loss: expected the package pytorch-metric-learning, got none; "

@@ -87,7 +87,7 @@ class BinResampler:
                 progress(stop, n_resamples)
         return values
 
-    def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002
+    def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps
         """Return the measure without one sample of each cell, weighted by the samples in that cell."""
         cells = self._cells()
         used = np.flatnonzero(cells)

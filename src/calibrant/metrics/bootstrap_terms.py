@@ -53,7 +53,7 @@ class TermResampler:
                 progress(stop, n_resamples)
         return values
 
-    def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002
+    def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps
         """Return the mean without each of the terms, all of weight one."""
         values = (self.terms.sum() - self.terms) / (len(self.terms) - 1)
         return values, np.ones_like(values)

@@ -53,7 +53,7 @@ def calibration_test(
     n_resamples: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> CalibrationTest:
     r"""Chance that a calibrated model would show at least as much miscalibration as this one.
 

@@ -70,7 +70,7 @@ def with_interval(
     method: IntervalMethod = "percentile",
     seed: int = 0,
     progress: Progress | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> Interval:
     r"""Measure a sample and say how much that value owes to chance.
 

@@ -66,7 +66,7 @@ def paired_difference(
     level: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> PairedDifference:
     r"""Difference of a measure between two models, with what chance has to say about it.
 

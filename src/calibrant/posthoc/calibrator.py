@@ -32,7 +32,7 @@ class Calibrator(nn.Module, ABC):
 
     n_classes: int | None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
         super().__init_subclass__(**kwargs)
         if cls.__module__ != "calibrant.posthoc.chain" or cls.__name__ == "Chain":
             Calibrator.methods[cls.__name__] = cls

@@ -53,7 +53,7 @@ def _open(path: Path) -> Iterator[Any]:
         yield archive
 
 
-def _entry(archive: Any, key: str) -> Any:  # noqa: ANN401
+def _entry(archive: Any, key: str) -> Any:  # noqa: ANN401  # NumPy gives archives no type
     try:
         return archive[key]
     except ValueError as error:

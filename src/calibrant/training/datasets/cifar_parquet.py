@@ -60,7 +60,7 @@ def _column(names: Sequence[str], wanted: Sequence[str]) -> str:
     )
 
 
-def _encoded(column: Any, name: str) -> list[bytes]:  # noqa: ANN401
+def _encoded(column: Any, name: str) -> list[bytes]:  # noqa: ANN401  # pyarrow has no types
     import pyarrow as pa
 
     if not pa.types.is_struct(column.type) or column.type.get_field_index("bytes") < 0:
@@ -76,7 +76,7 @@ def _encoded(column: Any, name: str) -> list[bytes]:  # noqa: ANN401
     return [picture for picture in encoded if picture is not None]
 
 
-def _labels(column: Any, name: str, n_classes: int) -> Tensor:  # noqa: ANN401
+def _labels(column: Any, name: str, n_classes: int) -> Tensor:  # noqa: ANN401  # pyarrow has no types
     labels = column.to_numpy()
     if column.null_count or labels.dtype.kind not in "iu":
         raise FormatError(f"expected whole numbers in {name}, got {column.type} or gaps; export it again")

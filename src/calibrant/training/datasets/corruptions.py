@@ -116,7 +116,7 @@ def _brightness(x: Pixels, amount: float, _: np.random.Generator) -> Pixels:
 def _jpeg(pixels: Pixels, quality: float, _: np.random.Generator) -> Pixels:
     image = pillow()
 
-    def compress(picture: Any) -> Any:  # noqa: ANN401
+    def compress(picture: Any) -> Any:  # noqa: ANN401  # Pillow is imported when needed
         buffer = BytesIO()
         picture.save(buffer, "JPEG", quality=int(quality))
         return image.open(buffer)

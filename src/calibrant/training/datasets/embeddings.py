@@ -52,7 +52,7 @@ def _arrays(path: Path) -> dict[str, Any]:
         return {name: _entry(archive, name) for name in archive.files}
 
 
-def _entry(archive: Any, name: str) -> Any:  # noqa: ANN401
+def _entry(archive: Any, name: str) -> Any:  # noqa: ANN401  # NumPy gives archives no type
     try:
         return archive[name]
     except ValueError as error:
@@ -92,7 +92,7 @@ def _floats(arrays: Mapping[str, Any], name: str) -> Tensor:
     return torch.from_numpy(x.astype(np.float32))
 
 
-def _get(arrays: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
+def _get(arrays: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  # NumPy gives archives no type
     if name not in arrays:
         raise FormatError(f"expected {name}, got {', '.join(arrays) or 'nothing'}; rename what holds it")
     return arrays[name]

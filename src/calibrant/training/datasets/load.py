@@ -42,7 +42,7 @@ def load_dataset(
     foreign: Mapping[str, str] | None = None,
     foreign_classes: Sequence[int | str] = (),
     seed: int = 0,
-    **options: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401  # each set has its own
 ) -> Splits:
     """Return a data set in its parts, ready for training.
 

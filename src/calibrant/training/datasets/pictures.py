@@ -98,7 +98,7 @@ def _in_mode(picture: "Image", mode: str) -> "Image":
     if picture.mode.startswith("I;16"):
         # Converting 16 bits to 8 would cut off all above 255 instead of scaling.
         shades = np.asarray(picture).astype(np.uint16) >> 8
-        return pillow().fromarray(shades.astype(np.uint8)).convert(mode)  # type: ignore[no-any-return]
+        return pillow().fromarray(shades.astype(np.uint8)).convert(mode)  # type: ignore[no-any-return]  # Pillow is imported when needed
     if picture.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {picture.mode} have no fixed range")
     if picture.mode == "P":

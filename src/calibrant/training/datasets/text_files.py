@@ -100,7 +100,7 @@ def _clinc(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
     return parts, {"oos": Texts(_pairs(content["oos_test"], "oos_test").texts, [])}
 
 
-def _pairs(entries: Any, name: str) -> Texts:  # noqa: ANN401
+def _pairs(entries: Any, name: str) -> Texts:  # noqa: ANN401  # any JSON value
     if not isinstance(entries, list):
         raise FormatError(f"{name}: expected a list of [text, label], got a {type(entries).__name__}")
     for number, entry in enumerate(entries):
