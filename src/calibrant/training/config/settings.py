@@ -1,0 +1,276 @@
+"""What a training run is asked to do: frozen values, each checked where it is made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from calibrant.errors import InputError
+
+Keep: TypeAlias = Literal["last", "nll", "brier", "accuracy"]
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What to learn from; the keys are those of :func:`~calibrant.training.datasets.load_dataset`.
+
+    Attributes:
+        name: ``digits``, ``cifar10``, ``cifar100``, ``image_folder``, ``embeddings`` or ``text``.
+        path: Where it is; ``digits`` needs none.
+        validation: Share of the training part that becomes the validation part, if the set brings none.
+        limit: Keep this many training samples, the same share of each class.
+        imbalance: Ratio of the rarest class to the most common, for a long tail.
+        label_noise: Share of the training labels that are made wrong.
+        corruptions: Shifted test sets, such as ``"contrast"`` or ``"contrast-3"``.
+        foreign: Foreign sets by name, each as ``"cifar100:folder"``.
+        foreign_classes: Classes that are held out and become foreign.
+        options: What the loader of this set takes besides.
+    """
+
+    name: str = "digits"
+    path: str | None = None
+    validation: float = 0.1
+    limit: int | None = None
+    imbalance: float | None = None
+    label_noise: float = 0.0
+    corruptions: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    foreign_classes: tuple[str | int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which network.
+
+    Attributes:
+        name: One of :data:`~calibrant.training.models.MODELS`, or ``"module:factory"``.
+        options: Further keywords of the model.
+    """
+
+    name: str = "small_cnn"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """How weights move.
+
+    Attributes:
+        name: ``sgd``, ``adam`` or ``adamw``.
+        lr: Step size at its highest.
+        momentum: Of ``sgd``.
+        nesterov: Of ``sgd``.
+        betas: Of ``adam`` and ``adamw``.
+        weight_decay: How strongly weights are drawn to zero.
+        decay: ``"all"`` weights, or only ``"matrices"``: biases and scales of normalisation stay free.
+    """
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 5e-4
+    decay: Literal["all", "matrices"] = "all"
+
+    def __post_init__(self) -> None:
+        _check(self.lr > 0, "lr", "a positive number", self.lr)
+        _check(0 <= self.momentum < 1, "momentum", "a number from 0 to below 1", self.momentum)
+        _check(not self.nesterov or self.momentum > 0, "nesterov", "a momentum with it", 0)
+        _check(all(0 <= beta < 1 for beta in self.betas), "betas", "two below 1", self.betas)
+        _check(self.weight_decay >= 0, "weight_decay", "a number from 0", self.weight_decay)
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How the step size changes while training goes on.
+
+    Attributes:
+        name: ``constant``, ``multistep``, ``cosine`` or ``linear``; the last two fall to ``final``.
+        warmup: Share of the training during which the step size rises from 0.
+        milestones: Epochs after which ``multistep`` multiplies the step size by ``factor``.
+        factor: Of ``multistep``.
+        final: What is left of the step size at the end of ``cosine`` and ``linear``.
+    """
+
+    name: Literal["constant", "multistep", "cosine", "linear"] = "cosine"
+    warmup: float = 0.0
+    milestones: tuple[float, ...] = ()
+    factor: float = 0.1
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.warmup < 1, "warmup", "a share from 0 to below 1", self.warmup)
+        _check(self.factor > 0, "factor", "a positive number", self.factor)
+        _check(0 <= self.final <= 1, "final", "a share from 0 to 1", self.final)
+        rising = all(low < high for low, high in zip((0, *self.milestones), self.milestones, strict=False))
+        _check(rising, "milestones", "rising epochs above 0", self.milestones)
+        stepped = self.name == "multistep"
+        _check(stepped == bool(self.milestones), "milestones", "epochs with multistep only", self)
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What every stage of training has.
+
+    Attributes:
+        loss: A name or a sum, as :func:`~calibrant.registry.make_loss` reads it.
+        epochs: Passes over the training part.
+        batch_size: Samples of a step, over all processes together.
+        clip_gradient: Largest norm of the gradient, or none.
+        augment: Whether images are shifted and mirrored.
+        padding: The most pixels an image is shifted by; an eighth of its height if not given.
+        flip: Whether images are mirrored; if not given, all but digits are.
+        optimizer: How weights move.
+        schedule: How the step size changes.
+    """
+
+    loss: str = "cross_entropy"
+    epochs: int = 30
+    batch_size: int = 128
+    clip_gradient: float | None = None
+    augment: bool = True
+    padding: int | None = None
+    flip: bool | None = None
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+
+    def __post_init__(self) -> None:
+        _check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
+        _check(self.batch_size >= 1, "batch_size", "at least 1", self.batch_size)
+        clip = self.clip_gradient
+        _check(clip is None or clip > 0, "clip_gradient", "a positive number", clip)
+        _check(self.padding is None or self.padding >= 0, "padding", "pixels from 0", self.padding)
+
+
+@dataclass(frozen=True)
+class TrainingSettings(StageSettings):
+    """The stage that trains a classifier: the only one, or RefCal's second.
+
+    Attributes:
+        keep: Which epoch's weights are kept: the ``"last"``, or the best by validation ``"nll"``, ``"brier"``
+            or ``"accuracy"``.
+        keep_after: The best is looked for after this many epochs.
+    """
+
+    keep: Keep = "last"
+    keep_after: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = 0 <= self.keep_after < self.epochs
+        _check(fits, "keep_after", f"a number from 0 to {self.epochs - 1}", self.keep_after)
+
+
+@dataclass(frozen=True)
+class EncoderSettings(StageSettings):
+    """RefCal's first stage: an encoder learns, through a projection that is thrown away, who is alike.
+
+    Attributes:
+        projection: Number of coordinates that the loss compares.
+        hidden: Width of the projection's hidden layer; that of the features if not given, 0 for none.
+        views: Augmented versions of each sample in a batch; two for images and one for others if not given.
+    """
+
+    loss: str = "supervised_contrastive(temperature=0.1)"
+    projection: int = 128
+    hidden: int | None = None
+    views: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(self.projection >= 1, "projection", "at least 1", self.projection)
+        _check(self.hidden is None or self.hidden >= 0, "hidden", "a width from 0", self.hidden)
+        _check(self.views is None or self.views >= 1, "views", "at least 1", self.views)
+
+
+@dataclass(frozen=True)
+class PosthocSettings:
+    """What is tried on the validation part after training.
+
+    Attributes:
+        methods: Names of post-hoc methods; the first to try is always the model as it is.
+        choose: The one to save: a name, or ``"auto"`` for the choice of ``calibrant calibrate``.
+        folds: Parts of the cross-validation.
+    """
+
+    methods: tuple[str, ...] = ("temperature", "smart")
+    choose: str = "auto"
+    folds: int = 5
+
+
+@dataclass(frozen=True)
+class HardwareSettings:
+    """Where it runs; handed to Lightning Fabric as it is.
+
+    Attributes:
+        accelerator: ``auto``, ``cpu``, ``cuda``, ``mps``.
+        devices: Number of processes on this machine, or ``"auto"``.
+        num_nodes: Number of machines.
+        strategy: ``auto``, ``ddp``, ...
+        precision: ``32-true``, ``bf16-mixed``, ``16-mixed``, ...
+        sync_batchnorm: Whether batch normalisation sees the batch of all processes (GPUs only).
+        threads: Threads of each process on CPUs; torch's choice if not given.
+    """
+
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+    sync_batchnorm: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class OutputSettings:
+    """What is written beside the model.
+
+    Attributes:
+        dynamics: Training samples that are looked at after each epoch; 0 writes no dynamics.
+        features: Whether penultimate features are saved with the predictions.
+        tensorboard: Whether TensorBoard's files are written, if it is installed.
+        checkpoint_every: Epochs from one checkpoint to the next.
+    """
+
+    dynamics: int = 2000
+    features: bool = True
+    tensorboard: bool = True
+    checkpoint_every: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.dynamics >= 0, "dynamics", "a number of samples from 0", self.dynamics)
+        _check(self.checkpoint_every >= 1, "checkpoint_every", "at least 1", self.checkpoint_every)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run.
+
+    Attributes:
+        seed: Equal seeds give equal runs, on CPUs to the bit.
+        data: What to learn from.
+        model: Which network.
+        encoder: RefCal's first stage, if it is wanted.
+        training: The stage that trains the classifier.
+        posthoc: What is tried on the validation part afterwards.
+        hardware: Where it runs.
+        output: What is written beside the model.
+    """
+
+    seed: int = 0
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    encoder: EncoderSettings | None = None
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    posthoc: PosthocSettings = field(default_factory=PosthocSettings)
+    hardware: HardwareSettings = field(default_factory=HardwareSettings)
+    output: OutputSettings = field(default_factory=OutputSettings)
+
+    def __post_init__(self) -> None:
+        _check(self.seed >= 0, "seed", "a whole number from 0", self.seed)
+
+
+def _check(holds: bool, name: str, expected: str, got: object) -> None:
+    if not holds:
+        raise InputError(f"{name}: expected {expected}, got {got!r}")
