@@ -2,6 +2,16 @@
 
 from calibrant.registry.measures import MEASURES, Measure
 from calibrant.registry.methods import CALIBRATORS, METHODS, Method
-from calibrant.registry.training_losses import LOSSES, TrainingLoss, make_loss
+from calibrant.registry.training_losses import LOSSES, TrainingLoss, make_loss, reads_embeddings
 
-__all__ = ["CALIBRATORS", "LOSSES", "MEASURES", "METHODS", "Measure", "Method", "TrainingLoss", "make_loss"]
+__all__ = [
+    "CALIBRATORS",
+    "LOSSES",
+    "MEASURES",
+    "METHODS",
+    "Measure",
+    "Method",
+    "TrainingLoss",
+    "make_loss",
+    "reads_embeddings",
+]

@@ -99,6 +99,17 @@ def make_loss(text: str, *, n_classes: int | None = None, n_samples: int | None 
     return parse_loss(recipe, makers)
 
 
+def reads_embeddings(loss: Loss) -> bool:
+    """Whether a loss compares the features of samples rather than reading their logits.
+
+    Example:
+        >>> reads_embeddings(make_loss("refinement"))
+        True
+    """
+    kinds = tuple(each.module for each in LOSSES.values() if each.reads == "embeddings")
+    return any(isinstance(each, kinds) for each in loss.modules())
+
+
 def _maker(name: str, loss: TrainingLoss, sizes: Mapping[str, int | None]) -> Callable[..., Loss]:
     def make(**options: Any) -> Loss:  # noqa: ANN401  # each loss has its own
         known = {size: sizes[size] for size in loss.sizes if size not in options}

@@ -1,1 +1,33 @@
-"""Training: from data to a calibrated model, in one command or in your own loop."""
+"""Training that is measured for calibration all the way, on Lightning Fabric; needs ``calibrant[train]``."""
+
+from calibrant.errors import CalibrantError
+
+try:
+    import lightning_fabric as _fabric
+except ModuleNotFoundError as error:
+    if error.name != "lightning_fabric":
+        raise
+    raise CalibrantError(
+        "training: expected the package lightning-fabric, got none; "
+        "install it with: pip install 'calibrant[train]'"
+    ) from None
+
+from calibrant.training.config import Config, load_config
+from calibrant.training.folder import load_folder_config, load_network, load_rows
+from calibrant.training.network import Network
+from calibrant.training.run import Run, train
+from calibrant.training.watch import Watcher
+
+__all__ = [
+    "Config",
+    "Network",
+    "Run",
+    "Watcher",
+    "load_config",
+    "load_folder_config",
+    "load_network",
+    "load_rows",
+    "train",
+]
+
+del _fabric

@@ -8,7 +8,12 @@ from calibrant.errors import InputError
 
 
 def augment(
-    images: Tensor, *, padding: int = 4, flip: bool = True, generator: torch.Generator | None = None
+    images: Tensor,
+    *,
+    padding: int = 4,
+    flip: bool = True,
+    generator: torch.Generator | None = None,
+    part: tuple[int, slice] | None = None,
 ) -> Tensor:
     """Return every image shifted at random and, half of the time, mirrored.
 
@@ -20,6 +25,8 @@ def augment(
         padding: The most pixels an image moves in each direction; 0 leaves it in place.
         flip: Whether images are mirrored; not for digits or letters.
         generator: Where the random numbers come from; torch's own if none.
+        part: Size of the batch that these images are a part of, and where they stand in it: processes that
+            share a batch then draw the same numbers as one process with the whole of it.
 
     Example:
         >>> augment(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
@@ -32,10 +39,12 @@ def augment(
         )
     if padding < 0:
         raise InputError(f"padding: expected a number of pixels from 0, got {padding}")
+    size, place = part or (len(images), slice(None))
     if padding:
-        images = _crop(images, padding, generator)
+        top, left = (_draw(2 * padding + 1, size, generator)[place].to(images.device) for _ in range(2))
+        images = _crop(images, padding, top, left)
     if flip:
-        mirrored = _draw(2, len(images), generator).to(images.device).bool()
+        mirrored = _draw(2, size, generator)[place].to(images.device).bool()
         images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
     return images
 
@@ -48,11 +57,9 @@ def two_views(
     return first, augment(images, padding=padding, flip=flip, generator=generator)
 
 
-def _crop(images: Tensor, padding: int, generator: torch.Generator | None) -> Tensor:
+def _crop(images: Tensor, padding: int, top: Tensor, left: Tensor) -> Tensor:
     n, _, height, width = images.shape
     padded = F.pad(images, (padding, padding, padding, padding))
-    top = _draw(2 * padding + 1, n, generator).to(images.device)
-    left = _draw(2 * padding + 1, n, generator).to(images.device)
     # All windows of all images as a view without copies; the index then reads one window of each image.
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     return windows[torch.arange(n, device=images.device), :, top, left]

@@ -1,0 +1,106 @@
+"""RefCal's two stages: an encoder that learns who is alike, then a head on top of it while it stands still.
+
+Refinement, telling right from wrong, is learned first by a contrastive loss of the features; calibration is
+then a matter of the head alone, which any loss can train.
+"""
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from calibrant.errors import InputError
+from calibrant.training.network import Network
+
+# Supervised contrastive learning compares unit vectors at this temperature, and so does the class-mean rule.
+_TEMPERATURE = 0.1
+
+
+class ProjectedEncoder(nn.Module):
+    """The features of a network, projected to unit vectors that a contrastive loss compares.
+
+    Args:
+        network: Its head is left alone.
+        projection: Number of coordinates of the projection.
+        hidden: Width of the projection's hidden layer: that of the features if none, 0 for a linear one.
+    """
+
+    def __init__(self, network: Network, *, projection: int, hidden: int | None) -> None:
+        super().__init__()
+        width = network.n_features
+        if network.head is None or width is None:
+            raise InputError(
+                "encoder: expected a model with a linear head, whose features can be trained alone, got one "
+                "without; end the network with nn.Linear(features, classes)"
+            )
+        # Several processes would wait for a gradient of the head, which never comes.
+        network.head.requires_grad_(False)
+        self.network = network
+        inner = width if hidden is None else hidden
+        layers: list[nn.Module] = [nn.Linear(width, inner), nn.ReLU()] if inner else []
+        self.projection = nn.Sequential(*layers, nn.Linear(inner or width, projection))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return one unit vector per input."""
+        features = self.network.features(inputs)
+        if features is None:
+            raise InputError("encoder: expected a model that shows its features, got one that does not")
+        return F.normalize(self.projection(features), dim=1)
+
+
+class FrozenEncoder(nn.Module):
+    """A network of which only the head learns; the rest stays as it is, also its running statistics."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        freeze_all_but_head(network)
+
+    def train(self, mode: bool = True) -> "FrozenEncoder":
+        """Switch the head alone between training and evaluation."""
+        super().train(mode)
+        self.network.eval()
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits of shape ``(n, k)``."""
+        return cast("Tensor", self.network(inputs))
+
+
+def freeze_all_but_head(network: Network) -> nn.Linear:
+    """Let nothing but the head learn, and return it."""
+    head = network.head
+    if head is None:
+        raise InputError("model: expected a linear head to train on frozen features, got none")
+    network.requires_grad_(False)
+    head.requires_grad_(True)
+    return head
+
+
+@torch.no_grad()
+def class_mean_logits(
+    known: Tensor, labels: Tensor, features: Tensor, *, n_classes: int, temperature: float = _TEMPERATURE
+) -> Tensor:
+    """Classify features by the class whose mean direction they are closest to.
+
+    An encoder has no head yet; this is the simplest rule that turns its features into probabilities, so that
+    what it has learned can be measured. A class without a known sample is never chosen.
+
+    Args:
+        known: Features of samples whose class is known, shape ``(n, d)``.
+        labels: Their classes.
+        features: What to classify, shape ``(m, d)``.
+        n_classes: Number of classes.
+        temperature: Cosines are divided by it.
+
+    Example:
+        >>> known, labels = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
+        >>> class_mean_logits(known, labels, torch.tensor([[3.0, 0.0]]), n_classes=2)
+        tensor([[10.,  0.]])
+    """
+    directions = F.normalize(known, dim=1)
+    sums = known.new_zeros(n_classes, known.shape[1]).index_add_(0, labels, directions)
+    logits = F.normalize(features, dim=1) @ F.normalize(sums, dim=1).T / temperature
+    empty = torch.bincount(labels, minlength=n_classes) == 0
+    return torch.where(empty, -2 / temperature, logits)

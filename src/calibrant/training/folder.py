@@ -1,0 +1,120 @@
+"""The folder of a run: what was asked for, where it is, and what came out."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from calibrant.data import Predictions, save_predictions
+from calibrant.errors import FormatError, InputError
+from calibrant.training.checkpoint import (
+    FOLDER,
+    load_weights,
+    remove_remains,
+    save_weights,
+    write_bytes,
+)
+from calibrant.training.config import (
+    Config,
+    ModelSettings,
+    config_from_table,
+    config_to_table,
+    config_to_toml,
+    differences,
+)
+from calibrant.training.datasets import Splits
+from calibrant.training.models import make_model
+from calibrant.training.network import Network, model_options
+from calibrant.training.records import DYNAMICS, METRICS, Row, read_rows
+
+CONFIG, NETWORK, WEIGHTS, PREDICTIONS = "config.toml", "network.json", "model.safetensors", "predictions"
+
+# What may change when a run goes on: where it runs, and what is written beside it.
+_FREE = ("hardware.", "output.")
+
+
+def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
+    """Make the folder and write the configuration into it, or check that it is the one to go on with."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out: expected a folder, got the file {folder}; name another one")
+    known = (folder / CONFIG).exists()
+    if known and not resume:
+        raise InputError(
+            f"--out: expected a new folder, got {folder}, which holds a run; "
+            "go on with it by --resume, or name another one"
+        )
+    if known:
+        changed = [
+            key for key in differences(load_folder_config(folder), config) if not key.startswith(_FREE)
+        ]
+        if changed:
+            raise InputError(
+                f"--resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
+                f"leave out CONFIG and --set to go on as it began"
+            )
+    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    remove_remains(folder)
+    write_bytes(folder / CONFIG, config_to_toml(config).encode())
+
+
+def load_folder_config(folder: Path) -> Config:
+    """Read the configuration of the run in a folder."""
+    path = folder / CONFIG
+    try:
+        return config_from_table(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise FormatError(f"{folder}: expected the folder of a run, got one without {CONFIG}") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: expected the configuration of a run, got: {error}") from None
+
+
+def save_outcome(
+    folder: Path, config: Config, network: Network, splits: Splits, predictions: Mapping[str, Predictions]
+) -> None:
+    """Write the model and the predictions."""
+    save_weights(folder / WEIGHTS, network.state_dict())
+    described = {
+        "model": config_to_table(config)["model"],
+        "n_classes": splits.n_classes,
+        "shape": list(splits.train.inputs.shape[1:]),
+        "kind": splits.train.kind,
+        "class_names": splits.train.class_names,
+        "words": splits.words,
+    }
+    write_bytes(folder / NETWORK, json.dumps(described).encode())
+    for name, part in predictions.items():
+        path = folder / PREDICTIONS / f"{name}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            save_predictions(part, path)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise InputError(f"{path}: expected room for the predictions, got: {reason}") from error
+
+
+def load_network(folder: str | Path) -> Network:
+    """Read a trained network, which takes inputs as the data set held them, in evaluation mode.
+
+    Args:
+        folder: That of a finished run.
+    """
+    folder = Path(folder)
+    weights = load_weights(folder / WEIGHTS)
+    try:
+        saved = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
+        settings = ModelSettings(saved["model"]["name"], saved["model"].get("options", {}))
+        n_classes, shape, words = saved["n_classes"], saved["shape"], saved["words"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{folder}: expected the folder of a finished run, got: {error!r}") from error
+    model = make_model(settings.name, n_classes=n_classes, shape=shape, **model_options(settings, words))
+    network = Network(model, weights.get("mean"), weights.get("std"))
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def load_rows(folder: str | Path) -> tuple[list[Row], list[Row]]:
+    """Read the measures and the dynamics of each epoch."""
+    path = Path(folder)
+    if not (path / METRICS).exists():
+        raise FormatError(f"{path}: expected the folder of a run, got one without {METRICS}")
+    return read_rows(path / METRICS), read_rows(path / DYNAMICS) if (path / DYNAMICS).exists() else []
