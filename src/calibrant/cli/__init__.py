@@ -14,6 +14,7 @@ from calibrant.cli.losses import losses
 from calibrant.cli.methods import methods
 from calibrant.cli.plot import plot
 from calibrant.cli.report import report
+from calibrant.cli.train import train
 from calibrant.errors import CalibrantError
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods, losses, report, plot, export):
+for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export):
     app.command()(command)
 
 

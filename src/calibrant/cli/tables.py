@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -97,6 +98,29 @@ def methods(comparison: Comparison, chosen: MethodResult) -> Table:
         mark = "→ " if result is chosen else "  "
         parameters = f"{result.calibrator.n_parameters:,}"
         table.add_row(mark + result.name, *cells, f"{result.fit_seconds:.2f}", parameters)
+    return table
+
+
+def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
+    """Lay out how refined a model is after each stage of training."""
+    names = list(next(iter(refinement.values())))
+    table = _table("after", *(_title(MEASURES[name]) for name in names))
+    for stage, values in refinement.items():
+        table.add_row(stage, *(_format(values[name], MEASURES[name]) for name in names))
+    return table
+
+
+def elsewhere(methods: Mapping[str, Any]) -> Table:
+    """Lay out shifted and foreign sets, one a row, as trained and as repaired."""
+    table = _table("set", "measure", *methods)
+    first = next(iter(methods.values()))
+    for part in list(first["measures"])[1:]:
+        for name in ("accuracy", "ece"):
+            values = [each["measures"][part][name] for each in methods.values()]
+            table.add_row(part, _title(MEASURES[name]), *(_percent(value) for value in values))
+    for part in first["detection"]:
+        values = [each["detection"][part]["auroc"] for each in methods.values()]
+        table.add_row(part, "↑ AUROC", *(_percent(value) for value in values))
     return table
 
 

@@ -31,10 +31,11 @@ def load_config(path: str | os.PathLike[str] | None = None, changes: Sequence[st
         >>> load_config(changes=["training.loss=focal(gamma=3)", "training.optimizer.lr=0.05"]).training.loss
         'focal(gamma=3)'
     """
-    table = {} if path is None else _read(Path(path), ())
+    # Changes come together first: an option may be given before the name that it belongs to.
+    changed: _Table = {}
     for change in changes:
-        table = _merged(table, _parsed(change))
-    return config_from_table(table)
+        changed = _merged(changed, _parsed(change))
+    return config_from_table(_merged({} if path is None else _read(Path(path), ()), changed))
 
 
 def config_from_table(table: Mapping[str, Any]) -> Config:
@@ -65,10 +66,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> _Table:
 def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> _Table:
     """Return the base with the change on top, table by table.
 
-    Options belong to the thing that is named beside them, so another name leaves the old ones behind.
+    Options belong to the thing that is named beside them, and so do milestones to a schedule: another name
+    leaves the old ones behind.
     """
     renamed = "name" in change and "name" in base and change["name"] != base["name"]
-    result = {key: value for key, value in base.items() if not (renamed and key == "options")}
+    result = {key: value for key, value in base.items() if not (renamed and key in ("options", "milestones"))}
     for key, value in change.items():
         old = result.get(key)
         result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
@@ -167,7 +169,7 @@ def _one_of(kinds: tuple[Any, ...], value: object, where: str) -> Any:  # noqa: 
 def _row(parts: tuple[Any, ...], value: object, where: str) -> tuple[Any, ...]:
     """Read a list: of any length where the type ends in an ellipsis, else of the length of the type."""
     if not isinstance(value, (list, tuple)):
-        raise _unfit(where, "a list", value, "; write it in [brackets]")
+        raise _unfit(where, "a list", value, '; write it as [1, 2] or ["a", "b"]')
     open_ended = len(parts) == 2 and parts[1] is Ellipsis
     if not open_ended and len(value) != len(parts):
         raise _unfit(where, f"a list of {len(parts)}", value)

@@ -1,5 +1,6 @@
 """What a training run is asked to do: frozen values, each checked where it is made."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -28,7 +29,7 @@ class DataSettings:
 
     name: str = "digits"
     path: str | None = None
-    validation: float = 0.1
+    validation: float = 0.2
     limit: int | None = None
     imbalance: float | None = None
     label_noise: float = 0.0
@@ -47,7 +48,7 @@ class ModelSettings:
         options: Further keywords of the model.
     """
 
-    name: str = "small_cnn"
+    name: str = "mlp"
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -74,11 +75,11 @@ class OptimizerSettings:
     decay: Literal["all", "matrices"] = "all"
 
     def __post_init__(self) -> None:
-        _check(self.lr > 0, "lr", "a positive number", self.lr)
+        _check(0 < self.lr < math.inf, "lr", "a positive number", self.lr)
         _check(0 <= self.momentum < 1, "momentum", "a number from 0 to below 1", self.momentum)
         _check(not self.nesterov or self.momentum > 0, "nesterov", "a momentum with it", 0)
         _check(all(0 <= beta < 1 for beta in self.betas), "betas", "two below 1", self.betas)
-        _check(self.weight_decay >= 0, "weight_decay", "a number from 0", self.weight_decay)
+        _check(0 <= self.weight_decay < math.inf, "weight_decay", "a number from 0", self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,14 @@ class ScheduleSettings:
 
     def __post_init__(self) -> None:
         _check(0 <= self.warmup < 1, "warmup", "a share from 0 to below 1", self.warmup)
-        _check(self.factor > 0, "factor", "a positive number", self.factor)
+        _check(0 < self.factor < math.inf, "factor", "a positive number", self.factor)
         _check(0 <= self.final <= 1, "final", "a share from 0 to 1", self.final)
         rising = all(low < high for low, high in zip((0, *self.milestones), self.milestones, strict=False))
         _check(rising, "milestones", "rising epochs above 0", self.milestones)
-        stepped = self.name == "multistep"
-        _check(stepped == bool(self.milestones), "milestones", "epochs with multistep only", self)
+        if self.name == "multistep":
+            _check(bool(self.milestones), "milestones", "at least one epoch for multistep", self.milestones)
+        else:
+            _check(not self.milestones, "milestones", f"none for {self.name}", self.milestones)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class StageSettings:
         _check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
         _check(self.batch_size >= 1, "batch_size", "at least 1", self.batch_size)
         clip = self.clip_gradient
-        _check(clip is None or clip > 0, "clip_gradient", "a positive number", clip)
+        _check(clip is None or 0 < clip < math.inf, "clip_gradient", "a positive number", clip)
         _check(self.padding is None or self.padding >= 0, "padding", "pixels from 0", self.padding)
 
 
@@ -198,6 +201,9 @@ class PosthocSettings:
     choose: str = "auto"
     folds: int = 5
 
+    def __post_init__(self) -> None:
+        _check(self.folds >= 2, "folds", "at least 2", self.folds)
+
 
 @dataclass(frozen=True)
 class HardwareSettings:
@@ -220,6 +226,10 @@ class HardwareSettings:
     precision: str = "32-true"
     sync_batchnorm: bool = False
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.num_nodes >= 1, "num_nodes", "at least 1", self.num_nodes)
+        _check(self.threads is None or self.threads >= 1, "threads", "at least 1", self.threads)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def config_to_toml(config: Config) -> str:
 
 def differences(first: Config, second: Config) -> list[str]:
     """Return the keys in which two configurations differ, such as ``"training.epochs"``."""
-    left, right = _flat(asdict(first)), _flat(asdict(second))
+    left, right = _flat(config_to_table(first)), _flat(config_to_table(second))
     return [key for key in {**left, **right} if left.get(key) != right.get(key)]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import InputError
+from calibrant.inputs import check_count
 from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
 from calibrant.training.datasets.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from calibrant.training.datasets.dataset import LabelledData, Splits
@@ -18,7 +19,7 @@ from calibrant.training.datasets.held_out import hold_out_classes
 from calibrant.training.datasets.image_folder import load_image_folder
 from calibrant.training.datasets.label_noise import check_rate, symmetric_label_noise
 from calibrant.training.datasets.long_tail import check_imbalance, long_tail
-from calibrant.training.datasets.split import check_validation
+from calibrant.training.datasets.split import check_validation, stratified_split
 from calibrant.training.datasets.text import load_text
 
 DATASETS: Mapping[str, Callable[..., Splits]] = {
@@ -36,6 +37,7 @@ def load_dataset(
     *,
     path: str | os.PathLike[str] | None = None,
     validation: float = 0.1,
+    limit: int | None = None,
     imbalance: float | None = None,
     label_noise: float = 0.0,
     corruptions: Sequence[str] = (),
@@ -50,6 +52,9 @@ def load_dataset(
         name: One of :data:`DATASETS`.
         path: Where it is; all but ``digits`` need one.
         validation: Share of the training part that becomes the validation part, if the set brings none.
+        limit: Keep this many training samples, the same share of each class and at least one; the other parts
+            stay as they are. It comes before imbalance and noise, and the seed decides which are kept. Words
+            are still numbered by all training texts.
         imbalance: Make training long-tailed: the ratio of the rarest class to the most common. The other
             parts stay as they are.
         label_noise: Share of the training labels that are made wrong.
@@ -70,13 +75,15 @@ def load_dataset(
     # Reading may take long, so what can be wrong in the rest is looked at first.
     check_validation(validation)
     check_rate(label_noise)
+    if limit is not None:
+        check_count(limit, "limit")
     if imbalance is not None:
         check_imbalance(imbalance)
     chosen = _chosen(corruptions)
     splits = _read(name, path, {**options, "validation": validation, "seed": seed})
     if foreign_classes:
         splits = hold_out_classes(splits, foreign_classes)
-    train = splits.train
+    train = splits.train if limit is None else _limited(splits.train, limit, splits.n_classes, seed)
     if imbalance is not None:
         train = train.take(
             long_tail(train.labels, imbalance=imbalance, seed=seed, n_classes=splits.n_classes)
@@ -115,6 +122,18 @@ def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, 
     if path is None:
         raise InputError(f"path: expected where {name} is, got none; name the file or the folder")
     return loader(Path(path), **options)
+
+
+def _limited(train: LabelledData, limit: int, n_classes: int, seed: int) -> LabelledData:
+    if limit < n_classes:
+        raise InputError(
+            f"limit: expected at least one sample of each of {n_classes} classes, got {limit}; raise it"
+        )
+    # A class that cannot give its share leaves too many over: these are divided among the others.
+    while len(train) > limit:
+        kept, _ = stratified_split(train.labels, share=1 - limit / len(train), seed=seed)
+        train = train.take(kept)
+    return train
 
 
 def _near(word: str, known: Mapping[str, Any]) -> str:
