@@ -54,10 +54,8 @@ def train(
     from calibrant.training.outcome import assess
 
     folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
-    if resume and path is None and not changes and (folder / "config.toml").exists():
-        config = load_folder_config(folder)
-    else:
-        config = load_config(path, changes or ())
+    goes_on = resume and path is None and not changes
+    config = load_folder_config(folder) if goes_on else load_config(path, changes or ())
     # A model of the user's own, "module:factory", is looked for where the command was typed.
     sys.path.insert(0, str(Path.cwd()))
     with watching(visible=not as_json) as watcher:

@@ -1,6 +1,7 @@
 """Figures: values in, axes out; matplotlib is imported when the first one is drawn."""
 
 from calibrant.plots.adafocal_gammas import AdaFocalGammasDisplay
+from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.class_reliability import ClassReliabilityDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.corp_reliability import CorpReliabilityDisplay
@@ -18,9 +19,11 @@ from calibrant.plots.validation_size import ValidationSizeDisplay
 
 __all__ = [
     "AdaFocalGammasDisplay",
+    "BinErrorsDisplay",
     "ClassReliabilityDisplay",
     "ConfidenceHistogramDisplay",
     "CorpReliabilityDisplay",
+    "CorrespondenceDisplay",
     "Display",
     "LossShapeDisplay",
     "MarginGroupsDisplay",

@@ -45,6 +45,76 @@ def test_imbalance_and_noise_change_training_only(digits) -> None:
     assert wrong == round(0.2 * len(clean.train))
 
 
+@pytest.mark.parametrize("limit", [10, 11, 123, 1000, 1292])
+def test_a_limit_keeps_that_many_training_samples_and_the_share_of_each_class(digits, limit) -> None:
+    few = load_dataset("digits", limit=limit).train
+    assert len(few) == limit
+    exact = digits.train.labels.bincount() * limit / len(digits.train)
+    assert (few.labels.bincount() - exact).abs().max() <= 1
+
+
+def test_a_limit_leaves_validation_and_test_alone_and_only_takes_from_training(digits) -> None:
+    few = load_dataset("digits", limit=200)
+    assert torch.equal(few.validation.inputs, digits.validation.inputs)
+    assert torch.equal(few.test.inputs, digits.test.inputs)
+    pairs = set(_pairs(few.train))
+    assert len(pairs) == 200  # no two digits are alike, so none was taken twice
+    assert pairs <= set(_pairs(digits.train))
+
+
+def _pairs(data):
+    rows = data.inputs.flatten(1).numpy()
+    return [(row.tobytes(), int(label)) for row, label in zip(rows, data.labels, strict=True)]
+
+
+def test_the_seed_decides_which_samples_a_limit_keeps(tmp_path) -> None:
+    path = _npz(tmp_path, np.arange(40) % 2)
+    first, again, other = (
+        load_dataset("embeddings", path=path, limit=10, seed=seed).train.inputs for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_a_limit_of_the_whole_training_part_or_more_changes_nothing(digits) -> None:
+    for limit in (len(digits.train), 10**9):
+        assert torch.equal(load_dataset("digits", limit=limit).train.inputs, digits.train.inputs)
+
+
+def test_a_limit_keeps_one_of_each_class_however_rare_and_still_is_the_limit(tmp_path) -> None:
+    # Nine classes of one sample each can give nothing, so all that goes is of the tenth.
+    path = _npz(tmp_path, np.concatenate([np.arange(9), np.full(991, 9)]))
+    for limit in (10, 11, 500):
+        counts = load_dataset("embeddings", path=path, limit=limit).train.labels.bincount()
+        assert counts.tolist() == [1] * 9 + [limit - 9]
+
+
+def test_a_limit_comes_before_imbalance_and_noise() -> None:
+    hard = load_dataset("digits", limit=500, imbalance=0.1, label_noise=0.2).train
+    # A class of about fifty is the most common; the other nine fall off to a tenth of it.
+    clean = load_dataset("digits", limit=500, imbalance=0.1).train
+    assert 45 <= int(clean.labels.bincount()[0]) <= 55
+    assert clean.labels.bincount()[9] / clean.labels.bincount()[0] == pytest.approx(0.1, abs=0.02)
+    assert torch.equal(hard.inputs, clean.inputs)
+    assert int((hard.labels != clean.labels).sum()) == round(0.2 * len(clean))
+
+
+def test_a_limit_counts_the_classes_that_are_not_held_out() -> None:
+    splits = load_dataset("digits", foreign_classes=[0, 1, 2, 3, 4], limit=5)
+    assert sorted(splits.train.labels.tolist()) == [0, 1, 2, 3, 4]
+
+
+def _npz(folder, labels):
+    x = np.random.default_rng(0).normal(size=(len(labels), 3))
+    parts = {
+        f"{kind}_{part}": value
+        for part in ("train", "val", "test")
+        for kind, value in (("x", x), ("y", labels))
+    }
+    np.savez(folder / "a.npz", **parts)
+    return folder / "a.npz"
+
+
 def test_corruptions_become_shifted_test_sets_with_the_same_labels(digits) -> None:
     splits = load_dataset("digits", corruptions=["contrast", "jpeg-2"])
     assert list(splits.shifted) == [*(f"contrast-{s}" for s in range(1, 6)), "jpeg-2"]
@@ -100,6 +170,10 @@ def test_another_data_set_can_be_foreign(tmp_path) -> None:
         ({"foreign_classes": range(9)}, "foreign_classes: expected at least two classes to remain"),
         ({"imbalance": 10}, "imbalance: expected a ratio"),
         ({"label_noise": 2}, "label_noise: expected a share"),
+        ({"limit": 9}, "limit: expected at least one sample of each of 10 classes, got 9; raise it"),
+        ({"limit": 0}, "limit: expected a whole number of at least 1, got 0"),
+        ({"limit": 0.5}, "limit: expected a whole number of at least 1, got 0.5"),
+        ({"limit": True}, "limit: expected a whole number of at least 1, got True"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(options, message) -> None:
@@ -108,7 +182,8 @@ def test_a_wrong_option_is_one_sentence(options, message) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"validation": 0}, {"imbalance": 2}, {"label_noise": -1}, {"corruptions": ["fog"]}]
+    "options",
+    [{"validation": 0}, {"limit": -1}, {"imbalance": 2}, {"label_noise": -1}, {"corruptions": ["fog"]}],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(tmp_path, options) -> None:
     with pytest.raises(InputError, match=f"^{next(iter(options))}: expected"):
