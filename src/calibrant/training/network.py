@@ -43,7 +43,9 @@ class Network(nn.Module):
             return inputs.float() if inputs.is_floating_point() else inputs
         shape = (1, -1, 1, 1)
         scale = 1 / (255 * self.std)
-        return inputs.float().mul_(scale.view(shape)).sub_((self.mean / self.std).view(shape))
+        # Convolutions are a fifth to a half faster when the channels of a pixel lie side by side.
+        pixels = inputs.to(dtype=self.mean.dtype, memory_format=torch.channels_last)
+        return (pixels * scale.view(shape)).sub_((self.mean / self.std).view(shape))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits of shape ``(n, k)``."""
@@ -76,6 +78,7 @@ def make_network(settings: ModelSettings, splits: Splits) -> Network:
     )
     if splits.train.kind != "image":
         return Network(model)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's types
     return Network(model, *channel_statistics(splits.train))
 
 

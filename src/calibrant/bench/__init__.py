@@ -1,0 +1,1 @@
+"""The benchmark: the papers' tables, reproducible by anyone."""
