@@ -15,11 +15,14 @@ from calibrant import CalibrantError, InputError, Predictions, compare
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from tests.conftest import draw
+from tests.plots.test_bin_dynamics import rows
 
 DISPLAYS = {
     "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
+    "BinErrorsDisplay": lambda cls, _: cls.from_rows(rows(3, 4, gammas=True)),
     "ClassReliabilityDisplay": lambda cls, p: cls.from_predictions(p),
     "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),
+    "CorrespondenceDisplay": lambda cls, _: cls.from_rows(rows(3, 4)),
     "CorpReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
     "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
     "MarginGroupsDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),

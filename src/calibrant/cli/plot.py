@@ -7,6 +7,7 @@ import typer
 
 from calibrant.cli.progress import progress_bar
 from calibrant.data import load_predictions
+from calibrant.errors import InputError
 
 
 def plot(
@@ -15,10 +16,12 @@ def plot(
         typer.Argument(
             metavar="KIND",
             help="reliability, smooth, corp, histogram, classes, margins, temperature, risk-coverage, "
-            "validation-size, methods or ood.",
+            "validation-size, methods or ood; of a training run dynamics, gammas, bins or correspondence.",
         ),
     ],
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions with labels.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|RUN", help="Predictions with labels, or the folder of a run.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The figure: .pdf, .svg or .png.", metavar="FIGURE")],
     bins: Annotated[int | None, typer.Option("--bins", help="Number of bins or groups.")] = None,
     method: Annotated[
@@ -45,8 +48,20 @@ def plot(
     """
     from calibrant.plots import kinds
     from calibrant.plots.display import check_format
+    from calibrant.plots.run_kinds import RUN_KINDS, draw_run
     from calibrant.plots.style import need_matplotlib
 
+    if kind in RUN_KINDS:
+        given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
+        for option in (name for name, value in given.items() if value is not None):
+            raise InputError(f"{option}: expected none for {kind}, which draws a run, got one")
+        from calibrant.training import load_rows
+
+        check_format(out)
+        need_matplotlib()
+        draw_run(kind, *load_rows(path), title=title, width=width).save(out)
+        typer.echo(f"{out}: {RUN_KINDS[kind].meaning}")
+        return
     kinds.check_kind(kind)
     check_format(out)
     need_matplotlib()

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.training import Watcher
+from calibrant.training.watch import is_first_process
 
 
 @contextmanager
 def watching(*, visible: bool) -> Iterator[Watcher]:
-    """Give a watcher that shows what a run tells, if it is to be seen."""
+    """Give a watcher that shows what a run tells, if it is to be seen; of several processes one shows it."""
     console = Console(stderr=True)
-    if not visible:
+    if not visible or not is_first_process():
         yield Watcher()
     elif not console.is_terminal:
         yield Lines()

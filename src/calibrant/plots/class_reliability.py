@@ -36,6 +36,7 @@ class ClassReliabilityDisplay(Display):
     bins: Sequence[Bins]
 
     width = style.PAGE
+    title_pad = style.ABOVE_TITLES
 
     @property
     def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of classes

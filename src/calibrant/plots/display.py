@@ -42,6 +42,9 @@ class Display(ABC):
     width: ClassVar[float] = style.COLUMN
     ratio: ClassVar[float] = 0.72
 
+    #: Points between the figure and its title; more where panels have titles of their own.
+    title_pad: ClassVar[float] = 4.0
+
     ax_: "Axes"
     figure_: "Figure"
 
@@ -62,7 +65,7 @@ class Display(ABC):
             axes = style.new_axes(inches, inches * self.ratio) if ax is None else ax
             self.draw(axes)
             if title is not None:
-                axes.set_title(title)
+                axes.set_title(title, pad=self.title_pad)
         self.ax_, self.figure_ = axes, style.figure_of(axes)
         return self
 

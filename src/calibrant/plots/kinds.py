@@ -15,6 +15,7 @@ from calibrant.plots.method_comparison import MethodComparisonDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
+from calibrant.plots.run_kinds import RUN_KINDS
 from calibrant.plots.smooth_reliability import SmoothReliabilityDisplay
 from calibrant.plots.temperature_curve import TemperatureCurveDisplay
 from calibrant.plots.validation_size import ValidationSizeDisplay
@@ -193,5 +194,6 @@ def draw(kind: str, request: Request) -> Display:
 def check_kind(kind: str) -> Kind:
     """Return the figure of this name."""
     if kind not in KINDS:
-        raise InputError(f"KIND: expected one of {', '.join(KINDS)}, got {kind!r}")
+        known = ", ".join([*KINDS, *RUN_KINDS])
+        raise InputError(f"KIND: expected one of {known}, got {kind!r}")
     return KINDS[kind]

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 #: Width in inches of one column, and of the whole page, of a two-column paper.
 COLUMN, PAGE = 3.3, 6.8
 
+#: Points between panels and the title of all, where panels have titles of their own.
+ABOVE_TITLES = 17.0
+
 # Okabe and Ito's colours, which differ for all kinds of colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#A4528A"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#666666"

@@ -52,7 +52,10 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
                 f"--resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
                 f"leave out CONFIG and --set to go on as it began"
             )
-    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: expected a folder to write to, got {folder}: {error.strerror}") from None
     remove_remains(folder)
     write_bytes(folder / CONFIG, config_to_toml(config).encode())
 

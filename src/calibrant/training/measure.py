@@ -144,7 +144,7 @@ def sample_of(data: LabelledData, samples: int, seed: int) -> LabelledData | Non
     if samples >= len(data):
         return data
     generator = torch.Generator().manual_seed(seed_of(seed, len(data)))
-    return data.take(torch.randperm(len(data), generator=generator)[:samples].sort().values)
+    return data.take(torch.randperm(len(data), generator=generator)[:samples])
 
 
 def _named(part: str, logits: Tensor, labels: Tensor, measures: tuple[str, ...]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from calibrant.errors import FormatError
+from calibrant.errors import FormatError, InputError
 from calibrant.training.checkpoint import Checkpoint, write_bytes
 
 METRICS, TABLE, DYNAMICS, TENSORBOARD = "metrics.jsonl", "metrics.csv", "dynamics.jsonl", "tensorboard"
@@ -51,7 +51,13 @@ class Records:
             self.dynamics.append(dynamics)
             write_rows(self.folder / DYNAMICS, self.dynamics)
         if self._tensorboard:
-            self._tell_board(row)
+            try:
+                self._tell_board(row)
+            except OSError as error:
+                raise InputError(
+                    f"{self.folder / TENSORBOARD}: expected room for TensorBoard's files, got: "
+                    f"{error.strerror or type(error).__name__}; do without them by output.tensorboard=false"
+                ) from error
 
     def _tell_board(self, row: Row) -> None:
         if self._board is None:

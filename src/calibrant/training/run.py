@@ -19,7 +19,7 @@ from calibrant.training.records import Row
 from calibrant.training.seeds import start_from
 from calibrant.training.session import CLASSIFIER, ENCODER, Session
 from calibrant.training.stages import train_classifier, train_encoder
-from calibrant.training.watch import Watcher
+from calibrant.training.watch import Watcher, is_first_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +61,15 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
         watcher: Whoever is told how far it is.
     """
     watcher = watcher or Watcher()
-    fabric = _launch(config)
+    fabric = _fabric(config)
     folder = Path(folder)
-    if fabric.is_global_zero:
+    # Before other processes exist: they would wait for one that has failed.
+    if is_first_process():
         open_folder(folder, config, resume=resume)
+    fabric.launch()
     fabric.barrier()
+    if not fabric.is_global_zero:
+        watcher = Watcher()
     watcher.doing("reading the data")
     splits = _load(config)
     start_from(config.seed)
@@ -104,7 +108,7 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
     )
 
 
-def _launch(config: Config) -> Fabric:
+def _fabric(config: Config) -> Fabric:
     hardware = config.hardware
     if hardware.strategy != "auto" and not hardware.strategy.startswith("ddp"):
         raise InputError(
@@ -114,7 +118,7 @@ def _launch(config: Config) -> Fabric:
     if hardware.threads is not None:
         torch.set_num_threads(hardware.threads)
     try:
-        fabric = Fabric(
+        return Fabric(
             accelerator=hardware.accelerator,
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,
@@ -125,8 +129,6 @@ def _launch(config: Config) -> Fabric:
         raise InputError(
             f"hardware: expected what Lightning Fabric takes, got {hardware} ({error})"
         ) from error
-    fabric.launch()
-    return fabric
 
 
 def _load(config: Config) -> Splits:

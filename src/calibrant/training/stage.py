@@ -92,8 +92,8 @@ class Trainer:
     def epoch(self, epoch: int) -> float:
         """Train one epoch, counted from 1, and return its mean loss over all processes."""
         place = (self.stage.number, epoch)
-        # Dropout differs between processes, the order of samples does not.
-        start_from(self.seed, *place, self.share.rank)
+        # Dropout differs between processes, the order of samples does not; a last 0 would not change a seed.
+        start_from(self.seed, *place, 1 + self.share.rank)
         generator = torch.Generator().manual_seed(seed_of(self.seed, *place, 1 << 30))
         batches = epoch_batches(
             len(self.stage.data),

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_fabric.utilities.rank_zero import rank_zero_only
+
 
 class Watcher:
     """Takes note of nothing; subclasses do."""
@@ -18,3 +20,8 @@ class Watcher:
 
     def measured(self, row: Mapping[str, Any]) -> None:
         """An epoch ended, and these are its measures."""
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes and prints; known before the others have been started."""
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Fabric sets it when it is imported

@@ -1,0 +1,289 @@
+"""Bins of confidence over the epochs of a training run: calibration error, gamma, and training samples."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.errors import InputError
+from calibrant.plots import style
+from calibrant.plots.display import Display, Place
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Lines of ``dynamics.jsonl``, oldest first.
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+
+_Floats: TypeAlias = npt.NDArray[np.float64]
+
+_COLUMNS = 5
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class BinCourse:
+    """What became of the bins of a run, epoch by epoch.
+
+    Attributes:
+        epochs: Number of each epoch.
+        gap: Confidence minus accuracy, shape ``(epochs, bins)``; NaN where a bin is empty.
+        gamma: AdaFocal's gammas of the same shape, or None for another loss.
+    """
+
+    epochs: Sequence[int]
+    gap: _Floats
+    gamma: _Floats | None = None
+
+
+@dataclass(eq=False)
+class BinErrorsDisplay(Display):
+    """Confidence minus accuracy of single bins over epochs, and below it the gamma that answered it.
+
+    Above zero a bin is overconfident. All bins share one scale of the error; gammas have their own.
+
+    Args:
+        runs: What became of the bins of each run, by name.
+        bins: Numbers of the bins to show, from 1 for the least sure.
+    """
+
+    runs: Mapping[str, BinCourse]
+    bins: Sequence[int]
+
+    width = style.PAGE
+    title_pad = style.ABOVE_TITLES
+
+    @property
+    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of panels
+        """Height of a figure as a share of its width."""
+        return _height(len(self.bins), 2 if self._with_gammas else 1)
+
+    @property
+    def _with_gammas(self) -> bool:
+        return any(run.gamma is not None for run in self.runs.values())
+
+    @classmethod
+    def from_rows(
+        cls, rows: Rows | Mapping[str, Rows], *, bins: Sequence[int] | None = None, **place: Unpack[Place]
+    ) -> Self:
+        """Draw the lines of ``dynamics.jsonl``.
+
+        Args:
+            rows: One mapping per epoch with ``epoch``, ``bins`` and maybe ``adafocal``; or, to compare runs,
+                those of each run by its name.
+            bins: Numbers of the bins to show, from 1; by default the first, the middle and the last one.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        given = rows if isinstance(rows, Mapping) else {"": rows}
+        runs = {name: _course(each) for name, each in given.items()}
+        most = {run.gap.shape[1] for run in runs.values()}
+        if len(most) != 1:
+            raise InputError(f"rows: expected runs with equally many bins, got {sorted(most) or 'none'}")
+        (n_bins,) = most
+        shown = _spread(range(1, n_bins + 1), _SHOWN) if bins is None else list(bins)
+        if not shown or not all(1 <= number <= n_bins for number in shown):
+            raise InputError(f"bins: expected numbers from 1 to {n_bins}, got {shown or 'none'}")
+        return cls(runs, shown).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Put a panel, or two with gammas, per bin on axes."""
+        names = ["confidence\n- accuracy (%)", *(["gamma"] if self._with_gammas else [])]
+        n_bins = next(iter(self.runs.values())).gap.shape[1]
+        ends = {1: ", least sure", n_bins: ", surest"}
+        titles = [f"bin {number} of {n_bins}{ends.get(number, '')}" for number in self.bins]
+        grid = _stacks(ax, titles, names, x="epoch")
+        places = [number - 1 for number in self.bins]
+        shown = np.concatenate([run.gap[:, places].ravel() for run in self.runs.values()])
+        low, high = np.fmin.reduce(shown, initial=-0.01), np.fmax.reduce(shown, initial=0.01)
+        for place, stack in zip(places, grid, strict=True):
+            for panel, part in zip(stack, ("gap", "gamma"), strict=False):
+                _draw_runs(panel, self.runs, part, place)
+            stack[0].set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+            style.percent_axis(stack[0], "y")
+        if len(self.runs) > 1:
+            _draw_legend(ax, grid[0][:1], len(grid))
+
+
+@dataclass(eq=False)
+class CorrespondenceDisplay(Display):
+    """Confidence of training samples beside that of validation samples in the same bins, at some epochs.
+
+    The bins hold validation samples in equal number, ordered by confidence. Above: the mean validation
+    confidence, and the mean true-class probability of the training samples that lie in the same bin. Below:
+    the share of the training samples in each bin beside that of the validation samples; AdaFocal steers what
+    validation is too sure of through those samples, and where there are none it cannot.
+
+    Args:
+        epochs: Number of each epoch shown.
+        validation: Mean validation confidence, shape ``(epochs, bins)``; NaN where a bin is empty.
+        train: Mean true-class probability of the training samples, of the same shape.
+        validation_share: Share of the validation samples in each bin, of the same shape.
+        train_share: Share of the training samples in each bin, of the same shape.
+    """
+
+    epochs: Sequence[int]
+    validation: _Floats
+    train: _Floats
+    validation_share: _Floats
+    train_share: _Floats
+
+    width = style.PAGE
+    title_pad = style.ABOVE_TITLES
+
+    @property
+    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of panels
+        """Height of a figure as a share of its width."""
+        return _height(len(self.epochs), 2)
+
+    @classmethod
+    def from_rows(cls, rows: Rows, *, epochs: Sequence[int] | None = None, **place: Unpack[Place]) -> Self:
+        """Draw lines of ``dynamics.jsonl``.
+
+        Args:
+            rows: One mapping per epoch with ``epoch`` and ``bins``.
+            epochs: Numbers of the epochs to show; by default the first, the middle and the last one.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        by_epoch = {row["epoch"]: row["bins"] for row in _checked(rows)}
+        shown = _spread(list(by_epoch), _SHOWN) if epochs is None else list(epochs)
+        if not shown or not set(shown) <= set(by_epoch):
+            known = f"{min(by_epoch)} to {max(by_epoch)}"
+            raise InputError(f"epochs: expected some of those measured, {known}, got {shown or 'none'}")
+        bins = [by_epoch[epoch] for epoch in shown]
+        return cls(
+            shown,
+            _table(each["confidence"] for each in bins),
+            _table(each["train_true"] for each in bins),
+            _shares(each["count"] for each in bins),
+            _shares(each["train_true_count"] for each in bins),
+        ).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Put two panels per epoch on axes, confidence above and where the samples are below."""
+        titles = [f"epoch {epoch}" for epoch in self.epochs]
+        grid = _stacks(ax, titles, ["confidence (%)", "samples (%)"], x="bin of confidence")
+        lowest = float(np.nanmin([self.validation, self.train]))
+        most = float(max(self.validation_share.max(), self.train_share.max()))
+        for place, (top, bottom) in enumerate(grid):
+            self._draw_confidence(top, place)
+            self._draw_shares(bottom, place)
+            top.set_ylim(max(0.0, lowest - 0.05), 1.06)
+            bottom.set_ylim(0, 1.08 * most)
+            for panel in (top, bottom):
+                panel.set_xlim(0.4, self.validation.shape[1] + 0.6)
+                style.percent_axis(panel, "y")
+        _draw_legend(ax, grid[0], len(grid))
+
+    def _draw_confidence(self, ax: "Axes", place: int) -> None:
+        numbers = np.arange(self.validation.shape[1]) + 1
+        # Often the two coincide: a small mark within a large open one shows both.
+        large, small = {"markersize": 4.8, "markerfacecolor": "white"}, {"markersize": 2.1, "linewidth": 1}
+        _draw_line(ax, numbers, self.validation[place], "validation: confidence", 0, large)
+        _draw_line(ax, numbers, self.train[place], "training: true-class probability", 1, small)
+
+    def _draw_shares(self, ax: "Axes", place: int) -> None:
+        numbers = np.arange(self.validation.shape[1]) + 1
+        ax.bar(numbers, self.train_share[place], 0.8, label="training samples", **style.OVER)
+        edges = np.append(numbers - 0.5, numbers[-1] + 0.5)
+        look: dict[str, Any] = {"color": style.BLUE, "linewidth": 1.3, "baseline": None}
+        ax.stairs(self.validation_share[place], edges, label="validation samples", **look)
+
+
+def _draw_runs(ax: "Axes", runs: Mapping[str, BinCourse], part: str, place: int) -> None:
+    for number, (name, run) in enumerate(runs.items()):
+        values = getattr(run, part)
+        if values is not None:
+            _draw_line(ax, run.epochs, values[:, place], name, number)
+    ax.margins(y=0.12)
+    # Above zero a bin is overconfident; below zero a gamma is one of inverse focal loss.
+    if part == "gap" or ax.dataLim.ymin < 0:
+        ax.axhline(0, color=style.BLACK, linestyle=(0, (1, 1.5)), linewidth=0.9)
+
+
+def _draw_line(
+    ax: "Axes", xs: npt.ArrayLike, ys: _Floats, name: str, number: int, look: Mapping[str, Any] | None = None
+) -> None:
+    # A marker every so often leaves long runs readable.
+    marks = {"markevery": max(1, len(ys) // 8)} if look is None else look
+    ax.plot(xs, ys, label=name, **style.line(number), **marks)
+
+
+def _shape(count: int) -> tuple[int, int]:
+    """Return rows and columns of so many stacks, as even as can be."""
+    rows = math.ceil(count / _COLUMNS)
+    return rows, math.ceil(count / rows)
+
+
+def _height(count: int, panels: int) -> float:
+    """Return the height of a figure of so many stacks as a share of its width."""
+    rows, columns = _shape(count)
+    return 0.06 + rows * max(0.09 + 0.48 * panels / max(columns, 2), 0.08 + 0.11 * panels)
+
+
+def _stacks(ax: "Axes", titles: Sequence[str], names: Sequence[str], *, x: str) -> list[list["Axes"]]:
+    """Divide axes into stacks of panels, one below each title, with one panel for each name."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows, columns = _shape(len(titles))
+    blocks = style.panels(ax, rows, columns, gap=(0.075, 0.25 / rows))
+    grid = [style.panels(block, len(names), 1, gap=(0, 0.1)) for block in blocks[: len(titles)]]
+    for place, (block, title, stack) in enumerate(zip(blocks, titles, grid, strict=False)):
+        block.set_title(title, fontsize=7.5)
+        for panel, name in zip(stack, names, strict=True):
+            panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            panel.tick_params(labelbottom=panel is stack[-1])
+            panel.grid()
+            panel.set_ylabel(name if place % columns == 0 else "")
+        stack[-1].set_xlabel(x if place >= len(titles) - columns else "")
+    for empty in blocks[len(titles) :]:
+        empty.set_axis_off()
+    return grid
+
+
+def _draw_legend(ax: "Axes", stack: Sequence["Axes"], count: int) -> None:
+    """Name the lines of a stack below all stacks, of which there are so many."""
+    drawn = [panel.get_legend_handles_labels() for panel in stack]
+    handles = [handle for each, _ in drawn for handle in each]
+    names = [name for _, each in drawn for name in each]
+    at: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2 / _shape(count)[0]), "ncols": 4}
+    ax.legend(handles, names, **at)
+
+
+def _checked(rows: Rows) -> Rows:
+    """Refuse what does not come from ``dynamics.jsonl``."""
+    if not rows:
+        raise InputError("rows: expected at least one epoch, got none")
+    for row in rows:
+        if "epoch" not in row or "bins" not in row:
+            names = ", ".join(row) or "nothing"
+            raise InputError(f"rows: expected lines of dynamics.jsonl, with epoch and bins, got {names}")
+    if len({len(row["bins"]["gap"]) for row in rows}) > 1:
+        raise InputError("rows: expected as many bins in each epoch, got different numbers")
+    return rows
+
+
+def _course(rows: Rows) -> BinCourse:
+    _checked(rows)
+    gap = _table(row["bins"]["gap"] for row in rows)
+    entries = [row.get("adafocal") for row in rows]
+    gammas = [[None] * gap.shape[1] if entry is None else entry["gammas"] for entry in entries]
+    return BinCourse([row["epoch"] for row in rows], gap, _table(gammas) if any(entries) else None)
+
+
+def _table(rows: Iterable[Sequence[float | None]]) -> _Floats:
+    """Return numbers of shape ``(rows, columns)``, NaN for None."""
+    return np.array(list(rows), dtype=np.float64)
+
+
+def _shares(rows: Iterable[Sequence[int]]) -> _Floats:
+    counts = _table(rows)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def _spread(of: Sequence[int], count: int) -> list[int]:
+    """Choose so many evenly, the first and the last one among them."""
+    places = np.linspace(0, len(of) - 1, min(count, len(of))).round().astype(int)
+    return [of[place] for place in places]
