@@ -6,6 +6,7 @@ import typer
 
 from calibrant import __version__
 from calibrant.cli.apply import apply
+from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate
 from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
@@ -43,6 +44,7 @@ def _options(
 
 for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export):
     app.command()(command)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

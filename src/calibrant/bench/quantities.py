@@ -1,0 +1,76 @@
+"""What the columns of benchmark tables are called, which way is better, and whether they are shares."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrant.registry import MEASURES
+
+Better = Literal["lower", "higher", "neither"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A measured number by name.
+
+    Attributes:
+        title: Heading of its column.
+        better: Which way is better.
+        percent: Whether it is a share, shown in percent.
+    """
+
+    title: str
+    better: Better
+    percent: bool
+
+    @property
+    def heading(self) -> str:
+        """The heading with its unit and an arrow to the better side."""
+        arrow = {"lower": " ↓", "higher": " ↑", "neither": ""}[self.better]
+        return f"{self.title}{' %' if self.percent else ''}{arrow}"
+
+    def text(self, value: float) -> str:
+        """Return a value as it is shown."""
+        return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+
+
+_SHORT = {
+    "accuracy": "acc",
+    "mean_confidence": "conf",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ece_equal_mass": "AdaECE",
+    "classwise_ece": "SCE",
+    "smece": "smECE",
+    "aurc": "AURC",
+    "auroc_correct": "AUROC",
+    "auroc_ovo": "AUROC ovo",
+}
+
+_OTHERS = {
+    "shifted_accuracy": Quantity("acc, shifted", "higher", True),
+    "shifted_ece": Quantity("ECE, shifted", "lower", True),
+    "ood_auroc": Quantity("OOD AUROC", "higher", True),
+    "ood_fpr95": Quantity("OOD FPR95", "lower", True),
+    "seconds_per_epoch": Quantity("s per epoch", "lower", False),
+    "fit_cpu_seconds": Quantity("fit CPU s", "lower", False),
+    "encoder_auroc_ovo": Quantity("AUROC ovo, encoder", "higher", True),
+    "encoder_auroc_correct": Quantity("AUROC, encoder", "higher", True),
+    "classifier_auroc_ovo": Quantity("AUROC ovo, head", "higher", True),
+    "classifier_auroc_correct": Quantity("AUROC, head", "higher", True),
+}
+
+
+def quantity(name: str) -> Quantity:
+    """Return what is known of a measured number; one that is not known is shown as it is.
+
+    Example:
+        >>> quantity("ece").heading
+        'ECE % ↓'
+    """
+    if name in _OTHERS:
+        return _OTHERS[name]
+    if name in MEASURES:
+        measure = MEASURES[name]
+        return Quantity(_SHORT.get(name, measure.title), measure.better, measure.percent)
+    return Quantity(name.replace("_", " "), "neither", False)

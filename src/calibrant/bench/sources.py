@@ -1,0 +1,146 @@
+"""Where the predictions of an experiment come from, by name; everything is decided by the name and the seed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from calibrant.bench.local_models import RealSet, arena, cifar10, clinc150, digits
+from calibrant.data import Predictions, load_predictions
+from calibrant.errors import InputError
+
+__all__ = ["RealSet", "Source", "load_source", "prediction_sets", "split"]
+
+# The papers hold out this share of a test set where there is no validation set.
+_HELD_OUT = 0.2
+
+
+@dataclass(frozen=True)
+class Source:
+    """Predictions of one model.
+
+    Attributes:
+        validation: To fit on.
+        tests: To measure on: ``"test"``, and sets under shift by their names.
+    """
+
+    validation: Predictions
+    tests: Mapping[str, Predictions]
+
+
+def load_source(name: str, *, seed: int, data: Path | None = None) -> Source:
+    """Load predictions, or train the model that makes them.
+
+    =========================== ==============================================================================
+    ``cifar10``                 the bundled network; its 15,000 images are divided by the seed, 5,000 to fit
+    ``digits``                  naive Bayes on scikit-learn's digits, the other 1,497 divided by the seed
+    ``clinc150``                a perceptron on sentence embeddings in ``DATA/clinc150``, divided by the seed
+    ``cifar10_noise``, ...      the same under noise, where a fifth of the noisy samples is fitted on
+    ``digits/forest``, ...      the arena: a classifier on a data set of scikit-learn, thirds by the seed
+    ``synthetic:1000x5000``     random logits of 1,000 classes, twice as sure as they should be, 5,000 to fit
+    ``run:FOLDER``              what ``calibrant train`` has written there; ``{seed}`` stands for the seed
+    ``files:VALIDATION,TEST``   two files of predictions
+    ``files:TEST``              one file, of which the seed chooses a fifth to fit on
+    =========================== ==============================================================================
+
+    Args:
+        name: One of these; ``{data}`` stands for the folder of data sets.
+        seed: Decides what is fitted on.
+        data: Folder of the data sets that are not bundled.
+
+    Example:
+        >>> source = load_source("digits", seed=0)
+        >>> source.validation.n, {name: part.n for name, part in source.tests.items()}
+        (748, {'test': 749, 'noise': 1497})
+    """
+    kind, _, rest = name.partition(":")
+    if rest:
+        if kind not in _PLACED:
+            raise InputError(f"source: expected one of {', '.join(_PLACED)} before the colon, got {name!r}")
+        return _PLACED[kind](rest.replace("{data}", str(data)).replace("{seed}", str(seed)), seed)
+    if "/" in name:
+        validation, test = arena(name, seed)
+        return Source(validation, {"test": test})
+    sets = prediction_sets(None if data is None else data / "clinc150")
+    plain = name.removesuffix("_noise")
+    if plain not in sets:
+        hint = "; clinc150 needs --data" if plain == "clinc150" else ""
+        raise InputError(f"source: expected one of {', '.join(sets)}, got {name!r}{hint}")
+    real = sets[plain]()
+    if plain != name:
+        validation, test = split(real.shifted, seed, n_validation=round(_HELD_OUT * real.shifted.n))
+        return Source(validation, {"noise": test})
+    validation, test = split(real.predictions, seed)
+    return Source(validation, {"test": test, "noise": real.shifted})
+
+
+def prediction_sets(clinc: Path | None) -> dict[str, Callable[[], RealSet]]:
+    """Return the overconfident classifiers that can be had, by name.
+
+    Args:
+        clinc: Folder of the sentence embeddings, if there is one.
+    """
+    sets: dict[str, Callable[[], RealSet]] = {"cifar10": cifar10, "digits": digits}
+    if clinc is not None:
+        sets["clinc150"] = lambda: clinc150(clinc)
+    return sets
+
+
+def split(
+    predictions: Predictions, seed: int, *, n_validation: int | None = None
+) -> tuple[Predictions, Predictions]:
+    """Divide at random into a part to fit on (half, or up to 5,000) and a part to measure on."""
+    order = np.random.default_rng(seed).permutation(predictions.n)
+    n = n_validation or min(predictions.n // 2, 5000)
+    return predictions.take(order[:n]), predictions.take(order[n:])
+
+
+@lru_cache(maxsize=1)
+def _synthetic(shape: str, seed: int) -> Source:
+    """Draw labels from the softmax of half the logits that are handed out."""
+    k, _, n = shape.partition("x")
+    if not (k.isdecimal() and n.isdecimal() and int(k) > 1 and int(n) > 1):
+        raise InputError(f"source: expected synthetic:CLASSESxSAMPLES, got synthetic:{shape}")
+    rng = np.random.default_rng(seed)
+
+    def drawn() -> Predictions:
+        true = rng.normal(scale=2.0, size=(int(n), int(k)))
+        true[np.arange(int(n)), rng.integers(int(k), size=int(n))] += rng.gamma(4.0, 3.0, size=int(n))
+        labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+        return Predictions(logits=(2 * true).astype(np.float32), labels=labels)
+
+    return Source(drawn(), {"test": drawn()})
+
+
+def _run(folder: str, seed: int) -> Source:  # noqa: ARG001  # the run has its own validation set
+    root = Path(folder) / "predictions"
+    if not (root / "validation.npz").is_file():
+        raise InputError(f"source: expected a folder that `calibrant train` has written, got {folder}")
+    shifted = sorted((root / "shifted").rglob("*.npz"))
+    tests = {"test": load_predictions(root / "test.npz")}
+    for path in shifted:
+        tests[path.relative_to(root / "shifted").with_suffix("").as_posix()] = load_predictions(path)
+    return Source(load_predictions(root / "validation.npz"), tests)
+
+
+def _files(paths: str, seed: int) -> Source:
+    named = [Path(each) for each in paths.split(",")]
+    for path in named:
+        if not path.is_file():
+            raise InputError(f"source: expected a file of predictions, got {path}, which does not exist")
+    if len(named) == 1:
+        whole = load_predictions(named[0])
+        validation, test = split(whole, seed, n_validation=max(1, round(_HELD_OUT * whole.n)))
+        return Source(validation, {"test": test})
+    if len(named) > 2:
+        raise InputError(f"source: expected files:VALIDATION,TEST or files:TEST, got {len(named)} files")
+    return Source(load_predictions(named[0]), {"test": load_predictions(named[1])})
+
+
+_PLACED: Mapping[str, Callable[[str, int], Source]] = {
+    "synthetic": _synthetic,
+    "run": _run,
+    "files": _files,
+}

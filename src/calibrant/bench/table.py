@@ -1,0 +1,182 @@
+"""Rows become tables: means over seeds, the best marked, and the papers' figures beside ours."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy import stats
+
+from calibrant.bench.experiment import PRESETS, Experiment, Layout, PaperColumn
+from calibrant.bench.papers import PaperFigure, paper_figures
+from calibrant.bench.quantities import Quantity, quantity
+from calibrant.bench.rows import Row, flat, identity_of
+from calibrant.errors import InputError
+
+# A difference that chance brings about more often than this is not called one.
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measure of one line.
+
+    Attributes:
+        values: The number of each seed.
+        is_best: Whether its mean is the best of its column.
+        is_near: Whether it is not significantly worse than the best, by a paired t-test over the seeds.
+    """
+
+    values: Mapping[int, float]
+    is_best: bool = False
+    is_near: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return fmean(self.values.values())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the seeds; 0 for one seed."""
+        return stdev(self.values.values()) if len(self.values) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the group it belongs to, and what it measures."""
+
+    group: tuple[str, ...]
+    measure: str
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is known of the measure."""
+        return quantity(self.measure)
+
+    @property
+    def heading(self) -> str:
+        """Text above the column."""
+        return ", ".join([*self.group, self.quantity.heading])
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results of an experiment.
+
+    Attributes:
+        layout: How it is laid out.
+        columns: What was measured.
+        lines: Cells of each line by its labels; a missing cell is None.
+        papers: For each column of a paper the figures of the lines, as text.
+        seeds: How many seeds there are.
+    """
+
+    layout: Layout
+    columns: tuple[Column, ...]
+    lines: Mapping[tuple[str, ...], tuple[Cell | None, ...]]
+    papers: Mapping[str, Mapping[tuple[str, ...], str]]
+    seeds: int
+
+
+def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
+    """Gather finished rows in the tables of an experiment.
+
+    Lines and columns stand in the order of the experiment's grid, whatever was finished first.
+    """
+    order = {
+        identity_of(job): place
+        for preset in PRESETS
+        if preset in experiment.presets
+        for place, job in enumerate(experiment.jobs(preset, seeds=1))
+    }
+    finished = sorted(rows, key=lambda row: (order.get(row.of_seed(0), len(order)), row.seed))
+    if not finished:
+        raise InputError(f"{experiment.name}: expected finished rows, got none; run the experiment first")
+    return [_table(layout, finished) for layout in experiment.layouts]
+
+
+def _table(layout: Layout, rows: Sequence[Row]) -> Table:
+    records = [each for each in flat(rows) if _wanted(each, layout.only)]
+    found: dict[tuple[tuple[str, ...], Column], dict[int, float]] = defaultdict(dict)
+    lines: dict[tuple[str, ...], None] = {}
+    groups: dict[tuple[str, ...], None] = {}
+    for record in records:
+        line = tuple(str(record.get(label, "")) for label in layout.rows)
+        group = tuple(str(record.get(label, "")) for label in layout.columns)
+        lines[line] = groups[group] = None
+        for name in layout.measures:
+            value = record["values"].get(name)
+            if value is not None and math.isfinite(value):
+                found[line, Column(group, name)][record["seed"]] = value
+    columns = [Column(group, name) for group in groups for name in layout.measures]
+    columns = [column for column in columns if any((line, column) in found for line in lines)]
+    marked = [_marked([found.get((line, column), {}) for line in lines], column) for column in columns]
+    return Table(
+        layout,
+        tuple(columns),
+        {line: tuple(cells[place] for cells in marked) for place, line in enumerate(lines)},
+        {column.title: _figures(column, layout.rows, lines) for column in layout.papers},
+        len({record["seed"] for record in records}),
+    )
+
+
+def _wanted(record: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
+    for label, value in only.items():
+        allowed = value if isinstance(value, list) else [value]
+        if record.get(label) not in allowed:
+            return False
+    return True
+
+
+def _marked(values: Sequence[Mapping[int, float]], column: Column) -> list[Cell | None]:
+    """Mark the best cell of a column and those that are not significantly worse."""
+    cells = [Cell(each) if each else None for each in values]
+    better = column.quantity.better
+    present = [cell for cell in cells if cell is not None]
+    if better == "neither" or len(present) < 2:
+        return cells
+    sign = 1 if better == "lower" else -1
+    best = min(present, key=lambda cell: sign * cell.mean)
+    return [
+        None if cell is None else Cell(cell.values, cell.mean == best.mean, _near(cell, best, sign))
+        for cell in cells
+    ]
+
+
+def _near(cell: Cell, best: Cell, sign: int) -> bool:
+    """Whether chance explains that a cell is worse than the best, seed by seed."""
+    shared = cell.values.keys() & best.values.keys()
+    behind = [sign * (cell.values[seed] - best.values[seed]) for seed in sorted(shared)]
+    if len(behind) < 2:
+        return False
+    deviation = stdev(behind)
+    if deviation == 0:
+        return fmean(behind) <= 0
+    statistic = fmean(behind) / (deviation / math.sqrt(len(behind)))
+    return float(stats.t.sf(statistic, len(behind) - 1)) > _LEVEL
+
+
+def _figures(
+    column: PaperColumn, labels: Sequence[str], lines: Iterable[tuple[str, ...]]
+) -> dict[tuple[str, ...], str]:
+    """Return a paper's figure for each line that it has exactly one for."""
+    where = dict(column.where)
+    known = paper_figures(where.pop("paper"), **where)
+    found = {}
+    for line in lines:
+        named = dict(zip(labels, line, strict=True))
+        fits = [
+            figure
+            for figure in known
+            if all(getattr(figure, theirs) == named.get(ours) for ours, theirs in column.match.items())
+        ]
+        if len(fits) == 1:
+            found[line] = _printed(fits[0])
+    return found
+
+
+def _printed(figure: PaperFigure) -> str:
+    return f"{figure.value:g}" if figure.std is None else f"{figure.value:g} ± {figure.std:g}"

@@ -1,0 +1,85 @@
+"""Trains a network and measures it as trained and as repaired.
+
+The grid names a ``task`` and a ``method``, each a part of a training configuration that the experiment's
+settings define under ``tasks`` and ``recipes``; a method that no recipe defines is a loss. Further keys are
+settings themselves, such as ``training.batch_size``.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from calibrant.bench.rows import Record
+from calibrant.errors import InputError
+
+
+def run_training(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> Iterator[Record]:
+    """Yield a record for each post-hoc method, the model as trained first."""
+    from calibrant.training import train
+    from calibrant.training.config import config_from_table
+    from calibrant.training.outcome import assess
+
+    config = config_from_table(configuration(key, settings, seed, data))
+    with TemporaryDirectory() as folder:
+        run = train(config, folder)
+        outcome = assess(run)
+    seconds = fmean(row["train_seconds"] for row in run.metrics)
+    for name, found in outcome.methods.items():
+        shifted = [values for part, values in found.measures.items() if part != "test"]
+        values: dict[str, float | None] = dict(found.measures["test"])
+        if shifted:
+            values["shifted_accuracy"] = fmean(each["accuracy"] for each in shifted)
+            values["shifted_ece"] = fmean(each["ece"] for each in shifted)
+        if found.detection:
+            values["ood_auroc"] = fmean(each.auroc for each in found.detection.values())
+            values["ood_fpr95"] = fmean(each.fpr95 for each in found.detection.values())
+        values["seconds_per_epoch"] = seconds
+        for stage, refined in run.refinement.items():
+            values[f"{stage}_auroc_ovo"] = refined["auroc_ovo"]
+            values[f"{stage}_auroc_correct"] = refined["auroc_correct"]
+        yield Record({"posthoc": name}, values)
+
+
+def configuration(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> dict[str, Any]:
+    """Put the configuration together: what all share, the task, the method, then the other keys."""
+    tasks, recipes = settings.get("tasks", {}), settings.get("recipes", {})
+    task, method = key["task"], key["method"]
+    if task not in tasks:
+        raise InputError(f"task: expected one of {', '.join(tasks)}, got {task!r}")
+    recipe = recipes.get(method, {"training": {"loss": method}})
+    table: dict[str, Any] = {"seed": seed}
+    for part in (settings.get("config", {}), tasks[task], recipe):
+        table = _merged(table, part)
+    for name, value in key.items():
+        if name not in ("task", "method"):
+            nested: Any = value
+            for word in reversed(name.split(".")):
+                nested = {word: nested}
+            table = _merged(table, nested)
+    placed: dict[str, Any] = _placed(table, data)
+    return placed
+
+
+def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in change.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+def _placed(value: Any, data: Path | None) -> Any:  # noqa: ANN401  # any part of a configuration
+    """Write the folder of data sets where an experiment says ``{data}``."""
+    if isinstance(value, Mapping):
+        return {key: _placed(each, data) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_placed(each, data) for each in value]
+    if isinstance(value, str) and "{data}" in value:
+        return value.replace("{data}", str(data))
+    return value

@@ -1,0 +1,74 @@
+"""Tables of the benchmark as text: Markdown for pages, CSV for programs, LaTeX for papers."""
+
+import csv
+import io
+
+from calibrant.bench.table import Cell, Column, Table
+
+_NONE = "\N{EN DASH}"
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table as Markdown: the best in bold, what is not significantly worse in italics."""
+    heads = [*table.layout.rows, *(column.heading for column in table.columns), *table.papers]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for labels, cells in table.lines.items():
+        shown = [_markdown(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
+        told = [figures.get(labels, "") for figures in table.papers.values()]
+        lines.append(f"| {' | '.join([*labels, *shown, *told])} |")
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Write a table as CSV: mean and deviation of each measure in columns of their own, in fractions."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [" ".join([*column.group, column.measure]) for column in table.columns]
+    heads = [part for name in names for part in (name, f"{name} std")]
+    writer.writerow([*table.layout.rows, *heads, *table.papers])
+    for labels, cells in table.lines.items():
+        numbers = [part for cell in cells for part in (("", "") if cell is None else (cell.mean, cell.std))]
+        writer.writerow([*labels, *numbers, *(figures.get(labels, "") for figures in table.papers.values())])
+    return text.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """Write a table for LaTeX with booktabs: the best in bold, what is not significantly worse underlined."""
+    n_labels = len(table.layout.rows)
+    heads = [*table.layout.rows, *(column.heading for column in table.columns), *table.papers]
+    lines = [
+        rf"\begin{{tabular}}{{{'l' * n_labels}{'r' * (len(heads) - n_labels)}}}",
+        r"\toprule",
+        " & ".join(_escaped(head) for head in heads) + r" \\",
+        r"\midrule",
+    ]
+    for labels, cells in table.lines.items():
+        shown = [_latex(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
+        told = [_escaped(figures.get(labels, "")) for figures in table.papers.values()]
+        lines.append(" & ".join([*(_escaped(label) for label in labels), *shown, *told]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _text(cell: Cell, column: Column) -> str:
+    shown = column.quantity.text(cell.mean)
+    return shown if len(cell.values) < 2 else f"{shown} ± {column.quantity.text(cell.std)}"
+
+
+def _markdown(cell: Cell | None, column: Column) -> str:
+    if cell is None:
+        return _NONE
+    text = _text(cell, column)
+    return f"**{text}**" if cell.is_best else f"*{text}*" if cell.is_near else text
+
+
+def _latex(cell: Cell | None, column: Column) -> str:
+    if cell is None:
+        return "--"
+    text = _text(cell, column).replace("±", r"$\pm$")
+    return rf"\textbf{{{text}}}" if cell.is_best else rf"\underline{{{text}}}" if cell.is_near else text
+
+
+def _escaped(text: str) -> str:
+    special = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"}
+    arrows = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+    return "".join((special | arrows | {"\\": r"\textbackslash{}"}).get(letter, letter) for letter in text)
