@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from calibrant import evaluate
+from calibrant.bench.sources import RealSet, prediction_sets, split
 from calibrant.errors import CalibrantError
 from calibrant.registry import METHODS
 from calibrant.selection import calibrated, resolve_methods
-from real_predictions import RealSet, prediction_sets, split
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 

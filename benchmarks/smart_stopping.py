@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from calibrant import evaluate
+from calibrant.bench.sources import prediction_sets, split
 from calibrant.posthoc import SMART, Calibrator, ParameterizedTemperatureScaling, TemperatureScaling
 from calibrant.selection import calibrated
-from real_predictions import prediction_sets, split
 
 EPOCHS = (25, 50, 100, 200, 400)
 

@@ -33,7 +33,14 @@ def test_a_benchmark_beside_peers_runs_in_small(name, library, least):
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("au_default", 4), ("posthoc_quality", 10), ("loss_training", 25), ("smart_stopping", 8)],
+    [
+        ("au_default", 4),
+        ("posthoc_quality", 10),
+        ("loss_training", 25),
+        ("smart_stopping", 8),
+        ("monitor", 20),
+        ("training_overhead", 1),
+    ],
 )
 def test_a_benchmark_of_quality_runs_in_small(name, least):
     rows = rows_of(name)

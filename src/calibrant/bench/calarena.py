@@ -6,8 +6,9 @@ A file holds one group ``{dataset}/{model}`` for each task, with the arrays ``pr
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,9 @@ import numpy.typing as npt
 from calibrant.bench.fitting import fit_or_leave
 from calibrant.data import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.posthoc import Calibrator
+
+if TYPE_CHECKING:
+    from calibrant.posthoc import Calibrator
 
 _ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
@@ -134,9 +137,8 @@ def _models(path: Path, file: Any, data: str) -> list[str]:  # noqa: ANN401  # h
 
 def _h5py() -> Any:  # noqa: ANN401  # h5py is untyped
     try:
-        import h5py
+        return import_module("h5py")
     except ImportError:
         raise InputError(
-            "h5py: expected to be installed to read CalArena's files; pip install h5py"
+            "h5py: expected to be installed to read CalArena's files, got no such package; pip install h5py"
         ) from None
-    return h5py

@@ -22,7 +22,7 @@ def fit_or_leave(
     try:
         return fit_method(name, predictions, seed=seed, **options), True
     except FitError:
-        return Identity.fit(predictions.to_logits(), predictions.labels), False
+        return Identity(n_classes=predictions.k), False
 
 
 def fit_method(name: str, predictions: Predictions, *, seed: int = 0, **options: Any) -> Calibrator:  # noqa: ANN401  # of any method

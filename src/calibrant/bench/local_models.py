@@ -156,7 +156,7 @@ def _arena_models(seed: int) -> Mapping[str, Callable[[], Any]]:
 def _scores(model: Any, x: _Floats) -> _Floats:  # noqa: ANN401  # scikit-learn is untyped
     """Return logits: log-probabilities, or for the support vector machine its distances as they are."""
     if hasattr(model, "predict_proba"):
-        return np.log(np.maximum(model.predict_proba(x), _SMALLEST))
+        return np.log(np.maximum(np.asarray(model.predict_proba(x), dtype=np.float64), _SMALLEST))
     distances = np.asarray(model.decision_function(x), dtype=np.float64)
     return np.stack([-distances, distances], axis=1) / 2 if distances.ndim == 1 else distances
 

@@ -1,7 +1,7 @@
 """Who beats whom: win rates and ELO ratings of methods over many tasks.
 
-As CalArena (arXiv 2605.30188) does it: on every task each method meets every other one, and the smaller score,
-the Brier score unless told otherwise, wins. The model as it is takes part as a method.
+As CalArena (arXiv 2605.30188) does it: on every task each method meets every other one, and the smaller
+score, the Brier score unless told otherwise, wins. The model as it is takes part as a method.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Where the predictions of an experiment come from, by name; everything is decided by the name and the seed."""
+"""Where the predictions of an experiment come from: a name and a seed decide everything."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

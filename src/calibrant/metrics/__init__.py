@@ -22,6 +22,7 @@ from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
 from calibrant.metrics.direction import overconfidence, underconfidence
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
+from calibrant.metrics.drift import DriftMonitor, DriftReference, GroupDrift, ReferenceGroup
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
@@ -59,6 +60,9 @@ __all__ = [
     "ClasswiseAccumulator",
     "CorpReliability",
     "Decomposition",
+    "DriftMonitor",
+    "DriftReference",
+    "GroupDrift",
     "Interval",
     "MarginSlice",
     "OODCurve",
@@ -70,6 +74,7 @@ __all__ = [
     "ProperScores",
     "RankEstimates",
     "RankSketch",
+    "ReferenceGroup",
     "RiskCoverage",
     "SmoothReliability",
     "TopKErrorAccumulator",

@@ -11,7 +11,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant.atomic import atomic_path
 from calibrant.errors import FormatError, InputError
@@ -91,6 +91,14 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except (OSError, SafetensorError) as error:
         raise FormatError(f"{path}: expected weights in safetensors, got: {error}") from error
+
+
+def fill(module: nn.Module, path: Path) -> None:
+    """Give a module the weights of a file; those of another model are refused."""
+    try:
+        module.load_state_dict(load_weights(path))
+    except RuntimeError as error:
+        raise FormatError(f"{path}: expected the weights of this model, got others ({error})") from error
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:

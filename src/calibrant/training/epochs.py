@@ -4,14 +4,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from calibrant.errors import FormatError
+from calibrant.errors import FitError, FormatError
 from calibrant.training.checkpoint import (
     FOLDER,
     MANIFEST,
     Best,
     Checkpoint,
+    fill,
     load_state,
-    load_weights,
     save_state,
     save_weights,
     write_checkpoint,
@@ -44,7 +44,10 @@ def run_stage(session: Session, stage: Stage, measure: Measure) -> None:
         start = time.perf_counter()
         mean_loss = trainer.epoch(epoch)
         train_seconds = time.perf_counter() - start
-        measured = measure(epoch, trainer.loss)
+        try:
+            measured = measure(epoch, trainer.loss)
+        except FitError as error:
+            raise FitError(f"{error}; {session.last_good()}") from error
         row = {
             "stage": stage.name,
             "epoch": epoch,
@@ -78,8 +81,8 @@ class _Saver:
             return 0
         folder = self.session.folder
         saved = load_state(folder / last.state)
+        fill(self.stage.whole, folder / last.weights)
         try:
-            self.stage.whole.load_state_dict(load_weights(folder / last.weights))
             self.trainer.optimizer.load_state_dict(saved["optimizer"])
             self.trainer.loss.load_state_dict(saved["loss"])
         except (KeyError, RuntimeError, ValueError) as error:
@@ -120,7 +123,7 @@ class _Saver:
         session, stage, best = self.session, self.stage, self.best
         session.fabric.barrier()
         if best is not None and best.epoch < stage.settings.epochs:
-            stage.network.load_state_dict(load_weights(session.folder / best.weights))
+            fill(stage.network, session.folder / best.weights)
         session.fabric.barrier()
         path = f"{FOLDER}/{stage.name}-kept.safetensors"
         named = None if best is None else replace(best, weights=path)

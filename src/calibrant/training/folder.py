@@ -9,6 +9,8 @@ from calibrant.data import Predictions, save_predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.training.checkpoint import (
     FOLDER,
+    MANIFEST,
+    fill,
     load_weights,
     remove_remains,
     save_weights,
@@ -38,12 +40,14 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out: expected a folder, got the file {folder}; name another one")
     known = (folder / CONFIG).exists()
-    if known and not resume:
+    # What failed before its first epoch, for a misspelt loss perhaps, is no run yet.
+    started = any((folder / name).exists() for name in (METRICS, MANIFEST, WEIGHTS))
+    if started and not resume:
         raise InputError(
             f"--out: expected a new folder, got {folder}, which holds a run; "
             "go on with it by --resume, or name another one"
         )
-    if known:
+    if known and resume:
         changed = [
             key for key in differences(load_folder_config(folder), config) if not key.startswith(_FREE)
         ]
@@ -111,7 +115,9 @@ def load_network(folder: str | Path) -> Network:
         raise FormatError(f"{folder}: expected the folder of a finished run, got: {error!r}") from error
     model = make_model(settings.name, n_classes=n_classes, shape=shape, **model_options(settings, words))
     network = Network(model, weights.get("mean"), weights.get("std"))
-    network.load_state_dict(weights)
+    # A run in full bf16 or double precision has such weights.
+    network.to(next((each.dtype for each in weights.values() if each.is_floating_point()), None))
+    fill(network, folder / WEIGHTS)
     return network.eval()
 
 

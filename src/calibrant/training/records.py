@@ -89,7 +89,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write JSON lines; what is not a finite number is written as null."""
-    lines = [json.dumps(_finite(row), allow_nan=False) for row in rows]
+    lines = [json.dumps(finite(row), allow_nan=False) for row in rows]
     write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
 
 
@@ -98,15 +98,16 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_finite(row) for row in rows)
+    writer.writerows(finite(row) for row in rows)
     return text.getvalue()
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  # any part of a row
+def finite(value: Any) -> Any:  # noqa: ANN401  # any part of a row
+    """Return a value as JSON can hold it: what is not a finite number becomes none."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return value

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from calibrant.training.checkpoint import Checkpoint, load_weights, read_checkpoint
+from calibrant.training.checkpoint import Checkpoint, fill, read_checkpoint
 from calibrant.training.config import Config
 from calibrant.training.network import Network
 from calibrant.training.records import Records
@@ -40,7 +40,7 @@ class Session:
         self.checkpoint = last
         self.records.resume(last)
         if last.finished or last.stage == CLASSIFIER:
-            network.load_state_dict(load_weights(self.folder / last.weights))
+            fill(network, self.folder / last.weights)
 
     def is_over(self, stage: str) -> bool:
         """Whether a stage needs no more training."""

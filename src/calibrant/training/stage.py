@@ -131,7 +131,8 @@ class Trainer:
             self.fabric.clip_gradients(self.module, self.optimizer, max_norm=settings.clip_gradient)
         value: Tensor = loss.detach()
         if step % self._read_every == 0 or step == self.steps:
-            number = float(value)
+            # That of all processes: none may wait for one that has stopped.
+            number = float(cast("Tensor", self.fabric.all_reduce(value.clone(), reduce_op="mean")))
             if not math.isfinite(number):
                 raise self._failed(epoch, step, inputs, labels, outputs.detach(), number)
             self.stepped(epoch, step, number)

@@ -70,8 +70,8 @@ def random_outcomes(rng: np.random.Generator) -> tuple[_Floats, _Hits]:
     The function may be anything, from always right to always wrong: the theorem makes no exception.
     """
     n = int(rng.integers(1, 400))
-    shape = np.exp(rng.normal(scale=1.5, size=2))
-    confidence = rng.beta(*shape, size=n)
+    a, b = np.exp(rng.normal(scale=1.5, size=2))
+    confidence = rng.beta(a, b, size=n)
     kind = rng.integers(4)
     level = rng.random()
     rate = [

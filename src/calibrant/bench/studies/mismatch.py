@@ -1,9 +1,10 @@
 """Whether sharpening can lower the likelihood loss and raise the smooth calibration error (SMART, Prop. A.2).
 
-Two classes, one temperature. In a slice A of margins some confidences are too low by rho_u (the set U), some too
-high by rho_o (the set O), with masses such that Eq. (31) holds. The proposition says that sharpening A then
-lowers the NLL and raises smCE; its proof follows one probe psi that looks at O only. Samples beyond A keep their
-temperature; the proposition makes no assumption about them.
+Two classes, one temperature. In a slice A of margins some confidences are too low by rho_u (the set U), some
+too high by rho_o (the set O), with masses such that Eq. (31) holds. The proposition says that sharpening A
+then lowers the NLL and raises smCE. Its proof follows one probe psi that looks at O only; that the
+correlation with psi rises does not make the largest one rise, which is smCE. Samples beyond A keep their
+temperature, and the proposition assumes nothing about them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,8 +82,8 @@ def mismatch_study(
 ) -> Iterator[Record]:
     """Yield in how many random populations that satisfy Eq. (31) each part of the proposition holds.
 
-    The key has ``beyond``: ``nothing`` if all samples are in the slice, or ``overconfident`` if as many as are
-    in it have higher confidences that are too high.
+    The key has ``beyond``: ``nothing`` if all samples are in the slice, or ``overconfident`` if as many as
+    are in it have higher confidences that are too high.
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -111,10 +112,11 @@ def mismatch_study(
 
 
 def random_population(rng: np.random.Generator, *, beyond: bool) -> Population:
-    """Draw until Eq. (31) holds: rho_u gamma_min mu_u > gamma_max (rho_o mu_o + mu_gap), with an empty gap."""
+    """Draw until Eq. (31) holds: rho_u gamma_min mu_u > gamma_max (rho_o mu_o + mu_gap); the gap is empty."""
     while True:
         edges = np.sort(rng.uniform(0.52, 0.85, size=4))
-        first, second = np.linspace(*edges[:2], _ATOMS), np.linspace(*edges[2:], _ATOMS)
+        first = np.linspace(edges[0], edges[1], _ATOMS)
+        second = np.linspace(edges[2], edges[3], _ATOMS)
         under, over = (first, second) if rng.random() < 0.5 else (second, first)
         rho_u = rng.uniform(0.02, max(0.03, 0.98 - under.max()))
         rho_o = rng.uniform(0.02, over.min() - 0.02)

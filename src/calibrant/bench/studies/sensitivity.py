@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from calibrant.bench.rows import Record
@@ -30,8 +29,8 @@ def sensitivity_study(
 ) -> Iterator[Record]:
     """Yield the measures of SMART trained with the key's ``sigma`` and ``delta`` on its ``source``.
 
-    All epochs are trained, as in the paper, and the last weights are used: what the library adds, a stop where
-    chance explains the rest, would hide what a bad bandwidth does.
+    All epochs are trained, as in the paper, and the last weights are used: what the library adds, a stop
+    where chance explains the rest, would hide what a bad bandwidth does.
     """
     source = load_source(key["source"], seed=seed, data=data)
     fitting = source.validation

@@ -1,8 +1,9 @@
 """Lets every method meet every other one on the same task, and says what each gained and whom it beat.
 
-The worker ``arena`` has one task a job, a ``source``; ``calarena`` has a ``file`` and does one ``part`` of the
-tasks in it. Both read ``methods`` from the settings, all that need no features by default. Mean ``win_rate``
-over jobs is CalArena's win rate; ELO ratings are made of the rows by :mod:`calibrant.bench.rankings`.
+The worker ``arena`` has one task a job, a ``source``; ``calarena`` has a ``file`` and does one ``part`` of
+the tasks in it. Both read ``methods`` from the settings, all that need no features by default. The mean
+``win_rate`` over jobs is CalArena's win rate; ELO ratings are made of the rows by
+:mod:`calibrant.bench.rankings`.
 """
 
 import math
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.bench.calarena import read_tasks
+from calibrant.bench.fitting import fit_or_leave
 from calibrant.bench.rankings import task_win_rates
 from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
-from calibrant.bench.fitting import fit_or_leave
 from calibrant.data import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
@@ -63,7 +64,7 @@ def meet(fitting: Predictions, test: Predictions, methods: Sequence[str], seed: 
         seconds = time.process_time() - start
         values: dict[str, float | None] = dict(evaluate(after, measures=_MEASURES).metrics)
         for score in ("brier", "nll"):
-            gain = post_hoc_improvement(before, after.to_probs(), test.labels, score=score, relative=False)  # type: ignore[arg-type]  # one of the two
+            gain = post_hoc_improvement(before, after.to_probs(), test.labels, score=score, relative=False)
             values[f"phi_{score}"] = gain if math.isfinite(gain) else None
         found[name] = {**values, "fitted": float(fitted), "run_seconds": seconds}
     scores = {name: float(values[SCORE] or 0.0) for name, values in found.items()}

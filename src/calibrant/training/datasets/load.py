@@ -19,6 +19,7 @@ from calibrant.training.datasets.held_out import hold_out_classes
 from calibrant.training.datasets.image_folder import load_image_folder
 from calibrant.training.datasets.label_noise import check_rate, symmetric_label_noise
 from calibrant.training.datasets.long_tail import check_imbalance, long_tail
+from calibrant.training.datasets.resize import resized_like
 from calibrant.training.datasets.split import check_validation, stratified_split
 from calibrant.training.datasets.text import load_text
 
@@ -180,5 +181,5 @@ def _foreign(foreign: Mapping[str, str], test: LabelledData) -> dict[str, Labell
         # Pictures can be brought to the size that training has.
         _, channels, height, width = test.inputs.shape if test.kind == "image" else (0, 0, 0, 0)
         fitted = {"size": (height, width), "channels": channels} if loader == "image_folder" else {}
-        sets[title] = _read(loader, path or None, fitted).test.as_foreign()
+        sets[title] = resized_like(_read(loader, path or None, fitted).test.as_foreign(), test)
     return sets

@@ -1,0 +1,299 @@
+"""Calibrant's losses and measures in the Trainer of the package ``transformers``."""
+
+import math
+from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from calibrant.atomic import atomic_path
+from calibrant.data import Predictions
+from calibrant.errors import FormatError, InputError
+from calibrant.evaluation import evaluate
+from calibrant.evaluation.measured import resolve_measures
+from calibrant.inputs import check_count
+from calibrant.losses import CrossEntropyLoss, Loss, WeightedSum
+from calibrant.losses.batch import IGNORED, rows
+from calibrant.losses.global_batch import global_sum, world_size
+from calibrant.registry import make_loss
+
+try:
+    from transformers import Trainer, TrainerCallback
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.trainer_utils import get_last_checkpoint
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "calibrant.integrations.transformers: expected the package transformers, found none; "
+        "install it with pip install transformers accelerate"
+    ) from error
+
+#: Name of the file in a checkpoint's folder that holds the state of the loss.
+LOSS_FILE = "calibration_loss.safetensors"
+
+_INDEX_COLUMNS = ("indices", "index")
+
+# What the Trainer takes and returns, handed on as it is.
+_Own: TypeAlias = Any
+# The mixin calls methods of the Trainer that it will be mixed with.
+_Mixed: Any = object
+
+
+class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
+    """Makes a Trainer train a classifier with a loss of Calibrant, and measure its confidence.
+
+    Mix it in before a Trainer: ``class MyTrainer(CalibrationTrainerMixin, Trainer)``. Every other argument is
+    the Trainer's. The model computes logits, of texts ``(n, k)`` or of tokens ``(n, length, k)``; the loss is
+    computed from them and ``labels``. Over accumulated batches it is the mean weighted by the number of
+    labels.
+
+    At the end of each epoch the loss is updated, exactly once and before a checkpoint is written. A loss that
+    learns from the validation set is given ``eval_dataset``: as the Trainer has just evaluated it, otherwise
+    predicted once more. An epoch cut short by ``max_steps`` does not count. ``evaluate`` and ``predict`` add
+    the measures, ``eval_ece`` and so on, before they are logged; of predictions that are not finite, or fewer
+    than two, they are NaN. The state of the loss is saved beside the model, in every checkpoint too, and
+    ``resume_from_checkpoint`` restores it.
+
+    Correctness ranking needs a column ``indices`` (or ``index``) in the training set: the number of each
+    sample in it. In evaluation, where it has no meaning, its term is left out of ``eval_loss``.
+
+    Args:
+        calibration_loss: A loss, or its name or formula as :func:`calibrant.registry.make_loss` reads it,
+            which is then told the number of classes and of training samples.
+        calibration_measures: Names from :data:`calibrant.registry.MEASURES`, ``"core"`` or ``"all"``.
+        calibration_bins: Number of bins of the binned measures.
+    """
+
+    def __init__(
+        self,
+        *args: _Own,
+        calibration_loss: Loss | str = "cross_entropy",
+        calibration_measures: str | Sequence[str] = ("accuracy", "nll", "brier", "ece", "ece_equal_mass"),
+        calibration_bins: int = 15,
+        **kwargs: _Own,
+    ) -> None:
+        self.calibration_measures = tuple(resolve_measures(calibration_measures))
+        self.calibration_bins = check_count(calibration_bins, "calibration_bins")
+        super().__init__(*args, compute_loss_func=self._loss_of_batch, **kwargs)
+        self.calibration_loss = self._made(calibration_loss).to(self.args.device)
+        self._check()
+        self._evaluation_loss = _without_indices(self.calibration_loss)
+        self._fresh = {name: value.clone() for name, value in self.calibration_loss.state_dict().items()}
+        self._indices: Tensor | None = None
+        self._batches: list[tuple[Tensor, Tensor]] | None = None
+        self._predicted: Sequence[Tensor] | None = None
+        self._validation: tuple[int, Sequence[Tensor]] | None = None
+        self._updates, self._update_due = 0, False
+        self.add_callback(_EpochEnds(self))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: _Own, **kwargs: _Own) -> _Own:
+        """Train; a run that resumes goes on with the saved state of the loss."""
+        folder = resume_from_checkpoint or None
+        if folder is True:
+            folder = get_last_checkpoint(self.args.output_dir)  # type: ignore[no-untyped-call]  # theirs
+        self._updates, self._update_due, self._validation = 0, False, None
+        if folder:
+            self._load_loss(Path(str(folder)))
+        elif self.model_init is not None:  # the model starts anew, and so does what was learned beside it
+            self.calibration_loss.load_state_dict(self._fresh)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: _Own, **kwargs: _Own) -> _Own:
+        """Return the loss of a batch; the model is not shown the indices."""
+        inputs, self._indices = self._split(inputs)
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *args: _Own, **kwargs: _Own) -> _Own:
+        """Predict a batch, labelled or not; the model is not shown the indices."""
+        return super().prediction_step(model, self._split(inputs)[0], *args, **kwargs)
+
+    def evaluation_loop(self, *args: _Own, metric_key_prefix: str = "eval", **kwargs: _Own) -> _Own:
+        """Predict a data set and add the calibration measures to its metrics."""
+        self._batches, self._predicted = [], None
+        try:
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            batches = self._batches
+        finally:
+            self._batches = None
+        if batches:
+            logits, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+            self._predicted = (logits, labels)
+            for name, value in self._measured(logits, labels).items():
+                output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
+        return output
+
+    def evaluate(self, eval_dataset: _Own = None, *args: _Own, **kwargs: _Own) -> dict[str, float]:
+        """Evaluate, with calibration measures; at the end of an epoch this updates the loss."""
+        metrics: dict[str, float] = super().evaluate(eval_dataset, *args, **kwargs)
+        if eval_dataset is None and self.is_in_train and self._predicted is not None:
+            self._validation = (self.state.global_step, self._predicted)
+        self._predicted = None
+        self._update_if_due()
+        return metrics
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model, and the state of the loss beside it."""
+        self._update_if_due()
+        folder = Path(output_dir or str(self.args.output_dir))
+        state = {name: value.contiguous().cpu() for name, value in self.calibration_loss.state_dict().items()}
+        if self.args.should_save and state:
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_path(folder / LOSS_FILE) as temporary:
+                save_file(state, temporary, metadata={"updates": str(self._updates)})
+        super().save_model(output_dir, _internal_call)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if self.calibration_loss.needs and not set(_INDEX_COLUMNS) <= set(self._signature_columns):
+            self._signature_columns += _INDEX_COLUMNS
+
+    def _made(self, loss: Loss | str) -> Loss:
+        if isinstance(loss, Loss):
+            return loss
+        n_samples = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
+        n_classes = getattr(getattr(self.model, "config", None), "num_labels", None)
+        return make_loss(loss, n_classes=n_classes, n_samples=n_samples)
+
+    def _check(self) -> None:
+        """Refuse a model or settings that would train something else than is meant."""
+        loss, smoothing = self.calibration_loss, self.args.label_smoothing_factor
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        task = getattr(getattr(base, "config", None), "problem_type", None) or "single_label_classification"
+        if type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+            task = "language modelling"
+        if task != "single_label_classification":
+            raise InputError(f"model: expected a classifier with one label per text or token, got {task}")
+        if smoothing:
+            raise InputError(f"label_smoothing_factor: expected 0 beside a calibration_loss, got {smoothing}")
+        if any(getattr(part, "reduction", "mean") != "mean" for part in loss.modules()):
+            raise InputError(f"calibration_loss: expected reduction='mean', got another one in {loss!r}")
+        if loss.validates and (self.eval_dataset is None or isinstance(self.eval_dataset, dict)):
+            got = "none" if self.eval_dataset is None else "a dictionary"
+            raise InputError(f"eval_dataset: expected one set for {loss!r} to learn from, got {got}")
+
+    def _split(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+        """Return what the model reads, and the indices of the samples if the loss needs them."""
+        hidden = _INDEX_COLUMNS if self.calibration_loss.needs else ()
+        indices = next((inputs[name] for name in hidden if name in inputs), None)
+        return {name: value for name, value in inputs.items() if name not in hidden}, indices
+
+    def _loss_of_batch(
+        self, outputs: _Own, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        logits = _logits_of(outputs)
+        if labels is None:
+            raise InputError("labels: expected a column of the data set named labels or label, got none")
+        if self._batches is not None:
+            self._batches.append(self._gathered(logits.detach(), labels))
+        value = self._value(*_by_sample(logits, labels))
+        if num_items_in_batch is None:
+            return value
+        count = (labels != IGNORED).sum()  # what the Trainer counts, too
+        if self.args.average_tokens_across_devices:  # a loss of the global batch has one weight everywhere
+            count = global_sum(count) / world_size()
+        # Behind DataParallel the Trainer takes this for the sum of as many losses as there are devices.
+        return value.mul(count / torch.as_tensor(num_items_in_batch).max() / max(1, self.args.n_gpu))
+
+    def _value(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss = self.calibration_loss if self.model.training else self._evaluation_loss
+        if loss.needs and self._indices is None:
+            raise InputError(f"indices: expected a column of that name or index for {loss!r}, got none")
+        value: Tensor = loss(logits, labels, **({"indices": self._indices} if loss.needs else {}))
+        return value
+
+    def _gathered(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the samples of all processes on the CPU, without those repeated to fill a batch."""
+        if self.args.world_size > 1:
+            logits, labels = (
+                self.gather_function(self.accelerator.pad_across_processes(part, dim=1, pad_index=IGNORED))
+                for part in (logits, labels)
+            )
+        ignored = (getattr(part, "ignore_index", None) for part in self.calibration_loss.modules())
+        ignore_index = next((label for label in ignored if label is not None), IGNORED)
+        z, y = rows(*_by_sample(logits, labels), ignore_index=ignore_index)
+        return z.cpu(), y.cpu()
+
+    def _measured(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
+        if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
+            return dict.fromkeys(self.calibration_measures, math.nan)
+        predictions = Predictions(logits=logits, labels=labels)
+        return evaluate(predictions, measures=self.calibration_measures, n_bins=self.calibration_bins).metrics
+
+    def _update_if_due(self) -> None:
+        if not self._update_due:
+            return
+        self._update_due = False
+        validation: Sequence[Tensor] = ()
+        if self.calibration_loss.validates:
+            # Every process has all samples; the loss wants each to pass a share.
+            share = slice(self.args.process_index, None, self.args.world_size)
+            if self._validation is None or self._validation[0] != self.state.global_step:
+                self.predict(self.eval_dataset, metric_key_prefix="eval")
+                self._validation = (self.state.global_step, self._predicted or ())
+            validation = [part[share].to(self.args.device) for part in self._validation[1]]
+        self.calibration_loss.update(*validation)
+        self._updates, self._validation, self._predicted = self._updates + 1, None, None
+
+    def _load_loss(self, folder: Path) -> None:
+        loss, path = self.calibration_loss, folder / LOSS_FILE
+        if not loss.state_dict():
+            return
+        if not path.is_file():
+            raise FormatError(f"{folder.name}: expected {LOSS_FILE}, the memory of {loss!r}, got none")
+        with safe_open(path, framework="pt") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+            self._updates = int((file.metadata() or {}).get("updates", 0))
+        try:
+            loss.load_state_dict(state)
+        except RuntimeError as error:
+            raise FormatError(f"{path.name}: expected the state of {loss!r}, got another loss's") from error
+
+
+class CalibratedTrainer(CalibrationTrainerMixin, Trainer):
+    """The Trainer of ``transformers`` with a loss of Calibrant. See :class:`CalibrationTrainerMixin`."""
+
+
+class _EpochEnds(TrainerCallback):
+    def __init__(self, trainer: CalibrationTrainerMixin) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: _Own, state: _Own, control: _Own, **kwargs: _Own) -> None:  # noqa: ARG002  # a hook
+        # A checkpoint by steps that falls on the end of an epoch is written before the update.
+        self.trainer._update_due = self.trainer._updates < math.floor(state.epoch or 0)
+        self.trainer._update_if_due()
+
+    def on_epoch_end(self, args: _Own, state: _Own, control: _Own, **kwargs: _Own) -> None:  # noqa: ARG002  # a hook
+        cut_short = control.should_training_stop and not math.isclose(state.epoch, round(state.epoch))
+        self.trainer._update_due = not cut_short
+        if not control.should_evaluate:
+            self.trainer._update_if_due()
+
+    def on_epoch_begin(self, args: _Own, state: _Own, control: _Own, **kwargs: _Own) -> None:  # noqa: ARG002  # a hook
+        self.trainer._update_if_due()
+
+    on_train_end = on_epoch_begin
+
+
+def _logits_of(outputs: _Own) -> Tensor:
+    logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    got = f"only {', '.join(outputs)}" if isinstance(outputs, Mapping) else type(outputs).__name__
+    raise InputError(f"model: expected outputs with logits, got {got}")
+
+
+def _by_sample(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tokens of all texts as samples; one sample per text stays as it is."""
+    if logits.ndim == 3 and logits.shape[:2] == labels.shape:
+        return logits.flatten(0, 1), labels.flatten()
+    return logits, labels
+
+
+def _without_indices(loss: Loss) -> Loss:
+    """Return what of a loss has a meaning for samples outside of the training set."""
+    terms = zip(loss.weights, loss.terms, strict=True) if isinstance(loss, WeightedSum) else [(1.0, loss)]
+    kept = [(weight, term) for weight, term in terms if isinstance(term, Loss) and not term.needs]
+    return WeightedSum(kept) if kept else CrossEntropyLoss()

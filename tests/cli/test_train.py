@@ -1,0 +1,373 @@
+"""``calibrant train``: from a configuration to a model, a table and a report."""
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from calibrant.cli import main, tables
+from calibrant.cli.training_progress import Bars, Lines, watching
+from calibrant.data import load_predictions
+from calibrant.evaluation import evaluate
+from calibrant.training import Watcher, load_network
+from tests.training import users_models
+from tests.training.small import ENCODER, arguments
+
+ELSEWHERE = ('data.corruptions=["contrast-3"]', "data.foreign_classes=[8, 9]")
+
+
+def call(monkeypatch, *words):
+    """Call ``calibrant``; return exit code, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, words)])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "120")
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as stopped:
+        main()
+    return stopped.value.code or 0, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory):
+    """A run without a configuration: its folder and what was printed."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        folder = tmp_path_factory.mktemp("default")
+        monkeypatch.chdir(folder)
+        told = call(monkeypatch, "train", "--set", "training.epochs=2")
+        return folder / "runs" / "digits", told
+
+
+@pytest.fixture(scope="module")
+def refcal(tmp_path_factory):
+    """A run of two stages with shifted and foreign sets, as JSON: its folder and what was printed."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        folder = tmp_path_factory.mktemp("refcal") / "run"
+        words = arguments(*ENCODER, *ELSEWHERE, "output.tensorboard=false")
+        return folder, call(monkeypatch, "train", *words, "--out", folder, "--json")
+
+
+def strict(text):
+    """Read JSON as it is defined: there is no NaN in it."""
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def one_line(code, out, err):
+    """The answer to what cannot be done."""
+    assert (code, out) == (2, "")
+    lines = [line for line in err.splitlines() if line.startswith("calibrant: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == lines[0]
+    return lines[0]
+
+
+def test_without_a_configuration_a_network_learns_digits_and_the_table_says_how_well(default):
+    folder, (code, out, err) = default
+    assert code == 0
+    assert out.startswith("mlp on digits, cross_entropy\n")
+    for word in ("uncalibrated", "temperature", "smart", "Ada-", "ECE %", "Chosen: "):
+        assert word in out
+    assert err.count("classifier epoch ") == 2
+    for name in ("model.safetensors", "report.html", "results.json", "calibrator.safetensors", "config.toml"):
+        assert (folder / name).stat().st_size > 0
+    assert list((folder / "tensorboard").glob("events*"))
+
+
+def test_results_equal_the_evaluation_of_the_saved_predictions(default):
+    folder, (_, out, _) = default
+    results = strict((folder / "results.json").read_text())
+    test = load_predictions(folder / "predictions" / "test.npz")
+    told = results["methods"]["uncalibrated"]["measures"]["test"]
+    expected = evaluate(test, measures=tuple(told)).metrics
+    assert told == pytest.approx(expected, nan_ok=True)
+    assert results["n_test"] == test.n
+    row = next(line for line in out.splitlines() if "uncalibrated" in line)
+    assert f"{100 * expected['accuracy']:.2f}" in row
+    assert f"{expected['nll']:.3f}" in row
+
+
+def test_json_is_one_object_and_nothing_else_is_printed(refcal):
+    folder, (code, out, err) = refcal
+    assert (code, err) == (0, "")
+    answer = strict(out)
+    assert out.count("\n") == 1
+    assert list(answer["stages"]) == ["encoder", "classifier"]
+    assert list(answer["methods"]["uncalibrated"]["detection"]) == ["foreign/held_out"]
+    saved = strict((folder / "results.json").read_text())
+    assert {key: saved[key] for key in answer} == answer
+
+
+def test_measures_that_are_not_defined_are_null(monkeypatch, tmp_path):
+    """With two easy classes nothing is wrong, and nothing can be told from what is right."""
+    easy = ("data.foreign_classes=[2, 3, 4, 5, 6, 7, 8, 9]", "training.epochs=8", "training.augment=false")
+    code, out, _ = call(monkeypatch, "train", *arguments(*easy), "--out", tmp_path / "run", "--json")
+    assert code == 0
+    measures = strict(out)["methods"]["uncalibrated"]["measures"]["test"]
+    assert measures["accuracy"] == 1.0
+    assert measures["auroc_correct"] is None
+
+
+def test_two_stages_and_sets_from_elsewhere_are_shown(monkeypatch, refcal):
+    folder, _ = refcal
+    code, out, _ = call(monkeypatch, "train", "--resume", "--out", folder)
+    assert code == 0
+    for word in (
+        "Refinement, stage by stage:",
+        "encoder",
+        "From elsewhere:",
+        "shifted/contrast-3",
+        "foreign/held_out",
+    ):
+        assert word in out
+
+
+def test_the_other_commands_read_what_was_written(monkeypatch, default, tmp_path):
+    folder, _ = default
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call(monkeypatch, "report", folder, "--out", tmp_path / "page.html")
+    assert code == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    code, out, _ = call(monkeypatch, "evaluate", folder / "predictions" / "test.npz", "--json")
+    assert code == 0
+    results = strict((folder / "results.json").read_text())
+    found = strict(out)
+    ece = found["metrics"]["ece"] if "metrics" in found else found["ece"]
+    assert ece == pytest.approx(results["methods"]["uncalibrated"]["measures"]["test"]["ece"])
+    parts = [folder / "predictions" / f"{name}.npz" for name in ("validation", "test")]
+    code, out, err = call(monkeypatch, "calibrate", parts[0], "--test", parts[1], "--methods", "temperature")
+    assert code == 0, err
+    assert "temperature" in out
+
+
+def test_the_network_of_a_run_reads_raw_images(refcal):
+    folder, _ = refcal
+    assert load_network(folder).n_features == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("training.epoch=3", "training.epoch: expected a key of [training]"),
+        ("training.epochs=0", "training.epochs: expected at least 1, got 0"),
+        ("epochs", "--set: expected key=value"),
+        ("training.loss=fokal", "fokal"),
+        ("model.name=mpl", "did you mean 'mlp'?"),
+        ("data.name=digit", "did you mean 'digits'?"),
+        ("hardware.strategy=fsdp", "hardware.strategy: expected auto or ddp"),
+        ("hardware.precision=half", "hardware: expected what Lightning Fabric takes"),
+        ('posthoc.methods=["temprature"]', "posthoc.methods: "),
+        ("posthoc.choose=vector", "posthoc.choose: expected auto or one of"),
+        ("training.loss=supervised_contrastive", "training.loss: expected a loss of logits"),
+    ],
+)
+def test_a_wrong_setting_is_answered_by_one_line_before_any_epoch(monkeypatch, tmp_path, change, told):
+    words = arguments("training.epochs=1", 'posthoc.methods=["temperature"]')
+    answer = call(monkeypatch, "train", *words, "--set", change, "--out", tmp_path / "run")
+    assert told in one_line(*answer)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_what_failed_before_its_first_epoch_can_be_corrected_in_the_same_folder(monkeypatch, tmp_path):
+    words = (*arguments("training.epochs=1"), "--out", tmp_path / "run")
+    one_line(*call(monkeypatch, "train", *words, "--set", "training.loss=fokal"))
+    code, _, err = call(monkeypatch, "train", *words, "--set", "training.loss=focal")
+    assert code == 0, err
+
+
+def test_a_configuration_that_is_not_there_is_named(monkeypatch, tmp_path):
+    assert "none.toml, which does not exist" in one_line(*call(monkeypatch, "train", tmp_path / "none.toml"))
+
+
+def test_a_file_names_the_folder_of_the_run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(
+        "[training]\nepochs = 1\n[data]\nlimit = 100\n[output]\ntensorboard = false\n"
+    )
+    code, out, _ = call(monkeypatch, "train", "mine.toml")
+    assert code == 0
+    assert (tmp_path / "runs" / "mine" / "report.html").exists()
+    assert "Saved in runs/mine" in out
+
+
+def test_going_on_where_there_is_no_run_is_refused(monkeypatch, tmp_path):
+    answer = call(monkeypatch, "train", "--resume", "--out", tmp_path / "none")
+    assert "none: expected the folder of a run" in one_line(*answer)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_with_a_run_is_refused_and_going_on_with_another_setting_names_it(monkeypatch, default):
+    folder, _ = default
+    answer = call(monkeypatch, "train", "--out", folder)
+    assert "which holds a run; go on with it by --resume" in one_line(*answer)
+    answer = call(monkeypatch, "train", "--resume", "--set", "seed=5", "--out", folder)
+    assert "got another " in one_line(*answer)
+
+
+def test_a_loss_that_is_not_finite_is_one_line_with_the_way_back(monkeypatch, tmp_path):
+    monkeypatch.setitem(users_models.SPOILED_FROM, "training", 6)
+    words = arguments("model.name=tests.training.users_models:Fragile")
+    told = one_line(*call(monkeypatch, "train", *words, "--out", tmp_path / "run"))
+    assert "epoch 2, step 2 of 4" in told
+    assert "classifier-0001.safetensors" in told
+    monkeypatch.setitem(users_models.SPOILED_FROM, "training", None)
+    code, out, err = call(monkeypatch, "train", "--resume", "--out", tmp_path / "run")
+    assert code == 0
+    assert "classifier: going on after epoch 1 of 3" in err
+    assert "Chosen: " in out
+
+
+def test_a_full_disk_is_one_line(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("calibrant.training.checkpoint.os.fsync", full)
+    told = one_line(*call(monkeypatch, "train", *arguments(), "--out", tmp_path / "run"))
+    assert "config.toml: expected room for" in told
+    assert "No space left on device" in told
+
+
+def test_a_picture_that_cannot_be_read_is_one_line_with_its_name(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    (tmp_path / "pictures" / "dog" / "7.png").write_bytes(b"no picture")
+    changes = ("data.name=image_folder", f"data.path={tmp_path / 'pictures'}", "data.options.size=8")
+    words = [word for change in changes for word in ("--set", change)]
+    told = one_line(*call(monkeypatch, "train", *words, "--out", tmp_path / "run"))
+    assert "7.png" in told
+
+
+def test_a_model_of_the_user_s_own_is_found_where_the_command_was_typed(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_own_network.py").write_text(
+        "import math\nfrom torch import nn\n\n\n"
+        "def make(*, n_classes, shape):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), n_classes))\n"
+    )
+    words = arguments("model.name=my_own_network:make", "training.epochs=1")
+    code, _, err = call(monkeypatch, "train", *words, "--out", tmp_path / "run")
+    monkeypatch.delitem(sys.modules, "my_own_network", raising=False)
+    assert code == 0, err
+
+
+def test_without_lightning_fabric_one_sentence_says_what_to_install(monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.startswith(("calibrant.training", "lightning_fabric"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "calibrant.cli.training_progress", raising=False)
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    told = one_line(*call(monkeypatch, "train", "--out", tmp_path / "run"))
+    assert told == (
+        "calibrant: training: expected the package lightning-fabric, got none; "
+        "install it with: pip install 'calibrant[train]'"
+    )
+
+
+ROW = {
+    "stage": "classifier",
+    "epoch": 2,
+    "train_loss": 0.51234,
+    "val_accuracy": 0.9,
+    "val_nll": 0.31,
+    "val_ece": 0.0456,
+    "seconds": 1.5,
+}
+
+
+def test_bars_show_the_epoch_the_step_the_loss_and_the_calibration_error():
+    console = Console(force_terminal=True, record=True, width=140, file=io.StringIO())
+    progress = Progress(
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.fields[told]}"),
+        console=console,
+    )
+    bars = Bars(progress)
+    bars.doing("reading the data")
+    assert "reading the data" in told(progress, console)[0]
+    bars.started("classifier", epochs=5, steps=8, done=1)
+    bars.stepped(2, 3, 0.7654321)
+    assert told(progress, console) == ["classifier, epoch 1/5", "step 3/8 loss 0.7654"]
+    bars.measured(ROW)
+    first, _ = told(progress, console)
+    assert first == "classifier, epoch 2/5 validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %"
+
+
+def test_a_new_stage_starts_its_bars_anew():
+    console = Console(force_terminal=True, record=True, width=140, file=io.StringIO())
+    progress = Progress(TextColumn("{task.description} {task.completed}/{task.total}"), console=console)
+    bars = Bars(progress)
+    bars.started("encoder", epochs=2, steps=8, done=0)
+    bars.stepped(2, 8, 0.5)
+    bars.measured(ROW)
+    bars.started("classifier", epochs=7, steps=4, done=0)
+    assert told(progress, console) == ["classifier, epoch 0/7", "step 0/4"]
+
+
+def test_lines_show_the_epoch_the_loss_and_the_calibration_error(capsys):
+    lines = Lines()
+    lines.started("classifier", epochs=5, steps=8, done=1)
+    lines.stepped(2, 3, 0.7)
+    lines.measured(ROW)
+    assert capsys.readouterr().err.splitlines() == [
+        "classifier: going on after epoch 1 of 5, 8 steps each",
+        "classifier epoch 2/5: loss 0.5123, validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %, 1.5 s",
+    ]
+
+
+def test_bars_are_for_terminals_lines_for_files_and_nothing_if_it_is_not_to_be_seen(monkeypatch):
+    with watching(visible=True) as watcher:
+        assert isinstance(watcher, Lines)
+    with watching(visible=False) as watcher:
+        assert type(watcher) is Watcher
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stderr(io.StringIO()), watching(visible=True) as watcher:
+        assert isinstance(watcher, Bars)
+
+
+def told(progress, console):
+    """The lines of the bars, with single blanks."""
+    console.print(progress.get_renderable())
+    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+
+
+def rendered(table):
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(table)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_the_table_of_stages_has_a_row_for_each():
+    values = {"accuracy": 0.9, "auroc_correct": float("nan"), "nll": 0.5}
+    lines = rendered(tables.stages({"encoder": values, "classifier": {**values, "nll": 0.25}}))
+    assert len(lines) == 3
+    assert lines[1].split() == ["encoder", "90.00", "%", "undefined", "0.5000"]
+    assert lines[2].split()[-1] == "0.2500"
+
+
+def test_the_table_of_sets_from_elsewhere_shows_all_but_the_test_part_for_each_method():
+    def method(ece):
+        measures = {"accuracy": 0.8, "ece": ece}
+        return {
+            "measures": {"test": measures, "shifted/blur-1": measures},
+            "detection": {"foreign/held_out": {"auroc": 0.75 + ece}},
+        }
+
+    lines = rendered(tables.elsewhere({"uncalibrated": method(0.1), "temperature": method(0.05)}))
+    assert not any(line.startswith("test") for line in lines)
+    assert lines[1].split() == ["shifted/blur-1", "↑", "accuracy", "80.00", "%", "80.00", "%"]
+    assert lines[2].split()[-4:] == ["10.00", "%", "5.00", "%"]
+    assert lines[3].split() == ["foreign/held_out", "↑", "AUROC", "85.00", "%", "80.00", "%"]
