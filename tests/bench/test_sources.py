@@ -97,3 +97,8 @@ def test_an_unknown_source_is_refused_in_one_sentence(name):
 def test_clinc150_without_its_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="minilm_embeddings.npz"):
         load_source("clinc150", seed=0, data=tmp_path)
+
+
+def test_a_source_in_the_folder_of_data_sets_asks_for_it():
+    with pytest.raises(InputError, match="^--data: expected"):
+        load_source("run:{data}/runs/0", seed=0)

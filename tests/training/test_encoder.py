@@ -57,7 +57,10 @@ def test_the_projection_has_a_hidden_layer_unless_its_width_is_0(network, hidden
 
 def test_the_head_waits_while_the_encoder_learns(network, digits):
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    steps(ProjectedEncoder(network, projection=5, hidden=None), digits)
+    module = ProjectedEncoder(network, projection=5, hidden=None)
+    # Not even asked for a gradient, for which several processes would wait.
+    assert not any(p.requires_grad for p in network.head.parameters())
+    steps(module, digits)
     changed = differing(before, network.state_dict())
     assert not any(name.startswith("model.head.") for name in changed)
     assert any(name.endswith("weight") for name in changed)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from calibrant.training import load_rows, train
+from calibrant.training.checkpoint import read_checkpoint
 from tests.training.small import final_weights, small_config
 from tests.training.two_process_runs import COMMON, RUNS
 
@@ -81,3 +82,11 @@ def test_a_loss_that_is_not_finite_stops_both_processes(two, spoiled):
     for rank in (0, 1):
         told = (two[0] / f"{spoiled}-{rank}.txt").read_text()
         assert "expected a finite loss, got nan in epoch 1, step 3 of 5" in told
+
+
+def test_a_full_disk_which_only_the_first_process_notices_stops_both(two):
+    for rank in (0, 1):
+        told = (two[0] / f"full-{rank}.txt").read_text()
+        assert "classifier-0002.pt: expected room for " in told
+        assert "No space left on device" in told
+    assert read_checkpoint(two[0] / "full").epoch == 1

@@ -3,12 +3,14 @@
 Fabric starts the second process by the same command, so both go through all of this together.
 """
 
+import errno
 import os
 import sys
 from pathlib import Path
 
 import torch
 
+import calibrant.training.checkpoint
 from calibrant.cli import app
 from calibrant.errors import CalibrantError
 from tests.training import users_models
@@ -38,7 +40,7 @@ def command(folder: Path, *changes: str) -> None:
 
 
 def run(folder: Path) -> None:
-    """Train with every loss, then two runs that cannot go on."""
+    """Train with every loss, then runs that cannot go on."""
     torch.set_num_threads(1)
     for name, changes in RUNS.items():
         command(folder / name, *COMMON, *changes)
@@ -49,6 +51,18 @@ def run(folder: Path) -> None:
             command(folder / name, *COMMON, *FRAGILE)
         except CalibrantError as error:
             (folder / f"{name}-{rank}.txt").write_text(str(error))
+    original = calibrant.training.checkpoint.os.fsync
+
+    def full(descriptor: int) -> None:
+        if (folder / "full" / "checkpoints" / "classifier-0002.safetensors").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(descriptor)
+
+    calibrant.training.checkpoint.os.fsync = full
+    try:
+        command(folder / "full", *COMMON)
+    except CalibrantError as error:
+        (folder / f"full-{rank}.txt").write_text(str(error))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Runs the jobs of an experiment that are not done yet, several at a time, and yields each finished row."""
 
 import multiprocessing
+import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -58,9 +60,7 @@ def run_experiment(
     save_experiment(experiment, folder)
     finished = len(every) - len(missing)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        check_count(jobs, "--jobs"), mp_context=context, initializer=_one_thread
-    ) as pool:
+    with ProcessPoolExecutor(check_count(jobs, "--jobs"), mp_context=context, initializer=_prepare) as pool:
         waiting = [pool.submit(run_job, job, data) for job in missing]
         try:
             for future in as_completed(waiting):
@@ -111,8 +111,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _one_thread() -> None:
+def _prepare() -> None:
+    """Make ready a process for jobs: one thread, and an end when whoever started it has ended."""
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:  # noqa: ANN401  # a process as multiprocessing shows it
+    # A killed parent cannot tell its workers, which would wait for jobs for ever.
+    parent.join()
+    os._exit(1)
 
 
 def _named(key: Mapping[str, Any], seed: int) -> str:

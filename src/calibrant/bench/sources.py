@@ -59,6 +59,8 @@ def load_source(name: str, *, seed: int, data: Path | None = None) -> Source:
     if rest:
         if kind not in _PLACED:
             raise InputError(f"source: expected one of {', '.join(_PLACED)} before the colon, got {name!r}")
+        if "{data}" in rest and data is None:
+            raise InputError(f"--data: expected the folder that {name} stands in, got none")
         return _PLACED[kind](rest.replace("{data}", str(data)).replace("{seed}", str(seed)), seed)
     if "/" in name:
         validation, test = arena(name, seed)

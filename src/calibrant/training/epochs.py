@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from calibrant.errors import FitError, FormatError
@@ -57,10 +58,9 @@ def run_stage(session: Session, stage: Stage, measure: Measure) -> None:
             "train_seconds": train_seconds,
             "seconds": time.perf_counter() - start,
         }
+        dynamics = None if measured.dynamics is None else {"stage": stage.name, **measured.dynamics}
         session.watcher.measured(row)
-        if session.fabric.is_global_zero:
-            dynamics = measured.dynamics
-            session.records.add(row, None if dynamics is None else {"stage": stage.name, **dynamics})
+        session.write(partial(session.records.add, row, dynamics))
         saver.save(epoch, measured)
     saver.finish()
 
@@ -106,17 +106,19 @@ class _Saver:
         checkpoint = Checkpoint(
             stage.name, epoch, False, f"{name}.safetensors", state=f"{name}.pt", best=self.best
         )
-        if session.fabric.is_global_zero:
-            if better and self.best is not None:
-                save_weights(session.folder / self.best.weights, stage.network.state_dict())
-            save_weights(session.folder / checkpoint.weights, stage.whole.state_dict())
-            state = {
-                "optimizer": self.trainer.optimizer.state_dict(),
-                "loss": self.trainer.loss.state_dict(),
-            }
-            save_state(session.folder / f"{name}.pt", state)
-            write_checkpoint(session.folder, checkpoint)
+        session.write(partial(self._write, checkpoint, better=better))
         session.checkpoint = checkpoint
+
+    def _write(self, checkpoint: Checkpoint, *, better: bool) -> None:
+        """Write the files of a checkpoint, then the one that names them."""
+        folder, stage = self.session.folder, self.stage
+        if better and checkpoint.best is not None:
+            save_weights(folder / checkpoint.best.weights, stage.network.state_dict())
+        save_weights(folder / checkpoint.weights, stage.whole.state_dict())
+        if checkpoint.state is not None:
+            optimizer, loss = self.trainer.optimizer.state_dict(), self.trainer.loss.state_dict()
+            save_state(folder / checkpoint.state, {"optimizer": optimizer, "loss": loss})
+        write_checkpoint(folder, checkpoint)
 
     def finish(self) -> None:
         """Keep the best weights, or the last, and say that the stage is over."""
@@ -127,10 +129,14 @@ class _Saver:
         session.fabric.barrier()
         path = f"{FOLDER}/{stage.name}-kept.safetensors"
         named = None if best is None else replace(best, weights=path)
-        session.checkpoint = Checkpoint(stage.name, stage.settings.epochs, True, path, best=named)
-        if session.fabric.is_global_zero:
+        kept = Checkpoint(stage.name, stage.settings.epochs, True, path, best=named)
+
+        def write() -> None:
             save_weights(session.folder / path, stage.network.state_dict())
-            write_checkpoint(session.folder, session.checkpoint)
+            write_checkpoint(session.folder, kept)
+
+        session.write(write)
+        session.checkpoint = kept
 
 
 def _score(settings: StageSettings, epoch: int, measured: Measured) -> float | None:

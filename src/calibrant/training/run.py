@@ -93,9 +93,7 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
     test = predictions["test"]
     assert test.labels is not None
     stages[CLASSIFIER] = refinement(test.to_logits(), test.labels)
-    if fabric.is_global_zero:
-        save_outcome(folder, config, network, splits, predictions)
-    fabric.barrier()
+    session.write(lambda: save_outcome(folder, config, network, splits, predictions))
     return Run(
         config,
         folder,

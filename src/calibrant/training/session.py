@@ -1,9 +1,11 @@
 """What the stages of a run share: where it runs, where it writes, and how far it is."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from lightning_fabric import Fabric
 
+from calibrant.errors import CalibrantError, InputError
 from calibrant.training.checkpoint import Checkpoint, fill, read_checkpoint
 from calibrant.training.config import Config
 from calibrant.training.network import Network
@@ -41,6 +43,18 @@ class Session:
         self.records.resume(last)
         if last.finished or last.stage == CLASSIFIER:
             fill(network, self.folder / last.weights)
+
+    def write(self, work: Callable[[], None]) -> None:
+        """Let the first process write something; if it cannot, all processes stop, and none waits for it."""
+        failed: CalibrantError | None = None
+        if self.fabric.is_global_zero:
+            try:
+                work()
+            except CalibrantError as error:
+                failed = error
+        told = self.fabric.broadcast(None if failed is None else str(failed))
+        if told is not None:
+            raise failed or InputError(told)
 
     def is_over(self, stage: str) -> bool:
         """Whether a stage needs no more training."""

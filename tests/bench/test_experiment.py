@@ -1,0 +1,80 @@
+"""Experiments as files."""
+
+import pytest
+
+from calibrant.bench.experiment import experiment_names, load_experiment, parse_experiment
+from calibrant.bench.papers import paper_figures
+from calibrant.bench.workers import WORKERS
+from calibrant.errors import InputError
+from tests.bench.small import TEXT, small_experiment
+
+
+def test_jobs_are_all_points_of_the_grid_with_every_seed():
+    jobs = list(small_experiment().jobs("quick"))
+    assert [(job.key["method"], job.seed) for job in jobs] == [
+        (method, seed) for seed in (0, 1) for method in ("uncalibrated", "temperature", "smart")
+    ]
+
+
+def test_the_number_of_seeds_can_be_chosen():
+    assert {job.seed for job in small_experiment().jobs("quick", seeds=4)} == {0, 1, 2, 3}
+
+
+def test_settings_of_the_preset_come_on_top_of_those_shared():
+    text = TEXT + "[quick.settings]\nb = 2\n[shared]\na = 1\nb = 1\n"
+    job = next(parse_experiment("x", text).jobs("quick"))
+    assert job.settings == {"a": 1, "b": 2}
+
+
+def test_a_preset_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="--preset: expected one of quick for small, got 'full'"):
+        list(small_experiment().jobs("full"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("title = ", "expected TOML"),
+        ("titel = 'x'", "got 'titel'"),
+        ("title = 'x'\nworker = 'posthoc'\n[table]\nrows = []", "lacks 'measures'"),
+        ("title = 'x'\n[table]\nrows = []\nmeasures = []", "lacks 'worker'"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_refused(text, told):
+    with pytest.raises(InputError, match=told):
+        parse_experiment("x", text)
+
+
+def test_an_unknown_name_names_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'posthoc'"):
+        load_experiment("posthok")
+
+
+def test_an_experiment_of_the_users_own_is_read_from_its_file(tmp_path):
+    (tmp_path / "mine.toml").write_text(TEXT)
+    assert load_experiment(str(tmp_path / "mine.toml")).name == "mine"
+    with pytest.raises(InputError, match="does not exist"):
+        load_experiment("nowhere.toml")
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_has_two_presets_a_claim_and_a_worker(name):
+    experiment = load_experiment(name)
+    assert experiment.title
+    assert experiment.claim
+    assert experiment.worker in WORKERS
+    assert set(experiment.presets) == {"quick", "full"}
+    assert experiment.seeds("quick") >= 3 or experiment.worker == "calarena"
+    assert all(list(experiment.jobs(preset, seeds=1)) for preset in ("quick", "full"))
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_columns_of_papers_find_figures(name):
+    for layout in load_experiment(name).layouts:
+        for column in layout.papers:
+            where = dict(column.where)
+            assert paper_figures(where.pop("paper"), **where), column.title
+
+
+def test_the_first_experiment_needs_nothing_that_is_not_bundled():
+    assert load_experiment("posthoc").needs("quick") == ()
