@@ -1,7 +1,7 @@
 """Make the images of docs/gallery.md by running what the page shows.
 
-Commands write their own image. Lines of Python leave a variable ``display``, which is saved as the image that
-follows them::
+Commands write their own image, the last of a block if there are several; the run that they train is thrown
+away. Lines of Python leave a variable ``display``, which is saved as the image that follows them::
 
     python scripts/make_gallery.py              # all images
     python scripts/make_gallery.py --png DIR    # the same as PNG, and in grey, to look at
@@ -15,10 +15,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "gallery.md"
+# What the page calls the folder of a training run.
+RUN = "runs/gallery"
 
 _PART = re.compile(r"```(?P<language>sh|python)\n(?P<code>.*?)```|!\[.*?\]\((?P<image>.*?)\)", re.DOTALL)
 
@@ -33,14 +36,14 @@ def parts(text: str) -> Iterator[tuple[str, str, Path]]:
             language, code = found["language"], found["code"]
 
 
-def make(language: str, code: str, image: Path, names: dict[str, Any]) -> None:
+def make(language: str, code: str, image: Path, names: dict[str, Any], folder: Path) -> None:
     """Run one part of the page and write its image."""
     if language == "sh":
-        words = shlex.split(code.replace("\\\n", " "))
-        words[words.index("--out") + 1] = str(image)
-        subprocess.run(
-            [sys.executable, "-c", "from calibrant.cli import main; main()", *words[1:]], check=True
-        )
+        *before, last = (shlex.split(line) for line in code.replace("\\\n", " ").splitlines() if line)
+        last[last.index("--out") + 1] = str(image.resolve())
+        for words in (*before, last):
+            placed = [str(folder / "run") if word == RUN else word for word in words[1:]]
+            subprocess.run([sys.executable, "-m", "calibrant", *placed], check=True, cwd=ROOT)
         return
     for example in doctest.DocTestParser().get_examples(code):
         exec(compile(example.source, str(PAGE), "exec"), names)
@@ -65,11 +68,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of images, such as reliability")
     chosen = parser.parse_args()
     names: dict[str, Any] = {}
+    with TemporaryDirectory() as folder:
+        _make_all(chosen, names, Path(folder))
+
+
+def _make_all(chosen: argparse.Namespace, names: dict[str, Any], folder: Path) -> None:
     for language, code, image in parts(PAGE.read_text(encoding="utf-8")):
         if language == "sh" and chosen.only and image.stem not in chosen.only:
             continue  # lines of Python build on one another, so these all run
         target = image if chosen.png is None else chosen.png / f"{image.stem}.png"
-        make(language, code, target, names)
+        make(language, code, target, names, folder)
         if chosen.png is not None:
             to_grey(target)
 

@@ -8,13 +8,17 @@ import pytest
 
 import calibrant.plots
 from calibrant.plots.kinds import KINDS
+from calibrant.plots.run_kinds import RUN_KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")
 IMAGES = re.findall(r"!\[(.*?)\]\((.*?)\)", PAGE)
 COMMANDS = [
-    shlex.split(code.replace("\\\n", " ")) for code in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    shlex.split(line)
+    for code in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in code.replace("\\\n", " ").splitlines()
 ]
+FIGURES = [words for words in COMMANDS if words[1] == "plot"]
 
 
 @pytest.mark.parametrize(("words", "image"), IMAGES)
@@ -29,17 +33,20 @@ def test_no_image_is_left_over():
     assert {Path(image).name for _, image in IMAGES} == {path.name for path in (DOCS / "gallery").iterdir()}
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[2])
+@pytest.mark.parametrize("words", FIGURES, ids=lambda words: words[2])
 def test_commands_name_kinds_files_and_the_image_that_follows(words):
-    assert words[:2] == ["calibrant", "plot"]
-    assert words[2] in KINDS
-    assert (DOCS.parent / words[3]).is_file()
+    trained = [other[other.index("--out") + 1] for other in COMMANDS if other[1] == "train"]
+    if words[2] in RUN_KINDS:
+        assert words[3] in trained
+    else:
+        assert words[2] in KINDS
+        assert (DOCS.parent / words[3]).is_file()
     out = words[words.index("--out") + 1]
     assert out.removeprefix("docs/") in [image for _, image in IMAGES]
 
 
 def test_every_kind_and_every_display_has_its_place():
-    assert {words[2] for words in COMMANDS} == set(KINDS)
+    assert {words[2] for words in FIGURES} | {"gammas"} == set(KINDS) | set(RUN_KINDS)
     for name in (
         "LossShapeDisplay",
         "TrainingDynamicsDisplay",

@@ -40,13 +40,18 @@ def test_each_pixel_is_its_distance_from_the_mean_in_deviations():
     assert float(network.prepare(data.inputs)[7, 1, 0, 1]) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_channel_without_variation_becomes_zero():
+@pytest.mark.parametrize("shade", [0, 77, 255])
+def test_a_channel_without_variation_becomes_zero_and_is_not_stretched(shade):
     data = images(30)
-    data.inputs[:, 2] = 77
+    data.inputs[:, 2] = shade
     network = make_network(ModelSettings("mlp", {"hidden": [4]}), splits(data))
     prepared = network.prepare(data.inputs)
     assert prepared[:, 2].abs().max() < 1e-6
     assert prepared.isfinite().all()
+    unseen = data.inputs[:1].clone()
+    unseen[:, 2] = 100
+    expected = (100 - shade) / 255
+    assert network.prepare(unseen)[0, 2].flatten().tolist() == pytest.approx([expected] * 4, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
