@@ -1,0 +1,75 @@
+"""Write docs/results/benchmark.md from the rows that were measured.
+
+    python scripts/make_results.py                     # from docs/results/rows/NAME/
+    python scripts/make_results.py --take DIR ...      # first copy the rows of these folders there
+
+Every table of the page is made of rows that ``calibrant bench run`` wrote; nothing is typed.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from calibrant.bench.experiment import Experiment
+from calibrant.bench.rows import ROWS, Row, read_rows, saved_experiment
+from calibrant.bench.table import make_tables
+from calibrant.bench.written import to_markdown
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"
+
+_HEAD = """# Benchmark results
+
+The quick presets, run on two cores. Made by `python scripts/make_results.py` from the rows in
+[rows/](rows/), which `calibrant bench run` wrote; the command above each table runs it again. **Bold** is
+the best of a column, *italics* what is not significantly worse over the seeds; columns named after a paper
+hold its own figures, for its own networks and data. How to read them claim by claim:
+[reproduces.md](reproduces.md).
+"""
+
+
+def page(folder: Path = FOLDER) -> str:
+    """Return the page of all experiments in a folder."""
+    sections = [_section(saved_experiment(each), read_rows(each)) for each in sorted(folder.iterdir())]
+    return "\n".join([_HEAD, *sections])
+
+
+def _section(experiment: Experiment, rows: list[Row]) -> str:
+    preset = rows[0].preset
+    needs = " --data DATA" if experiment.needs("quick" if preset == "quick" else "full") else ""
+    command = f"calibrant bench run {experiment.name} --preset {preset}{needs}"
+    seeds = len({row.seed for row in rows})
+    minutes = sum(row.seconds for row in rows) / 60
+    lines = [
+        f"## {experiment.name}: {experiment.title[0].lower()}{experiment.title[1:]}\n",
+        f"Claim: {experiment.claim}\n",
+        f"`{command}`: {len(rows)} jobs, {seeds} seeds, {minutes:.0f} minutes of one core among others.\n",
+    ]
+    for table in make_tables(experiment, rows):
+        if table.layout.title:
+            lines.append(f"**{table.layout.title}**\n")
+        lines.append(to_markdown(table))
+    return "\n".join(lines)
+
+
+def take(source: Path) -> None:
+    """Copy the rows of an experiment."""
+    target = FOLDER / saved_experiment(source).name
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / ROWS, target / ROWS)
+    for path in source.glob("*.toml"):
+        shutil.copy(path, target / path.name)
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--take", type=Path, nargs="*", default=[], help="folders that bench run wrote")
+    for source in parser.parse_args().take:
+        take(source)
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()
