@@ -35,6 +35,13 @@ def test_a_win_rate_is_the_share_of_the_others_that_are_worse():
     assert task_win_rates({"a": 1, "b": 2, "c": 2, "d": 3}) == {"a": 1, "b": 1 / 3, "c": 1 / 3, "d": 0}
 
 
+def test_a_difference_of_rounding_is_a_tie():
+    nearly = 0.1 + 0.2
+    assert nearly != 0.3
+    assert task_win_rates({"a": nearly, "b": 0.3}) == {"a": 0, "b": 0}
+    assert elo_ratings([{"a": nearly, "b": 0.3}] * 5) == pytest.approx({"a": 1000, "b": 1000})
+
+
 def test_win_rates_are_means_over_tasks_counted_one_pair_at_a_time():
     tasks = random_tasks()
     found = win_rates(tasks)

@@ -6,12 +6,13 @@ import statistics
 
 import pytest
 
+from calibrant.bench.experiment import parse_experiment
 from calibrant.bench.quantities import quantity
 from calibrant.bench.rows import Record, Row
 from calibrant.bench.table import make_tables
 from calibrant.bench.written import to_csv, to_latex, to_markdown
 from calibrant.errors import InputError
-from tests.bench.small import small_experiment
+from tests.bench.small import TEXT, small_experiment
 
 ECE = {
     "uncalibrated": (0.10, 0.12, 0.11),
@@ -118,6 +119,40 @@ def test_missing_numbers_leave_a_dash():
     found = make_tables(small_experiment(), only)[0]
     assert cell(found, "uncalibrated", "ece") is None
     assert "| \N{EN DASH} |" in to_markdown(found)
+
+
+def arena(rates, *, seed=0):
+    """Two tasks, on which methods have these Brier scores."""
+    return [
+        Row(
+            "small",
+            "quick",
+            {"source": source},
+            seed,
+            tuple(
+                Record({"set": "test", "method": name}, {"nll": scores[place], "brier": scores[place]})
+                for name, scores in rates.items()
+            ),
+            1.0,
+            {},
+        )
+        for place, source in enumerate(("a", "b"))
+    ]
+
+
+def test_results_of_several_tasks_in_one_cell_are_averaged_within_a_seed():
+    text = TEXT.replace('columns = ["source"]', "").replace('["nll", "ece"]', '["nll"]')
+    rows = [*arena({"x": (0.25, 0.75)}), *arena({"x": (0.5, 1.5)}, seed=1)]
+    found = make_tables(parse_experiment("small", text), rows)[0].lines[("x",)][0]
+    assert found.values == {0: 0.5, 1: 1.0}
+
+
+def test_elo_says_who_beats_whom_over_all_tasks_of_a_seed():
+    text = TEXT.replace('columns = ["source"]', "").replace('["nll", "ece"]', '["elo"]')
+    found = make_tables(parse_experiment("small", text), arena({"x": (0.1, 0.2), "y": (0.2, 0.1)}))[0]
+    assert [cells[0].mean for cells in found.lines.values()] == pytest.approx([1000, 1000])
+    found = make_tables(parse_experiment("small", text), arena({"x": (0.1, 0.1), "y": (0.2, 0.2)}))[0]
+    assert found.lines[("x",)][0].mean > 1100 > 900 > found.lines[("y",)][0].mean
 
 
 def test_no_rows_no_table():

@@ -183,8 +183,5 @@ def _layout(table: Mapping[str, Any]) -> Layout:
         tuple(table.get("columns", ())),
         tuple(table["measures"]),
         table.get("only", {}),
-        tuple(
-            PaperColumn(each["title"], each["where"], each.get("match", {}))
-            for each in table.get("paper", ())
-        ),
+        tuple(PaperColumn(each["title"], each["where"], each.get("match", {})) for each in papers),
     )

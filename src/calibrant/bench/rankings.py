@@ -28,6 +28,11 @@ MEAN_RATING = 1000.0
 _PRIOR = 0.01
 
 
+# Scores that agree to so many digits after the point are a tie: two methods that leave a model as it is may
+# differ by rounding.
+_DIGITS = 10
+
+
 @dataclass(frozen=True)
 class Standing:
     """Where a method stands after all tasks.
@@ -90,9 +95,10 @@ def task_win_rates(scores: Scores) -> dict[str, float]:
     """
     if len(scores) < 2:
         raise InputError(f"scores: expected at least two methods, got {len(scores)}")
+    rounded = {name: round(float(value), _DIGITS) for name, value in scores.items()}
     return {
-        name: sum(value < other for other in scores.values()) / (len(scores) - 1)
-        for name, value in scores.items()
+        name: sum(value < other for other in rounded.values()) / (len(scores) - 1)
+        for name, value in rounded.items()
     }
 
 
@@ -149,7 +155,7 @@ def _table(tasks: Sequence[Scores]) -> tuple[list[str], _Floats]:
             raise InputError(
                 f"tasks: expected every method on every task, got {other!r} on some only (task {number})"
             )
-    table = np.array([[float(scores[name]) for name in names] for scores in tasks])
+    table = np.array([[round(float(scores[name]), _DIGITS) for name in names] for scores in tasks])
     if np.isnan(table).any():
         raise InputError("tasks: expected numbers as scores, got NaN")
     return names, table

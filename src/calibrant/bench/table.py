@@ -12,6 +12,7 @@ from scipy import stats
 from calibrant.bench.experiment import PRESETS, Experiment, Layout, PaperColumn
 from calibrant.bench.papers import PaperFigure, paper_figures
 from calibrant.bench.quantities import Quantity, quantity
+from calibrant.bench.rankings import elo_ratings
 from calibrant.bench.rows import Row, flat, identity_of
 from calibrant.errors import InputError
 
@@ -84,7 +85,9 @@ class Table:
 def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
     """Gather finished rows in the tables of an experiment.
 
-    Lines and columns stand in the order of the experiment's grid, whatever was finished first.
+    Lines and columns stand in the order of the experiment's grid, whatever was finished first. Where several
+    results of one seed belong to a cell, such as those of all tasks of an arena, their mean counts. The
+    measure ``elo`` is made of all pairs of methods: see :func:`~calibrant.bench.rankings.elo_ratings`.
     """
     order = {
         identity_of(job): place
@@ -100,7 +103,9 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
 
 def _table(layout: Layout, rows: Sequence[Row]) -> Table:
     records = [each for each in flat(rows) if _wanted(each, layout.only)]
-    found: dict[tuple[tuple[str, ...], Column], dict[int, float]] = defaultdict(dict)
+    if "elo" in layout.measures:
+        _add_elo(records)
+    results: dict[tuple[tuple[str, ...], Column], dict[int, list[float]]] = {}
     lines: dict[tuple[str, ...], None] = {}
     groups: dict[tuple[str, ...], None] = {}
     for record in records:
@@ -110,7 +115,9 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
         for name in layout.measures:
             value = record["values"].get(name)
             if value is not None and math.isfinite(value):
-                found[line, Column(group, name)][record["seed"]] = value
+                cell = results.setdefault((line, Column(group, name)), defaultdict(list))
+                cell[record["seed"]].append(value)
+    found = {place: {seed: fmean(values) for seed, values in cell.items()} for place, cell in results.items()}
     columns = [Column(group, name) for group in groups for name in layout.measures]
     columns = [column for column in columns if any((line, column) in found for line in lines)]
     marked = [_marked([found.get((line, column), {}) for line in lines], column) for column in columns]
@@ -121,6 +128,19 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
         {column.title: _figures(column, layout.rows, lines) for column in layout.papers},
         len({record["seed"] for record in records}),
     )
+
+
+def _add_elo(records: Sequence[dict[str, Any]]) -> None:
+    """Give every result the rating of its method among all tasks of its seed, by Brier score."""
+    for seed in {record["seed"] for record in records}:
+        tasks: dict[str, dict[str, float]] = defaultdict(dict)
+        own = [record for record in records if record["seed"] == seed]
+        for record in own:
+            task = str([value for name, value in record.items() if name not in ("method", "values")])
+            tasks[task][record["method"]] = record["values"]["brier"]
+        ratings = elo_ratings(list(tasks.values()))
+        for record in own:
+            record["values"]["elo"] = ratings[record["method"]]
 
 
 def _wanted(record: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
