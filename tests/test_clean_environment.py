@@ -14,9 +14,17 @@ sys.modules.update(dict.fromkeys({undeclared!r}))  # None: as if they were not i
 import pkgutil, importlib, calibrant
 for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
     if not module.name.startswith("calibrant.integrations."):
-        importlib.import_module(module.name)
-sys.argv = ["calibrant", "demo"]
+        try:
+            importlib.import_module(module.name)
+        except calibrant.errors.MissingPackageError as error:
+            assert "training" in module.name and "pip install 'calibrant[train]'" in str(error), module.name
 from calibrant.cli import main
+sys.argv = ["calibrant", "train"]
+try:
+    main()
+except SystemExit as stopped:
+    assert stopped.code == 2
+sys.argv = ["calibrant", "demo"]
 main()
 """
 
@@ -52,3 +60,4 @@ def test_everything_imports_and_the_demo_runs_with_declared_dependencies_only(tm
     )
     assert result.returncode == 0, result.stderr
     assert "temperature" in result.stdout
+    assert "calibrant: training: expected the package lightning-fabric, got none; install it" in result.stderr

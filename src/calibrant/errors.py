@@ -15,3 +15,7 @@ class FitError(CalibrantError, RuntimeError):
 
 class FormatError(CalibrantError, ValueError):
     """A file is not what its name or its caller says it is."""
+
+
+class MissingPackageError(CalibrantError, ImportError):
+    """Something needs a package that is not installed; the message says how to get it."""

@@ -11,9 +11,7 @@ from calibrant.errors import FormatError, InputError
 from calibrant.evaluation import evaluate
 from calibrant.registry import make_loss
 from calibrant.training import Run, load_folder_config, load_network, load_rows, train
-from calibrant.training.config import PosthocSettings
 from calibrant.training.datasets import load_dataset
-from calibrant.training.outcome import assess, check_posthoc
 from tests.training.small import ENCODER, differing, final_weights, small_config
 
 KEEP = ("training.epochs=6", "training.optimizer.lr=1.0", "training.schedule.name=constant")
@@ -189,16 +187,6 @@ def test_a_loss_of_logits_is_refused_for_the_encoder(tmp_path):
         train(small_config("encoder.loss=focal"), tmp_path / "run")
 
 
-def test_an_unknown_post_hoc_method_is_refused_with_the_nearest():
-    with pytest.raises(InputError, match=r"posthoc\.methods?.*temprature"):
-        check_posthoc(PosthocSettings(methods=("temprature",)))
-
-
-def test_a_choice_that_is_not_tried_is_refused():
-    with pytest.raises(InputError, match=r"posthoc\.choose: expected auto or one of .*, got 'vector'"):
-        check_posthoc(PosthocSettings(choose="vector"))
-
-
 def test_a_folder_with_a_run_is_refused(run):
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
     with pytest.raises(
@@ -245,21 +233,6 @@ def test_no_dynamics_if_none_are_wanted(tmp_path):
     assert run.dynamics == ()
     assert not (run.folder / "dynamics.jsonl").exists()
     assert run.predictions["test"].features is None
-
-
-def test_the_outcome_measures_every_method_on_every_set(run):
-    outcome = assess(run)
-    assert next(iter(outcome.methods)) == "uncalibrated"
-    assert {"uncalibrated", "temperature"} <= outcome.methods.keys()
-    for method in outcome.methods.values():
-        assert list(method.measures) == ["test", "shifted/contrast-3", "shifted/blur-5"]
-        assert list(method.detection) == ["foreign/held_out"]
-    as_trained = outcome.methods["uncalibrated"].measures
-    for name in ("test", "shifted/blur-5"):
-        expected = evaluate(run.predictions[name], measures=("ece", "nll")).metrics
-        assert {key: as_trained[name][key] for key in expected} == pytest.approx(expected)
-    # A temperature changes no ranking between classes.
-    assert outcome.methods["temperature"].measures["test"]["accuracy"] == as_trained["test"]["accuracy"]
 
 
 def test_gradients_are_clipped_to_the_asked_norm(tmp_path):

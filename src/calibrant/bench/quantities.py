@@ -30,7 +30,9 @@ class Quantity:
 
     def text(self, value: float) -> str:
         """Return a value as it is shown."""
-        return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+        if self.percent:
+            return f"{100 * value:.2f}"
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 _SHORT = {

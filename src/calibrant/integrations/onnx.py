@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant.atomic import atomic_path
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.inputs import check_count
 from calibrant.posthoc import Calibrator
 
@@ -51,7 +51,7 @@ def export_onnx(
     """
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise CalibrantError(
+        raise MissingPackageError(
             "export: expected the packages onnx, onnxruntime and onnxscript, got no "
             f"{' and no '.join(missing)}; install them with: pip install 'calibrant[export]'"
         )

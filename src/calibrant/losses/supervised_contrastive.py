@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.losses.batch import IGNORED
 from calibrant.losses.embeddings import embedding_rows
 from calibrant.losses.loss import Loss
@@ -59,7 +59,7 @@ def _criterion(temperature: float) -> nn.Module:
         from pytorch_metric_learning.losses import SupConLoss  # type: ignore[import-untyped]  # has none
         from pytorch_metric_learning.reducers import DoNothingReducer  # type: ignore[import-untyped]  # has none
     except ImportError:
-        raise CalibrantError(
+        raise MissingPackageError(
             "supervised contrastive loss: expected the package pytorch-metric-learning, got none; "
             "install it with: pip install 'calibrant[train]'"
         ) from None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def line(number: int) -> Line:
 def need_matplotlib() -> None:
     """Refuse to draw where the package of the extra ``plot`` is not installed."""
     if find_spec("matplotlib") is None:
-        raise CalibrantError(
+        raise MissingPackageError(
             "plots: expected the package matplotlib, got none; install it with: pip install 'calibrant[plot]'"
         )
 

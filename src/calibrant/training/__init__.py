@@ -1,13 +1,13 @@
 """Training that is measured for calibration all the way, on Lightning Fabric; needs ``calibrant[train]``."""
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import MissingPackageError
 
 try:
     import lightning_fabric as _fabric
 except ModuleNotFoundError as error:
     if error.name != "lightning_fabric":
         raise
-    raise CalibrantError(
+    raise MissingPackageError(
         "training: expected the package lightning-fabric, got none; "
         "install it with: pip install 'calibrant[train]'"
     ) from None

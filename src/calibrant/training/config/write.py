@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import MissingPackageError
 from calibrant.training.config.settings import Config
 
 
@@ -18,7 +18,7 @@ def config_to_toml(config: Config) -> str:
     try:
         import tomli_w
     except ImportError:
-        raise CalibrantError(
+        raise MissingPackageError(
             "configuration: expected the package tomli-w to write it, got none; "
             "install it with: pip install 'calibrant[train]'"
         ) from None

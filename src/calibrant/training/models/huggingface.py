@@ -8,7 +8,7 @@ from types import ModuleType
 
 from torch import Tensor, nn
 
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.inputs import check_count
 from calibrant.training.models.classifier import Classifier
 
@@ -97,7 +97,7 @@ def _transformers() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise
-        raise CalibrantError(
+        raise MissingPackageError(
             "huggingface: expected the package transformers, got none; "
             "install it with: pip install 'calibrant[train]'"
         ) from None

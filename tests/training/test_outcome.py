@@ -1,0 +1,37 @@
+"""What a run came to: every post-hoc method on every set, and what is refused."""
+
+import pytest
+
+from calibrant.errors import InputError
+from calibrant.evaluation import evaluate
+from calibrant.training import train
+from calibrant.training.config import PosthocSettings
+from calibrant.training.outcome import assess, check_posthoc
+from tests.training.small import small_config
+
+
+def test_an_unknown_post_hoc_method_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"posthoc\.methods?.*temprature"):
+        check_posthoc(PosthocSettings(methods=("temprature",)))
+
+
+def test_a_choice_that_is_not_tried_is_refused():
+    with pytest.raises(InputError, match=r"posthoc\.choose: expected auto or one of .*, got 'vector'"):
+        check_posthoc(PosthocSettings(choose="vector"))
+
+
+def test_the_outcome_measures_every_method_on_every_set(tmp_path):
+    config = small_config('data.corruptions=["contrast-3", "blur-5"]', "data.foreign_classes=[8, 9]")
+    run = train(config, tmp_path / "run")
+    outcome = assess(run)
+    assert next(iter(outcome.methods)) == "uncalibrated"
+    assert {"uncalibrated", "temperature"} <= outcome.methods.keys()
+    for method in outcome.methods.values():
+        assert list(method.measures) == ["test", "shifted/contrast-3", "shifted/blur-5"]
+        assert list(method.detection) == ["foreign/held_out"]
+    as_trained = outcome.methods["uncalibrated"].measures
+    for name in ("test", "shifted/blur-5"):
+        expected = evaluate(run.predictions[name], measures=("ece", "nll")).metrics
+        assert {key: as_trained[name][key] for key in expected} == pytest.approx(expected)
+    # A temperature changes no ranking between classes.
+    assert outcome.methods["temperature"].measures["test"]["accuracy"] == as_trained["test"]["accuracy"]
