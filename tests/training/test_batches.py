@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from calibrant.errors import InputError
 from calibrant.training.batches import Share, epoch_batches, n_batches
 
 
@@ -81,3 +82,8 @@ def test_shares_divide_rows_without_gap_or_overlap(of):
         parts = [list(range(n))[Share(rank, of).rows(n)] for rank in range(of)]
         assert [row for part in parts for row in part] == list(range(n))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_fewer_samples_than_processes_are_refused():
+    with pytest.raises(InputError, match="data: expected at least as many training samples as processes"):
+        n_batches(1, 4, Share(0, 2))

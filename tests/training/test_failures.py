@@ -130,3 +130,13 @@ def test_no_room_for_the_predictions_is_named(tmp_path):
         train(config, tmp_path / "run", watcher=watcher)
     resumed = train(config, tmp_path / "run", resume=True)
     assert torch.equal(resumed.network.head.weight, final_weights(resumed.folder)["model.head.weight"])
+
+
+def test_a_run_that_failed_goes_on_with_a_smaller_step_size(tmp_path, spoiled_from):
+    with pytest.raises(FitError, match="go on from it with a lower optimizer.lr"):
+        spoiled_from("training", 10)
+        train(small_config(*FRAGILE), tmp_path / "run")
+    spoiled_from("training", 10**9)
+    saved = small_config(*FRAGILE, "training.optimizer.lr=0.001", "training.clip_gradient=1.0")
+    run = train(saved, tmp_path / "run", resume=True)
+    assert [row["lr"] <= 0.001 for row in run.metrics] == [row["epoch"] > 2 for row in run.metrics]

@@ -51,12 +51,15 @@ def train(
     from calibrant.cli.training_progress import watching
     from calibrant.training import load_config, load_folder_config
     from calibrant.training import train as run_training
+    from calibrant.training.folder import CONFIG
     from calibrant.training.outcome import assess, check_posthoc
     from calibrant.training.records import finite
 
     folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
-    goes_on = resume and path is None and not changes
-    config = load_folder_config(folder) if goes_on else load_config(path, changes or ())
+    if resume and path is None:
+        load_folder_config(folder)  # one sentence if there is none
+        path = folder / CONFIG
+    config = load_config(path, changes or ())
     check_posthoc(config.posthoc)  # before hours of training
     # A model of the user's own, "module:factory", is looked for where the command was typed.
     sys.path.insert(0, str(Path.cwd()))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant.errors import InputError
+
 
 @dataclass(frozen=True)
 class Share:
@@ -70,6 +72,10 @@ def epoch_batches(n: int, batch_size: int, *, seed: int, share: Share) -> Iterat
 
 
 def _sizes(n: int, batch_size: int, share: Share) -> list[int]:
+    if n < share.of:
+        raise InputError(
+            f"data: expected at least as many training samples as processes, got {n} for {share.of}"
+        )
     size = max(batch_size - batch_size % share.of, share.of)
     sizes = [size] * (n // size)
     last = n % size - n % size % share.of

@@ -31,8 +31,17 @@ from calibrant.training.records import DYNAMICS, METRICS, Row, read_rows
 
 CONFIG, NETWORK, WEIGHTS, PREDICTIONS = "config.toml", "network.json", "model.safetensors", "predictions"
 
-# What may change when a run goes on: where it runs, and what is written beside it.
-_FREE = ("hardware.", "output.")
+# What may change when a run goes on: where it runs, what is written beside it, what is tried on its
+# predictions, and what helps a run that failed.
+_FREE = (
+    "hardware.",
+    "output.",
+    "posthoc.",
+    "training.optimizer.lr",
+    "training.clip_gradient",
+    "encoder.optimizer.lr",
+    "encoder.clip_gradient",
+)
 
 
 def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
@@ -54,7 +63,7 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
         if changed:
             raise InputError(
                 f"--resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
-                f"leave out CONFIG and --set to go on as it began"
+                "leave out CONFIG to go on as it began"
             )
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)

@@ -171,5 +171,6 @@ class Trainer:
             f"the {self.stage.name}; the batch has {len(labels)} samples of {len(labels.unique())} classes, "
             f"inputs from {float(inputs.min()):.3g} to {float(inputs.max()):.3g} with mean "
             f"{float(inputs.float().mean()):.3g}, {said}, at step size {self.step_size:.3g}; "
-            f"{self.last_good()}; lower the step size, clip the gradient or choose another loss"
+            f"{self.last_good()}; go on from it with a lower optimizer.lr or with clip_gradient, or choose "
+            "another loss"
         )
