@@ -89,6 +89,17 @@ def test_the_papers_figures_stand_beside_ours(table):
     assert figures == {("uncalibrated",): "4.34", ("temperature",): "1.38", ("smart",): "0.76"}
 
 
+def test_a_paper_is_matched_by_any_label_of_the_results_of_a_line():
+    text = TEXT.replace('match = { method = "posthoc" }', 'match = { theirs = "posthoc" }')
+    labelled = [
+        Row(row.experiment, row.preset, row.key, row.seed, (record,), 1.0, {})
+        for row in rows()
+        for record in (Record({"set": "test", "theirs": "spline"}, row.records[0].values),)
+    ]
+    found = make_tables(parse_experiment("small", text), labelled)[0]
+    assert set(found.papers["SMART table 1, CIFAR-10, ResNet-50: ECE %"].values()) == {"1.52"}
+
+
 def test_markdown_marks_best_and_near(table):
     lines = to_markdown(table).splitlines()
     assert lines[0].startswith("| method | digits, NLL ↓ | digits, ECE % ↓ | SMART table 1")

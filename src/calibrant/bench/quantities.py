@@ -32,6 +32,8 @@ class Quantity:
         """Return a value as it is shown."""
         if self.percent:
             return f"{100 * value:.2f}"
+        if 0 < abs(value) < 0.001:
+            return f"{value:.0e}" if abs(value) > 1e-15 else "0"
         return f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
 
 
@@ -60,6 +62,15 @@ _OTHERS = {
     "run_seconds": Quantity("CPU s", "lower", False),
     "phi_brier": Quantity("PHI, Brier", "higher", False),
     "phi_nll": Quantity("PHI, NLL", "higher", False),
+    "ece_reduction": Quantity("ECE repaired", "higher", True),
+    "ece_equal_mass_reduction": Quantity("AdaECE repaired", "higher", True),
+    "explained": Quantity("variance explained", "higher", True),
+    "violated": Quantity("violated", "neither", True),
+    "fitted": Quantity("fitted", "neither", True),
+    "nll_falls": Quantity("NLL falls", "neither", True),
+    "probe_rises": Quantity("probe rises", "neither", True),
+    "smce_rises": Quantity("smCE rises", "neither", True),
+    "both": Quantity("both", "neither", True),
     "win_rate": Quantity("win rate", "higher", True),
     "elo": Quantity("Elo", "higher", False),
     "encoder_auroc_ovo": Quantity("AUROC ovo, encoder", "higher", True),

@@ -106,12 +106,13 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
     if "elo" in layout.measures:
         _add_elo(records)
     results: dict[tuple[tuple[str, ...], Column], dict[int, list[float]]] = {}
-    lines: dict[tuple[str, ...], None] = {}
+    lines: dict[tuple[str, ...], Mapping[str, Any]] = {}
     groups: dict[tuple[str, ...], None] = {}
     for record in records:
         line = tuple(str(record.get(label, "")) for label in layout.rows)
         group = tuple(str(record.get(label, "")) for label in layout.columns)
-        lines[line] = groups[group] = None
+        lines.setdefault(line, record)
+        groups[group] = None
         for name in layout.measures:
             value = record["values"].get(name)
             if value is not None and math.isfinite(value):
@@ -125,7 +126,7 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
         layout,
         tuple(columns),
         {line: tuple(cells[place] for cells in marked) for place, line in enumerate(lines)},
-        {column.title: _figures(column, layout.rows, lines) for column in layout.papers},
+        {column.title: _figures(column, lines) for column in layout.papers},
         len({record["seed"] for record in records}),
     )
 
@@ -180,18 +181,17 @@ def _near(cell: Cell, best: Cell, sign: int) -> bool:
 
 
 def _figures(
-    column: PaperColumn, labels: Sequence[str], lines: Iterable[tuple[str, ...]]
+    column: PaperColumn, lines: Mapping[tuple[str, ...], Mapping[str, Any]]
 ) -> dict[tuple[str, ...], str]:
-    """Return a paper's figure for each line that it has exactly one for."""
+    """Return a paper's figure for each line that it has exactly one for, by the labels of its results."""
     where = dict(column.where)
     known = paper_figures(where.pop("paper"), **where)
     found = {}
-    for line in lines:
-        named = dict(zip(labels, line, strict=True))
+    for line, record in lines.items():
         fits = [
             figure
             for figure in known
-            if all(getattr(figure, theirs) == named.get(ours) for ours, theirs in column.match.items())
+            if all(getattr(figure, theirs) == record.get(ours) for ours, theirs in column.match.items())
         ]
         if len(fits) == 1:
             found[line] = _printed(fits[0])
