@@ -28,13 +28,14 @@ class Quantity:
         arrow = {"lower": " ↓", "higher": " ↑", "neither": ""}[self.better]
         return f"{self.title}{' %' if self.percent else ''}{arrow}"
 
-    def text(self, value: float) -> str:
-        """Return a value as it is shown."""
+    def text(self, value: float, *, beside: float | None = None) -> str:
+        """Return a value as it is shown, with as many digits as the one it stands beside."""
         if self.percent:
             return f"{100 * value:.2f}"
-        if 0 < abs(value) < 0.001:
-            return f"{value:.0e}" if abs(value) > 1e-15 else "0"
-        return f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+        size = abs(value if beside is None else beside)
+        if 1e-15 < size < 0.001:
+            return f"{value:.0e}"
+        return f"{value:.3f}" if size < 100 else f"{value:.0f}"
 
 
 _SHORT = {

@@ -51,7 +51,7 @@ def to_latex(table: Table) -> str:
 
 def _text(cell: Cell, column: Column) -> str:
     shown = column.quantity.text(cell.mean)
-    return shown if len(cell.values) < 2 else f"{shown} ± {column.quantity.text(cell.std)}"
+    return shown if len(cell.values) < 2 else f"{shown} ± {column.quantity.text(cell.std, beside=cell.mean)}"
 
 
 def _markdown(cell: Cell | None, column: Column) -> str:
