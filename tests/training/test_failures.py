@@ -133,8 +133,8 @@ def test_no_room_for_the_predictions_is_named(tmp_path):
 
 
 def test_a_run_that_failed_goes_on_with_a_smaller_step_size(tmp_path, spoiled_from):
+    spoiled_from("training", 10)
     with pytest.raises(FitError, match="go on from it with a lower optimizer.lr"):
-        spoiled_from("training", 10)
         train(small_config(*FRAGILE), tmp_path / "run")
     spoiled_from("training", 10**9)
     saved = small_config(*FRAGILE, "training.optimizer.lr=0.001", "training.clip_gradient=1.0")

@@ -4,10 +4,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +15,17 @@ from calibrant.atomic import atomic_path
 from calibrant.data import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.inputs import check_count
-from calibrant.metrics import (
-    DriftMonitor,
-    DriftReference,
-    GroupDrift,
-    Interval,
-    expected_calibration_error,
-    with_interval,
-)
-from calibrant.metrics.bootstrap import generator
+from calibrant.metrics.binned import expected_calibration_error
+from calibrant.metrics.bootstrap import Floats, generator
 from calibrant.metrics.bootstrap_terms import TermResampler
+from calibrant.metrics.drift import DriftMonitor, DriftReference, GroupDrift
+from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.proper import log_losses, squared_errors
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 _FORMAT = "calibrant-monitor"
 _VERSION = 1
 _LEVEL = 0.95
+_RESAMPLES = 200
 _COLUMNS = ("confidence", "correct", "nll", "brier")
 
 
@@ -46,8 +39,8 @@ class Window:
         n: Number of rows.
         accuracy: Share of correct predictions.
         mean_confidence: Mean stated confidence.
-        ece: Expected calibration error; its interval is widened to the value where resampling, which adds
-            noise, only gave larger ones.
+        ece: Expected calibration error; where resampling, which adds noise, only gave larger ones, its
+            interval is widened to the value.
         brier: Brier score; None unless class probabilities were known for every row.
         nll: Negative log-likelihood; None where the Brier score is, or if infinite.
         log_e_value: Logarithm of the evidence, after the last row, that calibration is not what it was.
@@ -86,8 +79,8 @@ class Monitoring:
     """A classifier watched over time: is it still as calibrated as on the reference?
 
     Rows are tested as they come, and measured whenever a window is full. What is left over waits for the next
-    update. Neither windows nor evidence depend on how the stream is cut into updates, nor on whether the state
-    was saved and loaded in between. After an alarm it stays in alarm until :meth:`reset`.
+    update. Neither windows nor evidence depend on how the stream is cut into updates, nor on saving and
+    loading in between. After an alarm it stays in alarm until :meth:`reset`.
 
     Args:
         reference: Labelled predictions of the time when all was well.
@@ -96,7 +89,6 @@ class Monitoring:
             reference, which is a sample itself.
         tolerance: Change of ``accuracy - confidence`` that shall not count.
         n_bins: Number of bins of the reference and of the ECE.
-        n_resamples: Number of bootstrap resamples of each interval.
 
     Example:
         >>> reference = Predictions(confidence=[0.9] * 2000, correct=([True] * 9 + [False]) * 200)
@@ -116,13 +108,11 @@ class Monitoring:
         alpha: float = 0.05,
         tolerance: float = 0.0,
         n_bins: int = 10,
-        n_resamples: int = 200,
     ) -> None:
         if not 0 < alpha < 1:
             raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")
         self.window = check_count(window, "window", at_least=2)
         self.n_bins = check_count(n_bins, "n_bins")
-        self.n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
         columns = _columns(reference)
         regions = DriftReference.from_outcomes(
             columns[0], columns[1] == 1, n_bins=n_bins, alpha=alpha / 2, tolerance=tolerance
@@ -143,31 +133,12 @@ class Monitoring:
         return self._tested_from + self.monitor.n
 
     @property
-    def n_pending(self) -> int:
-        """Number of rows that wait for their window to be full."""
-        return self._pending.shape[1]
-
-    @property
     def alarm(self) -> Alarm | None:
         """The alarm, if one was raised since the test began."""
         return self._alarm
 
-    @property
-    def settings(self) -> Mapping[str, float]:
-        """What must stay the same for as long as the state lives."""
-        reference = self.monitor.reference
-        return {
-            "window": self.window,
-            "alpha": self.monitor.alpha,
-            "tolerance": reference.tolerance,
-            "bins": self.n_bins,
-        }
-
     def reset(self) -> None:
-        """Begin the test anew against the same reference; rows are counted on, and an alarm is forgotten.
-
-        This grants another ``alpha`` of false alarms.
-        """
+        """Forget the alarm and begin the test anew, with another ``alpha``; rows are counted on."""
         self._start(DriftMonitor(self.monitor.reference, alpha=self.monitor.alpha), self.n)
 
     def update(self, predictions: Predictions) -> list[Window]:
@@ -175,14 +146,14 @@ class Monitoring:
         rows = _columns(predictions)
         windows, start = [], 0
         while start < rows.shape[1]:
-            part = rows[:, start : start + self.window - self.n_pending]
+            part = rows[:, start : start + self.window - self._pending.shape[1]]
             start += part.shape[1]
             self.monitor.update(part[0], part[1] == 1)
             self._pending = np.concatenate([self._pending, part], axis=1)
             if self.monitor.alarm_at is not None and self._alarm is None:
                 row = self._tested_from + self.monitor.alarm_at
                 self._alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
-            if self.n_pending == self.window:
+            if self._pending.shape[1] == self.window:
                 windows.append(self._close())
         return windows
 
@@ -192,17 +163,17 @@ class Monitoring:
             self._weakest = (self.n, log_e)
         confidence, correct, nll, brier = self._pending
         # Each window has resamples of its own, which are the same however the stream was cut.
-        draws = {"n_resamples": self.n_resamples, "seed": self.n // self.window}
-        self._pending = np.empty((len(_COLUMNS), 0))
+        seed = self.n // self.window
+        self._pending = self._pending[:, :0]
         return Window(
             first=self.n - self.window + 1,
             last=self.n,
             n=self.window,
-            accuracy=_mean(correct, **draws),
-            mean_confidence=_mean(confidence, **draws),
-            ece=_ece(confidence, correct == 1, self.n_bins, **draws),
-            brier=_mean(brier, **draws) if np.isfinite(brier).all() else None,
-            nll=_mean(nll, **draws) if np.isfinite(nll).all() else None,
+            accuracy=_mean(correct, seed),
+            mean_confidence=_mean(confidence, seed),
+            ece=_ece(confidence, correct == 1, self.n_bins, seed),
+            brier=_mean(brier, seed) if np.isfinite(brier).all() else None,
+            nll=_mean(nll, seed) if np.isfinite(nll).all() else None,
             log_e_value=log_e,
             alarm=self._alarm is not None,
         )
@@ -215,7 +186,6 @@ class Monitoring:
             "reference": self.reference_digest,
             "window": self.window,
             "n_bins": self.n_bins,
-            "n_resamples": self.n_resamples,
             "tested_from": self._tested_from,
             "weakest": self._weakest,
             "alarm": None if self._alarm is None else asdict(self._alarm),
@@ -226,9 +196,8 @@ class Monitoring:
             },
             "monitor": self.monitor.state(),
         }
-        text = json.dumps(state, allow_nan=False)
         with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(json.dumps(state, allow_nan=False))
             file.flush()
             os.fsync(file.fileno())
 
@@ -244,17 +213,16 @@ class Monitoring:
         state = _read(path)
         try:
             new = cls.__new__(cls)
-            new.window, new.n_bins = state["window"], state["n_bins"]
-            new.n_resamples, new.reference_digest = state["n_resamples"], state["reference"]
+            new.window, new.n_bins = check_count(state["window"], "window"), state["n_bins"]
+            new.reference_digest = state["reference"]
             new._start(DriftMonitor.from_state(state["monitor"]), state["tested_from"])
             new._weakest = (state["weakest"][0], state["weakest"][1])
             new._pending = np.array([[float(t) for t in state["pending"][name]] for name in _COLUMNS])
-            if state["alarm"] is not None:
-                new._alarm = _alarm_of(state["alarm"])
+            if (alarm := state["alarm"]) is not None:
+                changes = (GroupDrift(**{**c, "region": tuple(c["region"])}) for c in alarm["changes"])
+                new._alarm = Alarm(alarm["row"], alarm["since"], tuple(changes))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise FormatError(
-                f"{path.name}: expected the state of a monitor, got a fault: {error}"
-            ) from error
+            raise FormatError(f"{path.name}: expected a monitor's state, got a fault: {error}") from error
         if (given := _digest(_columns(reference))) != new.reference_digest:
             raise InputError(
                 f"{path.name}: expected the reference that this state was begun with, whose digest is "
@@ -268,15 +236,14 @@ def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
 
     If only all groups together have enough, it is the one that contributes most.
     """
-    groups = monitor.reference.groups
-    level = np.array([group.level for group in groups])
-    log_share = -np.log(np.bincount(level)[level])
-    found = [(drift.log_e_value, drift) for drift in monitor.diagnosis() if drift.drifts]
+    diagnosis = monitor.diagnosis()
+    found = [drift for drift in diagnosis if drift.drifts]
     if not found:
-        shared = zip(np.repeat(log_share, 2), monitor.diagnosis(), strict=True)
-        found = [max((s + d.log_e_value, d) for s, d in shared)]
+        level = [group.level for group in monitor.reference.groups for _ in ("over", "under")]
+        log_part = [d.log_e_value - math.log(level.count(of)) for d, of in zip(diagnosis, level, strict=True)]
+        found = [diagnosis[int(np.argmax(log_part))]]
     best: dict[str, GroupDrift] = {}
-    for _, drift in sorted(found, key=lambda pair: -pair[0]):
+    for drift in sorted(found, key=lambda drift: -drift.log_e_value):
         best.setdefault(drift.direction, drift)
     return tuple(best.values())
 
@@ -298,22 +265,22 @@ def _digest(columns: Floats) -> str:
     return hashlib.sha256(np.ascontiguousarray(columns[:2], dtype="<f8").tobytes()).hexdigest()
 
 
-def _mean(terms: Floats, *, n_resamples: int, seed: int) -> Interval:
+def _mean(terms: Floats, seed: int) -> Interval:
     resampler = TermResampler(terms)
-    drawn = resampler.replicates(n_resamples, generator(seed))
-    low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    error = float(drawn.std(ddof=1))
-    return Interval(resampler.value, float(low), float(high), _LEVEL, error, n_resamples, 0, "percentile")
+    drawn = resampler.replicates(_RESAMPLES, generator(seed))
+    low, high = (float(end) for end in np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
+    return Interval(resampler.value, low, high, _LEVEL, float(drawn.std(ddof=1)), _RESAMPLES, 0, "percentile")
 
 
-def _ece(confidence: Floats, correct: npt.NDArray[np.bool_], n_bins: int, **draws: int) -> Interval:
+def _ece(confidence: Floats, correct: npt.NDArray[np.bool_], n_bins: int, seed: int) -> Interval:
     found = with_interval(
         expected_calibration_error,
         confidence=confidence,
         correct=correct,
         n_bins=n_bins,
+        n_resamples=_RESAMPLES,
         level=_LEVEL,
-        **draws,
+        seed=seed,
     )
     return replace(found, low=min(found.low, found.value), high=max(found.high, found.value))
 
@@ -331,8 +298,3 @@ def _read(path: Path) -> dict[str, Any]:
             "begin a new one or use the Calibrant that wrote it"
         )
     return state
-
-
-def _alarm_of(stored: Mapping[str, Any]) -> Alarm:
-    changes = (GroupDrift(**{**change, "region": tuple(change["region"])}) for change in stored["changes"])
-    return Alarm(stored["row"], stored["since"], tuple(changes))

@@ -1,0 +1,83 @@
+"""``calibrant bench``: list, run, table."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from calibrant.bench.experiment import experiment_names
+from tests.bench.small import TEXT
+
+
+@pytest.fixture
+def finished(run, tmp_path):
+    (tmp_path / "mine.toml").write_text(TEXT.replace('"temperature", "smart"]', '"temperature"]'))
+    out = tmp_path / "out"
+    code, told, error = run("bench", "run", tmp_path / "mine.toml", "--seeds", 1, "--out", out)
+    assert code == 0, error
+    return out, told
+
+
+def test_list_names_every_experiment_with_its_jobs_and_needs(run):
+    code, out, _ = run("bench", "list")
+    assert code == 0
+    for name in experiment_names():
+        assert name in out
+    assert "cifar10" in out
+
+
+def test_run_writes_rows_and_tables_and_prints_one(finished):
+    out, told = finished
+    assert {path.name for path in out.iterdir()} == {
+        "rows.jsonl", "mine.toml", "table.md", "table.csv", "table.tex",
+    }  # fmt: skip
+    assert (out / "table.md").read_text() in told
+    assert "| uncalibrated |" in told
+
+
+def test_table_speaks_every_format(run, finished):
+    out, _ = finished
+    for form, name in (("markdown", "table.md"), ("csv", "table.csv"), ("latex", "table.tex")):
+        code, told, _ = run("bench", "table", out, "--format", form)
+        assert code == 0
+        assert told.rstrip("\n") == (out / name).read_text().rstrip("\n")
+    _, told, _ = run("bench", "table", out, "--format", "json")
+    records = json.loads(told)
+    assert {record["method"] for record in records} == {"uncalibrated", "temperature"}
+
+
+def test_numbers_of_the_table_are_those_of_the_rows(run, finished):
+    out, _ = finished
+    _, told, _ = run("bench", "table", out, "--format", "csv")
+    row = json.loads((out / "rows.jsonl").read_text().splitlines()[0])
+    shown = next(line for line in csv.DictReader(io.StringIO(told)) if line["method"] == row["key"]["method"])
+    test = next(record for record in row["records"] if record["labels"]["set"] == "test")
+    assert float(shown["digits ece"]) == test["values"]["ece"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run", "postho"), "did you mean 'posthoc'?"),
+        (("run", "posthoc", "--preset", "huge"), "--preset: expected one of quick, full for posthoc"),
+        (("run", "losses"), "--data: expected a folder that holds clinc150"),
+        (("run", "posthoc", "--jobs", "0"), "--jobs: expected a whole number of at least 1"),
+        (("table", "nowhere"), "DIR: expected a folder that calibrant bench run wrote, got nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(run, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    code, out, error = run("bench", *words)
+    assert code == 2
+    assert out == ""
+    assert error.count("\n") == 1
+    assert told in error
+    assert list(tmp_path.rglob("rows.jsonl")) == []
+
+
+def test_an_unknown_format_is_refused(run, finished):
+    out, _ = finished
+    code, _, error = run("bench", "table", out, "--format", "html")
+    assert code == 2
+    assert "--format: expected markdown, csv, latex or json, got 'html'" in error
