@@ -7,7 +7,7 @@ import torch
 from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
-from calibrant.posthoc import TemperatureScaling, load_calibrator
+from calibrant.posthoc import ParameterizedTemperatureScaling, TemperatureScaling, load_calibrator
 from calibrant.posthoc.indicators import INDICATORS
 from calibrant.posthoc.smart import SMART
 from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
@@ -199,3 +199,28 @@ def test_it_can_be_exported_as_a_graph(indicator):
     graph = torch.export.export(Plain(calibrator), (example,), dynamic_shapes=batch).module()
     new = torch.tensor(logits[20:23], dtype=torch.float32)
     torch.testing.assert_close(graph(new), calibrator(new))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.01, 100.0])
+@pytest.mark.parametrize("method", [SMART, ParameterizedTemperatureScaling])
+def test_the_scale_of_the_logits_does_not_matter(method, scale, tmp_path):
+    # LogitNorm trains logits so small that they need temperatures near zero.
+    logits, labels, _ = bent(4000)
+    new, new_labels, _ = bent(4000, seed=1)
+    plain, scaled = method.fit(logits, labels), method.fit(scale * logits, labels)
+    one = ece(TemperatureScaling.fit(logits, labels), new, new_labels)
+    assert ece(scaled, scale * new, new_labels) == pytest.approx(ece(plain, new, new_labels), abs=0.015)
+    assert ece(scaled, scale * new, new_labels) < one
+    scaled.save(tmp_path / "scaled.safetensors")
+    again = load_calibrator(tmp_path / "scaled.safetensors")
+    assert np.array_equal(again.predict_proba(scale * new), scaled.predict_proba(scale * new))
+
+
+def test_the_curve_of_small_logits_is_that_of_their_margins():
+    logits, labels, _ = bent(4000)
+    scaled = SMART.fit(0.001 * logits, labels)
+    assert scaled.unit < 0.01
+    margins = np.sort(0.001 * logits[:50], axis=1)
+    curve = scaled.temperature_curve(margins[:, -1] - margins[:, -2])
+    expected = scaled.temperature(torch.tensor(0.001 * logits[:50])).numpy()
+    np.testing.assert_allclose(curve, expected, rtol=1e-6)

@@ -7,7 +7,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.posthoc.calibrator import check_fitting_set
 from calibrant.posthoc.sample_temperature import Layers, SampleTemperature
-from calibrant.posthoc.temperature_training import Plan, check_settled, train_temperatures
+from calibrant.posthoc.temperature_training import Plan, check_settled, natural_unit, train_temperatures
 from calibrant.surrogates import Objective, check_objective
 
 HIDDEN_UNITS = (5, 5)
@@ -20,7 +20,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
     :math:`\mathrm{softplus}(\cdot) + 0.1`. The predicted class never changes.
     """
 
-    options = ("objective", "top")
+    options = ("objective", "top", "unit")
     n_layers = 3
 
     def __init__(
@@ -29,9 +29,10 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         *,
         objective: Objective = "brier",
         top: int = 10,
+        unit: float = 1.0,
         n_classes: int | None = None,
     ) -> None:
-        super().__init__(layers, n_classes=n_classes)
+        super().__init__(layers, unit=unit, n_classes=n_classes)
         self.objective = objective
         self.top = top
 
@@ -78,8 +79,10 @@ class ParameterizedTemperatureScaling(SampleTemperature):
             settled=check_settled(settled),
         )
         top = min(check_count(top, "top"), z.shape[1])
+        unit = natural_unit(z, y, plan)
+        z = z / unit
         layers = train_temperatures(_largest(z, top), z, y, hidden=HIDDEN_UNITS, plan=plan)
-        return cls(layers, objective=objective, top=top, n_classes=z.shape[1])
+        return cls(layers, objective=objective, top=top, unit=unit, n_classes=z.shape[1])
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the largest logits of each sample, the largest first."""

@@ -32,14 +32,19 @@ def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
 
 
 class SampleTemperature(Calibrator):
-    """Divide the logits of each sample by a temperature of its own; the predicted class never changes."""
+    """Divide the logits of each sample by a temperature of its own; the predicted class never changes.
+
+    The network sees logits in multiples of ``unit``, and its temperatures are multiples of it. That is 1
+    unless the logits are so small that they need a temperature which the network could not give.
+    """
 
     preserves_accuracy = True
 
     n_layers: ClassVar[int]
 
-    def __init__(self, layers: Layers, *, n_classes: int | None = None) -> None:
+    def __init__(self, layers: Layers, *, unit: float = 1.0, n_classes: int | None = None) -> None:
         super().__init__(n_classes=n_classes)
+        self.unit = unit
         for number, (weight, bias) in enumerate(layers):
             self.register_buffer(f"weight_{number}", weight)
             self.register_buffer(f"bias_{number}", bias)
@@ -57,7 +62,8 @@ class SampleTemperature(Calibrator):
     def temperature(self, logits: Tensor) -> Tensor:
         """Return the temperature of each sample, shape ``(n,)``."""
         layers = self.layers
-        return network_temperature(self.inputs(logits).to(layers[0][0].dtype), layers)
+        seen = self.inputs(logits / self.unit).to(layers[0][0].dtype)
+        return self.unit * network_temperature(seen, layers)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""

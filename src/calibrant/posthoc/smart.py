@@ -10,7 +10,7 @@ from calibrant.inputs import ArrayLike, check_count, same_kind, to_tensor
 from calibrant.posthoc.calibrator import check_fitting_set
 from calibrant.posthoc.indicators import Indicator, check_indicator, indicator_values
 from calibrant.posthoc.sample_temperature import Layers, SampleTemperature, network_temperature
-from calibrant.posthoc.temperature_training import Plan, check_settled, train_temperatures
+from calibrant.posthoc.temperature_training import Plan, check_settled, natural_unit, train_temperatures
 from calibrant.surrogates import Objective, check_objective
 
 HIDDEN_UNITS = 16
@@ -27,7 +27,7 @@ class SMART(SampleTemperature):
     wrong about themselves by different amounts: one temperature for both cannot repair that.
     """
 
-    options = ("indicator", "objective")
+    options = ("indicator", "objective", "unit")
     n_layers = 2
 
     def __init__(
@@ -36,9 +36,10 @@ class SMART(SampleTemperature):
         *,
         indicator: Indicator = "margin",
         objective: Objective = "charbonnier",
+        unit: float = 1.0,
         n_classes: int | None = None,
     ) -> None:
-        super().__init__(layers, n_classes=n_classes)
+        super().__init__(layers, unit=unit, n_classes=n_classes)
         self.indicator = indicator
         self.objective = objective
 
@@ -86,9 +87,11 @@ class SMART(SampleTemperature):
             seed=seed,
             settled=check_settled(settled),
         )
-        seen = indicator_values(check_indicator(indicator), z)
-        layers = train_temperatures(seen, z, y, hidden=(HIDDEN_UNITS,), plan=plan)
-        return cls(layers, indicator=indicator, objective=objective, n_classes=z.shape[1])
+        check_indicator(indicator)
+        unit = natural_unit(z, y, plan)
+        z = z / unit
+        layers = train_temperatures(indicator_values(indicator, z), z, y, hidden=(HIDDEN_UNITS,), plan=plan)
+        return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the indicator of each sample."""
@@ -107,4 +110,7 @@ class SMART(SampleTemperature):
         if m.ndim != 1:
             raise InputError(f"margins: expected shape (m,), got shape {tuple(m.shape)}")
         layers = self.layers
-        return same_kind(network_temperature(m[:, None].to(layers[0][0]), layers), like=margins)
+        seen = m[:, None].to(layers[0][0])
+        if self.indicator not in ("entropy", "confidence"):  # the others are differences of logits
+            seen = seen / self.unit
+        return same_kind(self.unit * network_temperature(seen, layers), like=margins)

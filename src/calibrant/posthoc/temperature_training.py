@@ -12,9 +12,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import FitError, InputError
 from calibrant.posthoc.adam import Adam
 from calibrant.posthoc.sample_temperature import LOWEST_TEMPERATURE, Layers, network_temperature
+from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.tempered import FittingSet
 from calibrant.surrogates import Forecasts, Objective, objective_value
 
@@ -24,6 +25,9 @@ _GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
 # One in a hundred perfectly calibrated models shows more than this many times the error expected by chance,
 # whatever the number of samples and the shape of their confidences.
 _EVIDENT = 1.9
+
+# A temperature below this is near the lowest that a network can give, which leaves it no room.
+_SMALL = 0.3
 
 # softplus of this, plus 0.1, is 1 to the last digit.
 _BIAS_OF_ONE = 0.37816455709127766
@@ -79,6 +83,22 @@ def train_temperatures(
     weight, bias = layers[0]
     weight = weight / deviation
     return [(weight, bias - weight @ mean), *layers[1:]]
+
+
+@torch.no_grad()
+def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
+    """Return what to measure logits in: 1, or the likeliest temperature where it is very small.
+
+    Logits that were trained to stay small, as by LogitNorm, may need a temperature below the lowest that a
+    network can give.
+    """
+    if plan.epochs == 0:
+        return 1.0
+    try:
+        likeliest = float(TemperatureScaling.fit(logits, labels).temperature)
+    except FitError:
+        return 1.0
+    return likeliest if likeliest < _SMALL else 1.0
 
 
 @torch.no_grad()
