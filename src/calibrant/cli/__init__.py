@@ -13,6 +13,7 @@ from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.losses import losses
 from calibrant.cli.methods import methods
+from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
 from calibrant.cli.report import report
 from calibrant.cli.train import train
@@ -42,7 +43,7 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export):
+for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export, monitor):
     app.command()(command)
 app.add_typer(bench, name="bench")
 

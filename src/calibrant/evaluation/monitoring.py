@@ -65,8 +65,7 @@ class Alarm:
 
     Attributes:
         row: Number of the row after which the evidence sufficed; the guarantee is about this one.
-        since: First row after the end of the window at which the evidence was weakest: about where the change
-            began, without a guarantee.
+        since: First row after the window at whose end the evidence was weakest; a guess where it began.
         changes: For each direction, the group of confidences with the most evidence, the strongest first.
     """
 
@@ -152,7 +151,7 @@ class Monitoring:
             self._pending = np.concatenate([self._pending, part], axis=1)
             if self.monitor.alarm_at is not None and self._alarm is None:
                 row = self._tested_from + self.monitor.alarm_at
-                self._alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
+                self._alarm = Alarm(row, self._weakest[0] + 1, _strongest_changes(self.monitor))
             if self._pending.shape[1] == self.window:
                 windows.append(self._close())
         return windows
@@ -231,7 +230,7 @@ class Monitoring:
         return new
 
 
-def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
+def _strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
     """Return, for each direction, the group with the most evidence, of those that have enough of their own.
 
     If only all groups together have enough, it is the one that contributes most.
@@ -293,8 +292,8 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise FormatError(f"{path.name}: expected the state of a monitor, got other JSON; name another file")
     if state.get("version") != _VERSION:
+        got = state.get("version")
         raise FormatError(
-            f"{path.name}: expected a state of version {_VERSION}, got {state.get('version')!r}; "
-            "begin a new one or use the Calibrant that wrote it"
+            f"{path.name}: expected a state of version {_VERSION}, got {got!r}; begin a new one"
         )
     return state
