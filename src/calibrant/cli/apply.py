@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli import streams
 from calibrant.data import load_predictions, save_predictions
 from calibrant.posthoc import load_calibrator
 from calibrant.selection import calibrated
@@ -12,14 +13,35 @@ from calibrant.selection import calibrated
 
 def apply(
     calibrator: Annotated[Path, typer.Argument(metavar="CALIBRATOR", help="What calibrate saved.")],
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions; labels are not needed.")],
-    out: Annotated[Path, typer.Option("--out", help="Where the calibrated predictions go.", metavar="OUT")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Predictions, without labels if need be: a file, or a folder, pattern or address of Parquet "
+            "files of any size.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Where the calibrated predictions go; a folder for several files.", metavar="OUT"
+        ),
+    ],
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read a Parquet file batch by batch, as is done above 200 MB.")
+    ] = False,
 ) -> None:
     """Write calibrated predictions: logits become calibrated log-probabilities.
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --out honest.npz
+
+    Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out honest/
     """
     fitted = load_calibrator(calibrator)
-    repaired = calibrated(fitted, load_predictions(path, need_labels=False))
+    other_format = [f"--out {out}"] if out.suffix.lower() in (".npz", ".csv", ".safetensors") else []
+    if streams.is_streamed(source, asked=stream, needs_all=other_format):
+        streams.apply(fitted, source, out)
+        return
+    repaired = calibrated(fitted, load_predictions(source, need_labels=False))
     save_predictions(repaired, out)
     typer.echo(f"{out}: {repaired.n:,} predictions calibrated by {type(fitted).__name__}")

@@ -6,14 +6,19 @@ from typing import Annotated
 import typer
 
 from calibrant import evaluation
-from calibrant.cli import show
+from calibrant.cli import show, streams
 from calibrant.cli.progress import progress_bar
 from calibrant.data import load_predictions
 
 
 def evaluate(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .parquet, .csv or .safetensors.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Predictions: .npz, .parquet, .csv or .safetensors, or a folder, pattern or address of "
+            "Parquet files of any size.",
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
     bins: Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")] = 15,
@@ -36,14 +41,38 @@ def evaluate(
         Path | None,
         typer.Option("--ood", help="Predictions of foreign samples, to be told apart.", metavar="FILE"),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Also show each value of this column of Parquet files.", metavar="COLUMN"),
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read a Parquet file batch by batch, as is done above 200 MB.")
+    ] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out bad files and row groups of a stream, and count them."),
+    ] = False,
 ) -> None:
     """Print the calibration measures of saved predictions.
 
     The file holds logits or probs with labels, or confidence with correct.
 
     Example: calibrant evaluate test.npz --measures all --intervals
+
+    Example: calibrant evaluate predictions/ --by model_version
     """
-    predictions = load_predictions(path)
+    whole = {
+        "--intervals": intervals,
+        "--per-class": per_class,
+        "--per-margin": per_margin,
+        "--compare": compare,
+        "--ood": ood,
+    }
+    needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
+    if streams.is_streamed(source, asked=stream or skip_bad or by is not None, needs_all=needs_all):
+        streams.evaluate(source, measures=measures, n_bins=bins, by=by, skip_bad=skip_bad, as_json=as_json)
+        return
+    predictions = load_predictions(source)
     other = None if compare is None else load_predictions(compare)
     foreign = None if ood is None else load_predictions(ood, need_labels=False)
     wanted = measures if measures in ("core", "all") else [name.strip() for name in measures.split(",")]
@@ -69,4 +98,4 @@ def evaluate(
     if as_json:
         show.evaluation_json(result, parts)
     else:
-        show.evaluation(result, parts, title=path.name)
+        show.evaluation(result, parts, title=Path(source).name)

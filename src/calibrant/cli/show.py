@@ -3,16 +3,18 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from calibrant.cli import tables
 from calibrant.cli.diagram import reliability_diagram
 from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
+from calibrant.evaluation.stream import StreamEvaluation
 from calibrant.metrics import MarginSlice, OODScores
 
 
@@ -71,7 +73,47 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
     typer.echo(json.dumps(_without_nan(answer), allow_nan=False))
 
 
-def verdict(result: Evaluation) -> str:
+def stream(
+    result: StreamEvaluation, names: Sequence[str], *, title: str, seconds: float, by: str | None
+) -> None:
+    """Print a verdict, a table, a reliability diagram, the groups, what was left out, and the speed."""
+    console = Console()
+    classes = "" if result.k is None else f", {result.k} classes"
+    console.print(f"[bold]{escape(title)}[/bold]: {result.n:,} predictions{classes}", highlight=False)
+    console.print(verdict(result), highlight=False)
+    console.print(tables.stream(result, names))
+    console.print()
+    console.print(reliability_diagram(result.bins))
+    if by is not None:
+        console.print(tables.groups(result, by))
+    for left_out in result.left_out:
+        console.print(f"[dim]left out: {escape(left_out.reason)}[/dim]", highlight=False)
+    console.print(
+        f"[dim]{result.n:,} rows in {seconds:.1f} s, {result.n / seconds:,.0f} rows/s"
+        + (f"; {len(result.left_out)} bad files or row groups left out" if result.left_out else "")
+        + "[/dim]",
+        highlight=False,
+    )
+
+
+def stream_json(result: StreamEvaluation, names: Sequence[str], *, seconds: float) -> None:
+    """Print one JSON object; what is undefined or infinite is null."""
+    answer = _stream_answer(result, names) | {
+        "groups": {name: _stream_answer(group, names) for name, group in result.groups.items()},
+        "left_out": [dataclasses.asdict(left_out) for left_out in result.left_out],
+        "seconds": seconds,
+        "rows_per_second": result.n / seconds,
+    }
+    typer.echo(json.dumps(_without_nan(answer), allow_nan=False))
+
+
+def _stream_answer(result: StreamEvaluation, names: Sequence[str]) -> dict[str, Any]:
+    bounds = {name: [b.low, b.high] for name, b in result.bounds.items() if name in names}
+    metrics = {name: result.metrics[name] for name in names if name in result.metrics}
+    return {"n": result.n, "k": result.k, "metrics": metrics, "bounds": bounds}
+
+
+def verdict(result: Evaluation | StreamEvaluation) -> str:
     """Say in plain words whether confidence can be believed."""
     accuracy, confidence = result.metrics["accuracy"], result.metrics["mean_confidence"]
     says = f"it says {confidence:.1%} and is right {accuracy:.1%} of the time"

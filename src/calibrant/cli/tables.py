@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from calibrant.evaluation import ClassRow, Evaluation, PairedComparison
+from calibrant.evaluation.stream import StreamEvaluation
 from calibrant.metrics import MarginSlice, OODScores
 from calibrant.registry import MEASURES, Measure
 from calibrant.selection import SHOWN, Comparison, MethodResult
@@ -40,6 +41,28 @@ def measures(results: Mapping[str, Evaluation]) -> Table:
             if interval is not None:
                 cells.append(f"{_format(interval.low, measure)} to {_format(interval.high, measure)}")
         table.add_row(_title(measure), *cells)
+    return table
+
+
+def stream(result: StreamEvaluation, names: Sequence[str]) -> Table:
+    """Lay out the measures of a stream, those that its sketch bounds with where the exact value is."""
+    table = _table("measure", "value", "exact value within")
+    for name in names:
+        measure, bounds = MEASURES[name], result.bounds.get(name)
+        span = "" if bounds is None else _span(bounds.low, bounds.high, measure)
+        table.add_row(_title(measure), _format(result.metrics[name], measure), span)
+    return table
+
+
+def groups(result: StreamEvaluation, by: str) -> Table:
+    """Lay out the groups of a stream, one a row."""
+    names = [name for name in (*_SHORT, "auroc_correct") if name in result.metrics]
+    headings = [_SHORT.get(name, "AUROC %") for name in names]
+    table = _table(by, "samples", *headings)
+    for group, found in result.groups.items():
+        values = [(found.metrics[name], MEASURES[name].percent) for name in names]
+        cells = [f"{100 * value:.2f}" if percent else f"{value:.3f}" for value, percent in values]
+        table.add_row(escape(group), f"{found.n:,}", *cells)
     return table
 
 
@@ -180,6 +203,17 @@ def _format(value: float, measure: Measure) -> str:
     if measure.percent or math.isnan(value):
         return _percent(value)
     return f"{value:.4f}  "
+
+
+def _span(low: float, high: float, measure: Measure) -> str:
+    """Show bounds with so many digits that they can be told apart."""
+    if math.isnan(low):
+        return ""
+    scale, unit = (100, " %") if measure.percent else (1, "")
+    digits = min(12, max(2, 2 - math.floor(math.log10(max(scale * (high - low), 1e-12)))))
+    if high - low < 1e-12:
+        return "exact"
+    return f"{scale * low:.{digits}f}{unit} to {scale * high:.{digits}f}{unit}"
 
 
 def _percent(value: float) -> str:

@@ -1,0 +1,177 @@
+"""``calibrant evaluate`` and ``apply`` on streams: folders, patterns and large files."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import Predictions, evaluate, load_predictions, save_predictions
+from calibrant.posthoc import TemperatureScaling
+
+RANKED = {"ece_equal_mass", "aurc", "auroc_correct"}
+
+
+@pytest.fixture
+def folder(tmp_path, overconfident):
+    """Two files of logits with versions, in a folder."""
+    logits, labels = overconfident
+    source = tmp_path / "predictions"
+    source.mkdir()
+    for number, rows in enumerate((slice(0, 1500), slice(1500, 4000))):
+        part = np.ascontiguousarray(logits[rows])
+        columns = {
+            "logits": pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 5),
+            "labels": labels[rows],
+            "version": pa.array(np.where(labels[rows] < 2, "old", "new[er]")),
+        }
+        pq.write_table(pa.table(columns), source / f"{number}.parquet", row_group_size=600)
+    return source
+
+
+@pytest.fixture
+def calibrator(tmp_path):
+    path = tmp_path / "calibrator.safetensors"
+    TemperatureScaling(3.0).save(path)
+    return path
+
+
+def test_json_of_a_folder_is_that_of_all_rows_with_bounds_and_speed(run, folder, overconfident):
+    code, out, err = run("evaluate", folder, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    expected = dict(evaluate(Predictions(logits=overconfident[0], labels=overconfident[1])).metrics)
+    assert (result["n"], result["k"]) == (4000, 5)
+    assert set(result["metrics"]) == set(expected)
+    assert set(result["bounds"]) == RANKED
+    for name, value in expected.items():
+        low, high = result["bounds"].get(name, (value, value))
+        assert low - 1e-12 <= value <= high + 1e-12
+        assert result["metrics"][name] == pytest.approx(value, abs=1e-12 + (high - low))
+    assert result["rows_per_second"] == pytest.approx(4000 / result["seconds"])
+    assert (result["left_out"], result["groups"]) == ([], {})
+
+
+def test_the_table_of_a_pattern_has_bounds_and_speed(run, folder):
+    code, out, _ = run("evaluate", f"{folder}/*.parquet")
+    assert code == 0
+    assert "4,000 predictions, 5 classes" in out.replace("\n", "")
+    assert "Overconfident: it says " in out
+    assert "exact value within" in out
+    assert "█ accuracy" in out
+    assert "rows/s" in out
+
+
+def test_groups_are_shown_and_are_those_of_the_rows(run, folder, overconfident):
+    logits, labels = overconfident
+    result = json.loads(run("evaluate", folder, "--by", "version", "--json")[1])
+    assert set(result["groups"]) == {"old", "new[er]"}
+    old = evaluate(Predictions(logits=logits[labels < 2], labels=labels[labels < 2])).metrics
+    for name in set(old) - RANKED:
+        assert result["groups"]["old"]["metrics"][name] == pytest.approx(old[name], abs=1e-12)
+    out = run("evaluate", folder, "--by", "version")[1]
+    (row,) = [line for line in out.splitlines() if line.startswith("new[er]")]
+    assert f"{int((labels >= 2).sum()):,}" in row
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_file_is_a_stream_if_asked_for_or_large(run, folder, monkeypatch, asked):
+    file = folder / "0.parquet"
+    assert "bounds" not in json.loads(run("evaluate", file, "--json")[1])
+    if not asked:
+        monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    result = json.loads(run("evaluate", file, "--json", *(["--stream"] if asked else []))[1])
+    assert set(result["bounds"]) == RANKED
+
+
+def test_a_large_file_is_loaded_where_a_stream_cannot_serve(run, folder, monkeypatch):
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    result = json.loads(run("evaluate", folder / "0.parquet", "--measures", "ks", "--json")[1])
+    assert set(result["metrics"]) == {"ks"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--intervals",),
+        ("--per-class",),
+        ("--per-margin", "3"),
+        ("--compare", "other.npz"),
+        ("--ood", "other.npz"),
+        ("--measures", "ks"),
+    ],
+)
+def test_what_needs_all_samples_is_refused_in_one_sentence(run, folder, options):
+    code, out, err = run("evaluate", folder, *options)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"calibrant: {options[0]}")
+    assert "got a stream" in err
+    assert err.count("\n") == 1
+
+
+def test_all_measures_of_a_stream_are_those_it_can_give(run, folder):
+    result = json.loads(run("evaluate", folder, "--measures", "all", "--json")[1])
+    assert {"accuracy", "rmsce", "augrc", "overconfidence"} <= set(result["metrics"])
+    assert "smece" not in result["metrics"]
+    named = json.loads(run("evaluate", folder, "--measures", "augrc,brier", "--json")[1])
+    assert set(named["metrics"]) == {"augrc", "brier"}
+
+
+def test_groups_of_other_formats_are_refused(run, tmp_path, overconfident):
+    save_predictions(Predictions(logits=overconfident[0], labels=overconfident[1]), tmp_path / "a.npz")
+    code, _, err = run("evaluate", tmp_path / "a.npz", "--by", "version")
+    assert code == 2
+    assert "only Parquet is read as a stream" in err
+
+
+def test_bad_files_are_one_sentence_or_left_out(run, folder):
+    (folder / "9.parquet").write_bytes((folder / "0.parquet").read_bytes()[:-200])
+    code, out, err = run("evaluate", folder)
+    assert (code, out) == (2, "")
+    assert err.startswith("calibrant: 9.parquet: expected a Parquet file")
+    code, out, _ = run("evaluate", folder, "--skip-bad")
+    assert code == 0
+    assert "left out: 9.parquet" in out
+    assert "1 bad files or row groups left out" in out.replace("\n", " ")
+    result = json.loads(run("evaluate", folder, "--skip-bad", "--json")[1])
+    assert (result["n"], result["left_out"][0]["file"]) == (4000, "9.parquet")
+
+
+def test_apply_on_a_folder_equals_apply_on_each_file(run, folder, calibrator, tmp_path):
+    code, out, _ = run("apply", calibrator, folder, "--out", tmp_path / "honest")
+    assert code == 0
+    assert "4,000 predictions in 2 files calibrated by TemperatureScaling" in out
+    for name in ("0.parquet", "1.parquet"):
+        run("apply", calibrator, folder / name, "--out", tmp_path / name)
+        streamed, single = (load_predictions(path) for path in (tmp_path / "honest" / name, tmp_path / name))
+        np.testing.assert_array_equal(streamed.logits, single.logits)
+        np.testing.assert_array_equal(streamed.labels, single.labels)
+        assert streamed.logits.dtype == single.logits.dtype
+        source = pq.read_table(folder / name)
+        assert pq.read_table(tmp_path / "honest" / name)["version"] == source["version"]
+
+
+def test_apply_streams_a_single_file_to_a_file(run, folder, calibrator, tmp_path):
+    assert run("apply", calibrator, folder / "0.parquet", "--stream", "--out", tmp_path / "x.parquet")[0] == 0
+    assert load_predictions(tmp_path / "x.parquet").n == 1500
+
+
+def test_apply_leaves_nothing_half_written(run, folder, calibrator, tmp_path):
+    table = pq.read_table(folder / "1.parquet")
+    logits = table["logits"].combine_chunks().flatten().to_numpy().copy()
+    logits[5 * 2000] = np.nan
+    bad = table.set_column(0, "logits", pa.FixedSizeListArray.from_arrays(pa.array(logits), 5))
+    pq.write_table(bad, folder / "1.parquet", row_group_size=600)
+    code, _, err = run("apply", calibrator, folder, "--out", tmp_path / "honest")
+    assert code == 2
+    assert err.startswith("calibrant: 1.parquet, row group 3: logits: expected finite numbers")
+    assert "row 2000" in err
+    assert [path.name for path in (tmp_path / "honest").iterdir()] == ["0.parquet"]
+
+
+def test_apply_to_another_format_or_in_place_is_refused(run, folder, calibrator, tmp_path):
+    code, _, err = run("apply", calibrator, folder, "--out", tmp_path / "x.npz")
+    assert (code, "got a stream" in err) == (2, True)
+    code, _, err = run("apply", calibrator, folder, "--out", folder)
+    assert (code, "expected another place" in err) == (2, True)
