@@ -40,6 +40,7 @@ def test_a_benchmark_beside_peers_runs_in_small(name, library, least):
         ("smart_stopping", 8),
         ("monitor", 20),
         ("training_overhead", 1),
+        ("stream", 3),
     ],
 )
 def test_a_benchmark_of_quality_runs_in_small(name, least):
