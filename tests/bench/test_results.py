@@ -1,0 +1,43 @@
+"""The pages of results: made of rows that were measured, for experiments that exist as they were run."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from calibrant.bench.experiment import experiment_names, load_experiment
+from calibrant.bench.rows import identity_of, read_rows, saved_experiment
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted((ROOT / "docs" / "results" / "rows").iterdir())
+
+
+def make_results():
+    spec = importlib.util.spec_from_file_location("make_results", ROOT / "scripts" / "make_results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_rows_say():
+    page = (ROOT / "docs" / "results" / "benchmark.md").read_text(encoding="utf-8")
+    assert page == make_results().page()
+
+
+def test_every_experiment_was_run_but_the_one_whose_file_must_be_fetched():
+    assert {folder.name for folder in FOLDERS} == set(experiment_names()) - {"calarena"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_rows_are_complete_and_belong_to_the_experiment_as_it_is(folder):
+    assert saved_experiment(folder) == load_experiment(folder.name)
+    rows = read_rows(folder)
+    wanted = {identity_of(job) for job in load_experiment(folder.name).jobs("quick")}
+    assert {row.identity for row in rows} == wanted
+    assert len({row.seed for row in rows}) >= 3
+
+
+def test_every_experiment_has_its_line_in_what_reproduces():
+    page = (ROOT / "docs" / "results" / "reproduces.md").read_text(encoding="utf-8")
+    for name in set(experiment_names()) - {"calarena"}:
+        assert f"bench run {name}`" in page, name
