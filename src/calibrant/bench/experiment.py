@@ -116,11 +116,16 @@ class Experiment:
                 key = dict(zip(grid, values, strict=True))
                 yield Job(self.name, preset, self.worker, key, seed, settings)
 
+    def preset_named(self, text: str) -> Preset:
+        """Return the preset of this name; one that the experiment does not have is refused."""
+        for preset in PRESETS:
+            if preset == text and preset in self.presets:
+                return preset
+        known = ", ".join(self.presets)
+        raise InputError(f"--preset: expected one of {known} for {self.name}, got {text!r}")
+
     def _preset(self, preset: str) -> Mapping[str, Any]:
-        if preset not in self.presets:
-            known = ", ".join(self.presets)
-            raise InputError(f"--preset: expected one of {known} for {self.name}, got {preset!r}")
-        return self.presets[preset]
+        return self.presets[self.preset_named(preset)]
 
 
 def experiment_names() -> list[str]:

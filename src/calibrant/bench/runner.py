@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def _prepare() -> None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: Any) -> None:  # noqa: ANN401  # a process as multiprocessing shows it
+def _end_with(parent: BaseProcess) -> None:
     # A killed parent cannot tell its workers, which would wait for jobs for ever.
     parent.join()
     os._exit(1)

@@ -15,7 +15,6 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from calibrant.bench.experiment import Preset
     from calibrant.bench.table import Table
 
 bench = typer.Typer(
@@ -74,12 +73,12 @@ def run(
     from calibrant.bench.runner import run_experiment
 
     experiment = load_experiment(name)
+    wanted = experiment.preset_named(preset)
     folder = Path("bench", f"{experiment.name}-{preset}") if out is None else out
-    chosen: Preset = preset  # type: ignore[assignment]  # the experiment refuses others
     with progress_bar() as progress:
         progress("starting", 0, 1)
         for _ in run_experiment(
-            experiment, folder, preset=chosen, seeds=seeds, jobs=jobs, data=data, told=progress
+            experiment, folder, preset=wanted, seeds=seeds, jobs=jobs, data=data, told=progress
         ):
             pass
     _write_tables(folder)

@@ -110,10 +110,10 @@ def line(number: int) -> Line:
 
 
 def need_matplotlib() -> None:
-    """Refuse to draw where the package of the extra ``plot`` is not installed."""
+    """Refuse to draw where matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise MissingPackageError(
-            "plots: expected the package matplotlib, got none; install it with: pip install 'calibrant[plot]'"
+            "plots: expected the package matplotlib, got none; install it with: pip install matplotlib"
         )
 
 

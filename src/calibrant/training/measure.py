@@ -20,7 +20,7 @@ from calibrant.training.network import Network
 from calibrant.training.predict import all_logits, all_logits_and_features, own_logits, share_of
 from calibrant.training.seeds import seed_of
 
-_VALIDATION = (
+VALIDATION = (
     "accuracy",
     "mean_confidence",
     "nll",
@@ -81,7 +81,7 @@ class ClassifierMeasure:
             loss.update(own, labels[rows].to(own.device))
         else:
             loss.update()
-        row = _named("val", logits, labels, _VALIDATION)
+        row = _named("val", logits, labels, VALIDATION)
         if self.sample is None:
             return Measured(row, None)
         trained = all_logits(self.fabric, self.network, self.sample)
@@ -119,7 +119,7 @@ class EncoderMeasure:
         logits = self.logits(self.splits.validation)
         _check_finite(logits, epoch)
         loss.update()
-        return Measured(_named("val", logits, self.splits.validation.labels, _VALIDATION), None)
+        return Measured(_named("val", logits, self.splits.validation.labels, VALIDATION), None)
 
     def logits(self, data: LabelledData) -> Tensor:
         """Classify data by the class means."""

@@ -18,20 +18,10 @@ from calibrant.selection import (
     resolve_methods,
 )
 from calibrant.training.config import PosthocSettings
+from calibrant.training.measure import VALIDATION
 from calibrant.training.run import Run
 
-MEASURES = (
-    "accuracy",
-    "mean_confidence",
-    "nll",
-    "brier",
-    "ece",
-    "ece_equal_mass",
-    "classwise_ece",
-    "aurc",
-    "auroc_correct",
-    "auroc_ovo",
-)
+MEASURES = (*VALIDATION, "aurc", "auroc_ovo")
 AS_TRAINED = "uncalibrated"
 
 

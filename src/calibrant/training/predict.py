@@ -9,7 +9,7 @@ from calibrant.training.batches import Share
 from calibrant.training.datasets import LabelledData
 from calibrant.training.network import Network
 
-# Larger ones are no faster on CPUs, and their activations would be fetched from the system anew each time.
+# The activations of larger ones would be fetched from the system anew each time, which takes longer.
 _BATCH = 128
 
 
