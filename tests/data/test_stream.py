@@ -227,7 +227,7 @@ def test_lists_of_another_length_than_before_are_refused(tmp_path):
 @pytest.mark.parametrize("large", [False, True])
 def test_skipping_leaves_out_whole_row_groups_and_files_and_counts_them(tmp_path, monkeypatch, large):
     if large:
-        monkeypatch.setattr("calibrant.data.stream.prediction_stream.LARGE", 0)
+        monkeypatch.setattr("calibrant.data.stream.row_group.LARGE", 0)
     write(tmp_path / "a.parquet", 300)
     write(tmp_path / "b.parquet", 300, spoil=foreign_label_in_row_299)
     truncate(write(tmp_path / "c.parquet", 300))

@@ -138,7 +138,7 @@ def test_an_impossible_event_has_an_infinite_surprise_and_no_warning():
 
 @pytest.mark.parametrize("form", ["logits", "probs", "confidence"])
 def test_groups_equal_separate_evaluations(tmp_path, form, monkeypatch):
-    monkeypatch.setattr("calibrant.evaluation.stream.evaluated._ENTRIES", 4096)  # several rounds of gathering
+    monkeypatch.setattr("calibrant.evaluation.stream.groups._ENTRIES", 4096)  # several rounds of gathering
     arrays = draw(form, np.float32)
     version = np.array(["v1", "v2", "v2", "v3"])[np.random.default_rng(1).integers(0, 4, 3000)]
     folder = write(tmp_path / "x", arrays, version=version)

@@ -38,6 +38,13 @@ class Layout:
     largest: int
 
     @property
+    def k(self) -> int | None:
+        """Number of classes; none of pairs. A vector tells of class 1 of two."""
+        if "confidence" in self.columns:
+            return None
+        return max(2, self.width)
+
+    @property
     def read(self) -> list[str]:
         """Columns to be read."""
         own = [column for spread in self.columns.values() for column in spread]

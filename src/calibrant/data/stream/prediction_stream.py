@@ -1,51 +1,22 @@
 """A stream of predictions: its files, checked against each other, read batch by batch ahead of the reader."""
 
 import os
-import re
-from collections import deque
-from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from calibrant.data.stream.batch import StreamBatch, to_groups, to_predictions
+from calibrant.data.stream.batch import StreamBatch
+from calibrant.data.stream.lanes import ahead, in_turns
 from calibrant.data.stream.layout import Layout, check_same, read_layout
+from calibrant.data.stream.row_group import LeftOut, RowGroup, naming, read_groups
 from calibrant.data.stream.sources import Source, find_sources
-from calibrant.errors import CalibrantError, FormatError, InputError
+from calibrant.errors import CalibrantError
 from calibrant.inputs import check_count
-
-T = TypeVar("T")
 
 # Footers are read at once by so many threads: most of that time is waiting.
 _FOOTERS = 8
 # Batches read while one is at work.
 _AHEAD = 2
-# A larger row group is read in pieces of this size, and to be checked as a whole it is read twice.
-LARGE = 64 << 20
-PIECE = 1 << 20
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A file, or a row group of it, that was left out of a stream because it is bad.
-
-    Attributes:
-        file: Name of the file.
-        row_group: Number of the row group; none if the whole file is left out.
-        rows: How many rows are missing; none if the file does not tell.
-        reason: What is wrong.
-    """
-
-    file: str
-    row_group: int | None
-    rows: int | None
-    reason: str
 
 
 @dataclass(eq=False)
@@ -95,11 +66,38 @@ class PredictionStream:
         rows = check_count(rows, "rows")
         return self.read(self.layouts(skip_bad=skip_bad), rows, skip_bad=skip_bad)
 
+    def row_groups(self, layouts: Mapping[Source, Layout]) -> list[RowGroup]:
+        """List the row groups of files whose footers have been read, in the order of their rows."""
+        k = next((layout.k for layout in layouts.values() if any(layout.rows)), None)
+        found = []
+        for source, layout in layouts.items():
+            first_row = 0
+            for number, rows in enumerate(layout.rows):
+                found.append(RowGroup(source, layout, self.columns_by, number, first_row, rows, k))
+                first_row += rows
+        return found
+
     def read(
-        self, layouts: dict[Source, Layout], rows: int, *, skip_bad: bool
+        self, layouts: Mapping[Source, Layout], rows: int, *, skip_bad: bool = False, lanes: int = 1
     ) -> Generator[StreamBatch, None, None]:
-        """Yield the batches of files whose footers have been read."""
-        return _ahead(self._batches(layouts, rows, skip_bad=skip_bad))
+        """Yield the batches of files whose footers have been read.
+
+        Args:
+            layouts: What ``layouts`` returns, or some of it.
+            rows: Most rows of a batch.
+            skip_bad: Whether bad row groups are left out.
+            lanes: How many threads read. With more than one they take row groups in turn, and so come their
+                batches: not in the order of the rows, but always in the same.
+        """
+        groups = self.row_groups(layouts)
+        left_out = self.left_out if skip_bad else None
+        most = max(1, _AHEAD // lanes)
+        return in_turns(
+            [
+                ahead(read_groups(groups[lane::lanes], rows, left_out=left_out), most=most)
+                for lane in range(lanes)
+            ]
+        )
 
     def _try_layout(self, source: Source) -> Layout | CalibrantError:
         try:
@@ -107,76 +105,6 @@ class PredictionStream:
                 return read_layout(source, by=self.columns_by, need_labels=self.need_labels)
         except CalibrantError as error:
             return error
-
-    def _batches(
-        self, layouts: dict[Source, Layout], rows: int, *, skip_bad: bool
-    ) -> Generator[StreamBatch, None, None]:
-        k: int | None = None
-        for source, layout in layouts.items():
-            first_row = 0
-            buffer = PIECE if layout.largest > LARGE else 0
-            with ExitStack() as stack:
-                with naming(source.name):
-                    file = stack.enter_context(source.open(buffer_size=buffer))
-                for group, n in enumerate(layout.rows):
-                    reading = _Group(file, source, layout, self.columns_by, group, first_row, n)
-                    try:
-                        for batch in reading.sound(rows, k) if skip_bad else reading.batches(rows, k):
-                            k = batch.predictions.k
-                            yield batch
-                    except CalibrantError as error:
-                        if not skip_bad:
-                            raise
-                        self.left_out.append(LeftOut(source.name, group, n, str(error)))
-                    first_row += n
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A row group of a file that is open."""
-
-    file: pq.ParquetFile
-    source: Source
-    layout: Layout
-    by: str | None
-    number: int
-    first_row: int
-    rows: int
-
-    def sound(self, rows: int, k: int | None) -> Iterator[StreamBatch]:
-        """Yield the batches once all of them have been checked."""
-        if self.layout.largest <= LARGE:
-            yield from list(self.batches(rows, k))
-        else:
-            for _ in self.batches(rows, k):
-                pass
-            yield from self.batches(rows, k)
-
-    def batches(self, rows: int, k: int | None) -> Iterator[StreamBatch]:
-        """Yield the batches, each checked, all of them with the same number of classes."""
-        where = f"{self.source.name}, row group {self.number}"
-        start = self.first_row
-        with naming(where):
-            tables = self.file.iter_batches(rows, row_groups=[self.number], columns=self.layout.read)
-        while True:
-            with naming(where, first_row=start):
-                table = next(tables, None)
-                if table is None:
-                    return
-                if table.num_rows == 0:
-                    continue
-                predictions = to_predictions(table, self.layout.columns, self.layout.names)
-                k = k or predictions.k
-                if predictions.k != k:
-                    raise InputError(f"expected {k} classes as before, got {predictions.k}; read them apart")
-                names, codes = self._groups(table)
-            yield StreamBatch(predictions, self.source.name, self.number, start, names, codes)
-            start += table.num_rows
-
-    def _groups(self, table: pa.RecordBatch) -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
-        if self.layout.by is not None:
-            return to_groups(table.column(self.layout.by))
-        return () if self.by is None else (self.source.partition[self.by],), None
 
 
 def open_stream(
@@ -207,34 +135,3 @@ def open_stream(
         [('a.parquet', 1), ('b.parquet', 1)]
     """
     return PredictionStream(find_sources(os.fspath(source)), columns_by, need_labels)
-
-
-@contextmanager
-def naming(where: str, *, first_row: int = 0) -> Iterator[None]:
-    """Start every refusal with where it happened, and count rows from the beginning of the file."""
-    try:
-        yield
-    except (InputError, FormatError) as error:
-        told = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + first_row}", str(error))
-        raise type(error)(f"{where}: {told}") from None
-    except Exception as error:
-        # Parsers of damaged files raise nearly anything; the cause stays attached for those who look.
-        detail = " ".join(str(error).split())[:160] or type(error).__name__
-        raise FormatError(
-            f"{where}: expected a Parquet file, got one that cannot be read as such ({detail}); "
-            "it may be truncated or something else by that name"
-        ) from error
-
-
-def _ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield items that a thread makes while others are at work; pyarrow and torch let it run."""
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        waiting: deque[Future[T | object]] = deque(pool.submit(next, items, end) for _ in range(_AHEAD))
-        try:
-            while (item := waiting.popleft().result()) is not end:
-                waiting.append(pool.submit(next, items, end))
-                yield item  # type: ignore[misc]  # the end is no item
-        finally:
-            pool.shutdown(cancel_futures=True)
-            items.close()

@@ -17,7 +17,8 @@ from calibrant.data.keys import choose
 from calibrant.data.predictions import Predictions
 from calibrant.data.stream.batch import to_predictions
 from calibrant.data.stream.layout import NOTES, Layout
-from calibrant.data.stream.prediction_stream import LARGE, PIECE, PredictionStream, naming
+from calibrant.data.stream.prediction_stream import PredictionStream
+from calibrant.data.stream.row_group import LARGE, PIECE, naming
 from calibrant.data.stream.sources import Source
 from calibrant.errors import InputError
 
