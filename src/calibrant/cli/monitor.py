@@ -1,35 +1,30 @@
 """The command ``calibrant monitor``."""
 
-import json
-import os
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from calibrant.cli import monitor_tables
-from calibrant.cli.progress import progress_bar
+from calibrant.cli.monitor_report import JsonReport, TableReport
+from calibrant.cli.monitor_run import Run, check_target, exit_code, steps_of, warn
+from calibrant.cli.streams import is_streamed
 from calibrant.data import Predictions, load_predictions
-from calibrant.data.files import FORMATS
-from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.monitoring import Monitoring, Window
+from calibrant.errors import InputError
+from calibrant.evaluation.monitoring import Monitoring, gather
 
-_IN_ALARM = 3
 _DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0, "bins": 10}
 
 
 def monitor(
     reference: Annotated[
-        Path, typer.Argument(metavar="REFERENCE", help="Labelled predictions of when all was well.")
+        str, typer.Argument(metavar="REFERENCE", help="Labelled predictions of when all was well.")
     ],
     stream: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="STREAM...",
-            help="Labelled predictions since, in the order of time; a folder is read in the order of names.",
+            help="Labelled predictions since, in the order of time: files; or folders, patterns or addresses "
+            "of Parquet files, which are read in the order of their names.",
         ),
     ],
     window: Annotated[
@@ -67,32 +62,36 @@ def monitor(
     """Watch a classifier over time: is it still as calibrated as on the reference?
 
     Look as often as you like: a model that stays as calibrated raises an alarm with a chance of --alpha at
-    most over its whole life. Exit code 3 says that there was an alarm, 0 that there was none, 2 that nothing
-    was kept, because something is wrong with a file or an option.
+    most over its whole life. Exit code 3 says that there was an alarm, 0 that there was none, 2 that
+    something is wrong with a file or an option.
 
     Example: calibrant monitor test.npz monday.npz tuesday.npz --state model.json --events alarms.jsonl
+
+    Example: calibrant monitor test.parquet predictions/ --state model.json
     """
-    for target in (state, events):
-        _check_folder(target)
+    for target, name in ((state, "--state"), (events, "--events")):
+        check_target(target, name)
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
-    monitoring = _begin(load_predictions(reference), state, given)
+    before = gather(reference) if _is_stream(reference) else load_predictions(reference)
+    monitoring = _begin(before, state, given)
     if reset:
         monitoring.reset()
-    # Nothing is written before all files are read: a run that is refused can be repeated as it is.
-    windows, raised = _read(monitoring, _files(stream), visible=not as_json)
-    # The event comes first: whoever is killed in between may repeat it, but never loses it.
-    if events is not None and raised is not None:
-        _append(events, raised)
-    if state is not None:
-        monitoring.save(state)
-    if as_json:
-        _print_json(monitoring, windows, raised)
-    else:
-        _print(monitoring, windows, kept=state is not None)
-    if monitoring.alarm is not None:
-        raise typer.Exit(_IN_ALARM)
+    stepwise = all(_is_stream(argument) for argument in stream)
+    with JsonReport() if as_json else TableReport() as report:
+        run = Run(monitoring, report, state, events, stepwise)
+        steps = steps_of(monitoring, stream, is_stream=_is_stream, tell=warn)
+        refusal = run.read(steps, visible=not as_json)
+        run.keep()
+        report.finish(monitoring, raised=run.raised, kept=state is not None)
+    if refusal is not None:
+        raise refusal
+    raise typer.Exit(exit_code(run))
+
+
+def _is_stream(argument: str) -> bool:
+    return is_streamed(argument, asked=False)
 
 
 def _begin(reference: Predictions, state: Path | None, given: dict[str, Any]) -> Monitoring:
@@ -115,87 +114,3 @@ def _begin(reference: Predictions, state: Path | None, given: dict[str, Any]) ->
                 "leave it out, or begin a new state"
             )
     return old
-
-
-def _read(
-    monitoring: Monitoring, files: Sequence[Path], *, visible: bool
-) -> tuple[list[Window], dict[str, Any] | None]:
-    """Read the files one by one; return their windows, and the event if an alarm was raised by them."""
-    windows: list[Window] = []
-    raised = None
-    with progress_bar(visible=visible) as progress:
-        for done, path in enumerate(files):
-            progress(path.name, done, len(files))
-            before = monitoring.alarm
-            windows += monitoring.update(load_predictions(path))
-            if before is None and monitoring.alarm is not None:
-                now = datetime.now(UTC).isoformat(timespec="seconds")
-                raised = monitor_tables.event(monitoring.alarm, monitoring, time=now, file=str(path))
-    return windows, raised
-
-
-def _files(stream: Sequence[Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in stream:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        inside = sorted(
-            file
-            for file in path.iterdir()
-            if file.suffix.lower() in FORMATS and file.is_file() and not file.name.startswith(".")
-        )
-        if not inside:
-            raise FormatError(
-                f"{path.name}: expected a folder with files of predictions ({', '.join(FORMATS)}), got none"
-            )
-        files += inside
-    return files
-
-
-def _check_folder(target: Path | None) -> None:
-    """Refuse a place that cannot be written to before hours of rows are read."""
-    if target is not None and (target.is_dir() or not target.parent.is_dir()):
-        raise InputError(f"{target}: expected a file in a folder that exists, got none; create the folder")
-
-
-def _append(path: Path, raised: dict[str, Any]) -> None:
-    """Append a line as a whole, and start a new one if the last is torn."""
-    line = json.dumps(raised, allow_nan=False).encode() + b"\n"
-    try:
-        with path.open("ab+", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            if size:
-                file.seek(size - 1)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            file.write(line)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise InputError(f"{path}: expected a file to append events to, got: {error}") from error
-
-
-def _print(monitoring: Monitoring, windows: Sequence[Window], *, kept: bool) -> None:
-    console = Console()
-    if windows:
-        console.print(monitor_tables.windows(windows))
-    if waiting := monitoring.n % monitoring.window:
-        what = "wait in the state for the next run" if kept else "are tested but not measured"
-        console.print(f"[dim]{waiting:,} rows do not fill a window; they {what}[/dim]", highlight=False)
-    console.print(monitor_tables.conclusion(monitoring), highlight=False, soft_wrap=True)
-
-
-def _print_json(monitoring: Monitoring, windows: Sequence[Window], raised: dict[str, Any] | None) -> None:
-    alarm = monitoring.alarm
-    answer = {
-        "n": monitoring.n,
-        "waiting": monitoring.n % monitoring.window,
-        "windows": [monitor_tables.window_json(window) for window in windows],
-        "log_e_value": monitoring.monitor.log_e_value,
-        "threshold": monitoring.monitor.threshold,
-        "alarm": alarm is not None,
-        "alarm_at": None if alarm is None else alarm.row,
-        "since": None if alarm is None else alarm.since,
-        "conclusion": monitor_tables.conclusion(monitoring),
-        "events": [] if raised is None else [raised],
-    }
-    typer.echo(json.dumps(answer, allow_nan=False))

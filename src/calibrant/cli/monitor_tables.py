@@ -10,12 +10,20 @@ from rich.table import Table
 from calibrant.evaluation.monitoring import Alarm, Monitoring, Window
 from calibrant.metrics import DriftReference, GroupDrift, Interval
 
+# A table that is shown in parts has columns of about the same width in all of them.
+_COLUMNS = {"rows": 14, "n": 5, "acc %": 5, "conf %": 6, "ECE % (95 %)": 22, "e-value": 7}
 
-def windows(rows: Sequence[Window]) -> Table:
-    """Lay out the windows in the order of time."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for heading in ("rows", "n", "acc %", "conf %", "ECE % (95 %)", "e-value"):
-        table.add_column(heading, justify="right", no_wrap=True)
+
+def windows(rows: Sequence[Window], *, header: bool = True) -> Table:
+    """Lay out the windows in the order of time.
+
+    Args:
+        rows: The windows.
+        header: Whether this is the first part of the table.
+    """
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0), show_header=header)
+    for heading, width in _COLUMNS.items():
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
         table.add_row(
