@@ -1,7 +1,12 @@
 """Seeded synthetic predictions that several tests share."""
 
+import hypothesis
 import numpy as np
 import pytest
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("calibrant", deadline=None)
+hypothesis.settings.load_profile("calibrant")
 
 
 def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):

@@ -156,7 +156,7 @@ def _width_sums(
     for start in range(0, len(values), block):
         here = slice(min(block, len(values) - start))
         widened[here] = values[start : start + block]
-        number = _bin_number(widened[here], n_bins, exact=values.dtype != np.float64, out=scaled[here])
+        number = bin_number(widened[here], n_bins, exact=values.dtype != np.float64, out=scaled[here])
         np.multiply(hits[start : start + block], n_bins + 1, out=row[here], dtype=kind)
         np.add(row[here], lane[here], out=row[here])
         np.copyto(place[here], number, casting="unsafe")
@@ -179,11 +179,11 @@ def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDAr
 
     Exact: a value equal to an edge, in its own precision, lies below that edge.
     """
-    number = _bin_number(values.astype(np.float64), n_bins, exact=values.dtype != np.float64)
+    number = bin_number(values.astype(np.float64), n_bins, exact=values.dtype != np.float64)
     return (number.clip(1, n_bins, out=number) - 1).astype(np.intp)
 
 
-def _bin_number(values: _Floats, n_bins: int, *, exact: bool, out: _Floats | None = None) -> _Floats:
+def bin_number(values: _Floats, n_bins: int, *, exact: bool, out: _Floats | None = None) -> _Floats:
     """Return the bin numbers, from 1, as floats; a value of zero has the number 0.
 
     ``exact`` promises that multiplying by ``n_bins`` does not round, as with what was float32.
@@ -203,18 +203,39 @@ def _bin_number(values: _Floats, n_bins: int, *, exact: bool, out: _Floats | Non
     return number
 
 
+def sorted_width_bins(ordered: Outcomes, n_bins: int) -> Bins:
+    """Fill bins of equal width, as ``equal_width_bins`` does, from outcomes that ``sorted`` has returned."""
+    edges = np.arange(n_bins + 1) / n_bins
+    values = ordered.confidence.numpy()
+    # An edge between two numbers of their type is moved down to the lower one.
+    uppers = edges[1:].astype(values.dtype)
+    uppers = np.where(uppers > edges[1:], np.nextafter(uppers, values.dtype.type(0)), uppers)
+    stops = np.searchsorted(values, uppers, side="right")
+    stops[-1] = len(values)
+    return _between(edges, values, ordered.correct.numpy(), stops)
+
+
 def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     """Fill bins of equal count from the sorted confidences; equal confidences are never parted."""
     ordered = outcomes.sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
     n = len(values)
-    last = -(-np.arange(1, n_bins + 1) * n // n_bins) - 1
-    uppers = values[last]
+    uppers = values[-(-np.arange(1, n_bins + 1) * n // n_bins) - 1]
     stops = np.searchsorted(values, uppers, side="right")
+    return _between(np.concatenate([values[:1], uppers]), values, hits, stops)
+
+
+def _between(
+    edges: npt.ArrayLike,
+    values: npt.NDArray[np.floating],
+    hits: npt.NDArray[np.bool_],
+    stops: npt.NDArray[np.intp],
+) -> Bins:
+    """Make bins of sorted values, each of which ends before its stop."""
     starts = np.concatenate([[0], stops[:-1]])
     slices = [slice(a, b) for a, b in zip(starts, stops, strict=True)]
     return _bins(
-        np.concatenate([values[:1], uppers]),
+        edges,
         stops - starts,
         [values[s].sum(dtype=np.float64) for s in slices],
         [np.count_nonzero(hits[s]) for s in slices],

@@ -1,7 +1,8 @@
 """Work on parts of an array at once; NumPy and torch let other threads run while they count."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,3 +25,20 @@ def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> li
     parts = [slice(a, b) for a, b in pairwise(np.linspace(0, n, threads + 1, dtype=int).tolist())]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Keep torch from dividing work among threads of its own while ours fill the cores.
+
+    Example:
+        >>> with one_thread_each():
+        ...     torch.get_num_threads()
+        1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

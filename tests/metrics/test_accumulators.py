@@ -57,7 +57,7 @@ def assert_same_bins(ours, expected):
     assert [t.dtype for t in vars(ours).values()] == [t.dtype for t in vars(expected).values()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(labelled(), st.sampled_from([1, 5, 15]), st.data())
 def test_bins_of_a_stream_are_those_of_all_samples_at_once(sample, n_bins, data):
     top = collect(lambda: OutcomeAccumulator(n_bins=n_bins), data.draw, *sample)
@@ -69,7 +69,7 @@ def test_bins_of_a_stream_are_those_of_all_samples_at_once(sample, n_bins, data)
     assert_same_bins(classes, class_bins(*sample, n_bins=n_bins))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(labelled(), st.data())
 def test_scores_of_a_stream_are_those_of_all_samples_at_once(sample, data):
     scores = collect(ProperScoreAccumulator, data.draw, *sample)

@@ -77,7 +77,7 @@ PAIRS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(PAIRS, st.sampled_from([1.0, 20.0, 200.0, 5000.0]), st.sampled_from([0.0, 1e-3, 0.1]))
 def test_theorem_3_1_bounds_the_smooth_calibration_error(pairs, lam, delta):
     confidence, correct = zip(*pairs, strict=True)
@@ -104,7 +104,7 @@ def test_it_falls_while_calibration_is_lost_and_so_is_no_objective():
     assert smooth_calibration_error(**boastful) > smooth_calibration_error(**honest) + 0.29
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(PAIRS, st.integers(0, 100))
 def test_the_order_of_the_rows_does_not_matter_and_values_are_bounded(pairs, seed):
     confidence, correct = map(np.array, zip(*pairs, strict=True))

@@ -116,7 +116,7 @@ def test_binned_brier_calibration_is_the_mean_squared_gap():
 
 @pytest.mark.parametrize("method", ["binned", "corp"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pairs=PAIRS, seed=st.integers(0, 100))
 def test_parts_add_up_have_the_right_signs_and_ignore_the_order(name, method, pairs, seed):
     order = np.random.default_rng(seed).permutation(len(pairs))

@@ -34,7 +34,7 @@ def test_binned_parts_are_those_of_the_loop(sample, n_bins):
 
 
 @pytest.mark.parametrize("binning", ["width", "mass"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=PAIRS, n_bins=st.integers(1, 20), seed=st.integers(0, 100))
 def test_binned_parts_add_up_to_the_calibration_error_in_any_order(binning, pairs, n_bins, seed):
     order = np.random.default_rng(seed).permutation(len(pairs))

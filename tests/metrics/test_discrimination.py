@@ -92,7 +92,7 @@ def test_one_class_leaves_nothing_to_tell_apart(function):
 
 
 @pytest.mark.parametrize("function", [auroc_ovo, auroc_ovr])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 30), k=st.integers(2, 5))
 def test_rows_and_classes_may_come_in_any_order(function, seed, n, k):
     probs, labels = random_table(n, k, seed=seed, digits=1)

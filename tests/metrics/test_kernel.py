@@ -37,7 +37,7 @@ def test_mmce_does_not_depend_on_where_its_stretches_end(reach, monkeypatch):
     assert mmce(confidence=p, correct=a, width=0.01) == pytest.approx(whole, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30), st.integers(0, 100))
 def test_mmce_is_a_fraction_and_blind_to_the_order_of_the_rows(pairs, seed):
     confidence, correct = map(np.array, zip(*pairs, strict=True))

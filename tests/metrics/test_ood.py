@@ -42,7 +42,7 @@ def test_equals_scikit_learn(n, m, digits):
     assert_same(ood_scores(known, foreign), by_scikit_learn(known, foreign))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SCORES, SCORES)
 def test_equals_scikit_learn_on_small_samples_and_stays_a_fraction(known, foreign):
     ours = ood_scores(known, foreign)

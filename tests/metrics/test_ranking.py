@@ -26,7 +26,7 @@ def loop_groups(pairs):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=PAIRS)
 def test_counts_hits_and_misses_at_each_score(dtype, pairs):
     score, correct = zip(*pairs, strict=True)
@@ -36,7 +36,7 @@ def test_counts_hits_and_misses_at_each_score(dtype, pairs):
     assert ranking.n_wrong == correct.count(False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
 def test_confidences_and_scores_take_different_ways_to_the_same_ranking(pairs):
     confidence, correct = (torch.tensor(column) for column in zip(*pairs, strict=True))
@@ -46,7 +46,7 @@ def test_confidences_and_scores_take_different_ways_to_the_same_ranking(pairs):
         assert np.array_equal(getattr(fast, name), getattr(general, name))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAIRS)
 def test_auroc_is_that_of_scikit_learn(pairs):
     score, correct = zip(*pairs, strict=True)

@@ -95,7 +95,7 @@ def test_areas_and_risks_are_means_over_all_orders_of_ties(score, correct):
 
 
 @pytest.mark.parametrize("name", MEASURES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pairs=PAIRS, seed=st.integers(0, 100))
 def test_rows_may_come_in_any_order_and_values_are_fractions(name, pairs, seed):
     order = np.random.default_rng(seed).permutation(len(pairs))
@@ -119,7 +119,7 @@ def test_only_the_order_of_the_scores_matters(name, sample):
         assert MEASURES[name](probs=probs, labels=labels, score=score) == pytest.approx(expected, abs=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAIRS)
 def test_augrc_is_what_the_paper_derives_from_the_auroc_and_the_error_rate(pairs):
     score, correct = zip(*pairs, strict=True)

@@ -60,7 +60,7 @@ def assert_bounds_hold(sketch, confidence, correct, n_bins):
         assert bounded.low - 1e-12 <= value <= bounded.high + 1e-12, name
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pairs, st.sampled_from([1, 2, 64]), st.integers(1, 8), st.sampled_from([np.float32, np.float64]))
 def test_the_bounds_always_hold(drawn, resolution, n_bins, dtype):
     confidence, correct = (np.array(column) for column in zip(*drawn, strict=True))
@@ -68,7 +68,7 @@ def test_the_bounds_always_hold(drawn, resolution, n_bins, dtype):
     assert_bounds_hold(sketch_of(confidence, correct, resolution=resolution), confidence, correct, n_bins)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from([0.51, 0.52, 0.53, 0.9]), st.booleans()), min_size=2, max_size=40),
     st.integers(2, 8),
@@ -125,7 +125,7 @@ def test_the_bounds_of_many_continuous_confidences_are_tight(kind, name, within)
     assert bounded.value == pytest.approx(value, abs=within / 5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pairs, st.data())
 def test_order_and_partition_do_not_matter(drawn, data):
     whole, merged = RankSketch(resolution=64), RankSketch(resolution=64)

@@ -156,7 +156,7 @@ samples = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(samples)
 def test_stays_between_0_and_1_with_a_probe_that_attains_it(pairs) -> None:
     p, a = map(list, zip(*pairs, strict=True))
@@ -165,7 +165,7 @@ def test_stays_between_0_and_1_with_a_probe_that_attains_it(pairs) -> None:
     assert_feasible_and_attained(probe, p, a)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(samples.flatmap(lambda pairs: st.tuples(st.just(pairs), st.permutations(pairs))))
 def test_does_not_depend_on_the_order_of_samples(both) -> None:
     first, second = (
@@ -174,7 +174,7 @@ def test_does_not_depend_on_the_order_of_samples(both) -> None:
     assert smooth_calibration_error(**first) == smooth_calibration_error(**second)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(samples, st.integers(2, 5))
 def test_does_not_change_when_every_sample_is_repeated(pairs, times) -> None:
     p, a = map(list, zip(*pairs, strict=True))
@@ -182,7 +182,7 @@ def test_does_not_change_when_every_sample_is_repeated(pairs, times) -> None:
     assert repeated == pytest.approx(smooth_calibration_error(confidence=p, correct=a), abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(samples, st.floats(0, 1e-3))
 def test_tied_confidences_may_be_pulled_apart_at_little_cost(pairs, shift) -> None:
     p, a = map(np.array, zip(*pairs, strict=True))

@@ -41,7 +41,7 @@ def test_equals_the_definition_at_a_given_bandwidth(confidence, sigma):
         assert ours == pytest.approx(expected, abs=2e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(0, 100))
 def test_is_its_own_bandwidth_a_fraction_and_blind_to_the_order_of_the_rows(pairs, seed):
     confidence, correct = map(np.array, zip(*pairs, strict=True))

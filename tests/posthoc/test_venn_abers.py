@@ -22,7 +22,7 @@ def refitted(scores, answers, new, label):
     return isotonic_regression(hits / count, sample_weight=count)[inverse[-1]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=14))
 def test_a_hit_added_anywhere_gives_the_value_of_a_new_fit(groups):
     count = np.array([c for c, _ in groups], dtype=float)

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 
-from calibrant.bins import Bins, equal_width_bins
+from calibrant.bins import Bins, equal_width_bins, sorted_width_bins
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.metrics.batches import read_outcomes, read_probs
@@ -82,6 +82,10 @@ class OutcomeAccumulator(_BinAccumulator):
     def add(self, outcomes: Outcomes) -> None:
         """Read a batch that has been checked before, once for several accumulators say."""
         self._include_bins(equal_width_bins(outcomes, self.n_bins), len(outcomes))
+
+    def add_sorted(self, ordered: Outcomes) -> None:
+        """Read a batch that has been checked and sorted before."""
+        self._include_bins(sorted_width_bins(ordered, self.n_bins), len(ordered))
 
 
 class ClasswiseAccumulator(_BinAccumulator):

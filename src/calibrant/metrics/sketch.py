@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +26,6 @@ from calibrant.outcomes import Outcomes
 # Above 1/2 a float64 keeps its distance to 1 in multiples of 2**-53.
 _OCTAVES = 52
 _FEWEST = 64
-_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -106,27 +106,28 @@ class RankSketch(Accumulator):
 
     def add(self, outcomes: Outcomes) -> None:
         """Read a batch that has been checked before, once for several accumulators say."""
+        self.add_sorted(outcomes.sorted())
+
+    def add_sorted(self, ordered: Outcomes) -> None:
+        """Read a batch that has been checked and sorted before: every cell is a run of it."""
         size = len(self._totals["hits"])
-        count, total = np.zeros(2 * size, dtype=np.int64), np.zeros(size)
-        lowest, highest = (self._totals[name].copy() for name in ("lowest", "highest"))
-        confidence, correct = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
-        for start in range(0, len(outcomes), _BLOCK):
-            values = confidence[start : start + _BLOCK].astype(np.float64)
-            cell = cell_index(values, self.resolution)
-            total += np.bincount(cell, values, size)
-            # After some blocks few values are the first, lowest or highest of their cell.
-            lower, higher = values < lowest[cell], values > highest[cell]
-            np.minimum.at(lowest, cell[lower], values[lower])
-            np.maximum.at(highest, cell[higher], values[higher])
-            # Misses go to the even places and hits to the odd ones.
-            cell *= 2
-            cell += correct[start : start + _BLOCK]
-            count += np.bincount(cell, minlength=2 * size)
+        values = ordered.confidence.numpy()
+        starts = np.searchsorted(values, _edges(self.resolution, values.dtype.str))
+        bounds = np.append(starts, len(values))
+        filled = np.flatnonzero(np.diff(bounds))
+        first, stop = bounds[filled], bounds[filled + 1]
+        hits_before = np.concatenate([[0], np.cumsum(ordered.correct.numpy(), dtype=np.int64)])
+        count, hits = np.zeros((2, size), dtype=np.int64)
+        total, lowest, highest = np.zeros(size), np.full(size, np.inf), np.full(size, -np.inf)
+        count[filled] = stop - first
+        hits[filled] = hits_before[stop] - hits_before[first]
+        total[filled] = np.add.reduceat(values, first, dtype=np.float64)
+        lowest[filled], highest[filled] = values[first], values[stop - 1]
         self._include(
             {
-                "n": np.array(len(outcomes)),
-                "hits": count[1::2],
-                "misses": count[::2],
+                "n": np.array(len(values)),
+                "hits": hits,
+                "misses": count - hits,
                 "confidence_sum": as_pair(total),
                 "lowest": lowest,
                 "highest": highest,
@@ -162,6 +163,23 @@ def cell_index(values: npt.NDArray[np.float64], resolution: int) -> npt.NDArray[
     step[distance == 0] = -1
     cells: npt.NDArray[np.int64] = np.where(values < 0.5, 1 + step, 2 * base[-1] + 1 - step)
     return cells
+
+
+@cache
+def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
+    """Return the lowest number of a floating type in each cell, or in the next one that has any.
+
+    Found by bisection over the bits of the numbers between 0 and 1, which have the order of the numbers.
+    """
+    word = {4: np.int32, 8: np.int64}[np.dtype(kind).itemsize]
+    cells = np.arange(2 * int(_layout(resolution)[1][-1]) + 3)
+    low, high = np.zeros(len(cells), word), np.full(len(cells), np.ones(1, kind).view(word)[0])
+    while (low < high).any():
+        middle = low + (high - low) // 2
+        reached = cell_index(middle.view(kind).astype(np.float64), resolution) >= cells
+        high = np.where(reached, middle, high)
+        low = np.where(reached, low, np.minimum(middle + 1, high))
+    return high.view(kind)
 
 
 def _layout(resolution: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

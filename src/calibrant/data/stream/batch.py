@@ -63,7 +63,8 @@ def to_groups(column: pa.Array) -> tuple[tuple[str, ...], npt.NDArray[np.int64] 
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode(null_encoding="encode")
     told = [NO_GROUP if value is None else str(value) for value in column.dictionary.to_pylist()]
-    codes = column.indices.fill_null(len(told)).to_numpy(zero_copy_only=False).astype(np.int64)
+    indices = column.indices.fill_null(len(told)) if column.indices.null_count else column.indices
+    codes = np.from_dlpack(indices).astype(np.int64)
     # A dictionary that came with the file may hold more than occurs here.
     used, codes = np.unique(codes, return_inverse=True)
     names = tuple([*told, NO_GROUP][code] for code in used.tolist())
@@ -71,15 +72,16 @@ def to_groups(column: pa.Array) -> tuple[tuple[str, ...], npt.NDArray[np.int64] 
 
 
 def _flat(column: pa.Array) -> npt.NDArray[Any] | None:
-    """Return a view of numbers without gaps; none if that cannot be had."""
+    """Return a view of numbers without gaps; none if that cannot be had.
+
+    Arrow's ``to_numpy`` would do, but it loads pandas, which takes longer than millions of rows.
+    """
     if column.null_count:
         return None
     if pa.types.is_fixed_size_list(column.type):
         values = column.flatten()
         if values.null_count == 0 and pa.types.is_floating(values.type):
-            flat: npt.NDArray[Any] = values.to_numpy(zero_copy_only=True)
-            return flat.reshape(len(column), column.type.list_size)
+            return np.from_dlpack(values).reshape(len(column), column.type.list_size)
     elif pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-        vector: npt.NDArray[Any] = column.to_numpy(zero_copy_only=True)
-        return vector
+        return np.from_dlpack(column)
     return None

@@ -10,6 +10,7 @@ from calibrant.errors import FormatError
 from calibrant.evaluation.measured import Progress
 from calibrant.evaluation.stream.groups import GroupedMeasures
 from calibrant.evaluation.stream.measures import StreamEvaluation
+from calibrant.threads import one_thread_each
 
 # About so many numbers are read at a time, and at most so many rows.
 _ENTRIES = 1 << 21
@@ -55,9 +56,8 @@ def evaluate_stream(
     total = sum(sum(layout.rows) for layout in layouts.values())
     groups = GroupedMeasures(n_bins=n_bins, by=stream.columns_by, most=most_groups)
     done = 0
-    with closing(
-        stream.read(layouts, rows_at_once(layouts.values()), skip_bad=skip_bad, lanes=_LANES)
-    ) as batches:
+    rows = rows_at_once(layouts.values())
+    with one_thread_each(), closing(stream.read(layouts, rows, skip_bad=skip_bad, lanes=_LANES)) as batches:
         for batch in batches:
             groups.add(batch)
             done += len(batch)

@@ -41,6 +41,8 @@ _RANKED = {
     "excess_aurc": "excess_aurc",
     "augrc": "augrc",
 }
+# Outcomes that wait, in cells of the sketch between 1/2 and 3/4: about ten times as many as it has cells.
+_CELLS_PER_RESOLUTION = 64
 #: Measures that a stream gives, by their names in the registry.
 STREAMED = frozenset({*_BINNED, *_RANKED, "nll", "brier", "classwise_ece", "top_5_error"})
 
@@ -91,11 +93,12 @@ class StreamMeasures:
         self.scores = ProperScoreAccumulator()
         self.classes = ClasswiseAccumulator(n_bins=n_bins)
         self.top = TopKErrorAccumulator(k=TOP)
+        self._waiting: list[Outcomes] = []
 
     @property
     def n(self) -> int:
         """Number of samples so far."""
-        return self.outcomes.n
+        return self.outcomes.n + sum(map(len, self._waiting))
 
     @property
     def k(self) -> int | None:
@@ -125,8 +128,10 @@ class StreamMeasures:
             read = sum_probs if form == "probs" else sum_logits
             outcomes, sums = read(said, truth, self.outcomes.n_bins)
             self._include(sums)
-        self.outcomes.add(outcomes)
-        self.ranks.add(outcomes)
+        self._waiting.append(outcomes)
+        # A sketch is added to as a whole, so that many samples at once cost less.
+        if sum(map(len, self._waiting)) >= _CELLS_PER_RESOLUTION * self.ranks.resolution:
+            self._settle()
 
     def merge(self, other: Self) -> None:
         """Add what another bundle with the same settings has seen; the other one stays as it is."""
@@ -138,6 +143,7 @@ class StreamMeasures:
 
     def compute(self) -> StreamEvaluation:
         """Return the measures of all samples so far."""
+        self._settle()
         bins = self.outcomes.compute()
         ranks = self.ranks.compute(n_bins=self.outcomes.n_bins)
         bounds: dict[str, Bounded] = {name: getattr(ranks, part) for name, part in _RANKED.items()}
@@ -171,6 +177,7 @@ class StreamMeasures:
         return new
 
     def _parts(self) -> dict[str, Accumulator]:
+        self._settle()
         return {
             "outcomes": self.outcomes,
             "ranks": self.ranks,
@@ -178,6 +185,16 @@ class StreamMeasures:
             "classes": self.classes,
             "top": self.top,
         }
+
+    def _settle(self) -> None:
+        """Give the outcomes that wait to their accumulators; both want them sorted."""
+        if self._waiting:
+            confidence = torch.cat([each.confidence for each in self._waiting])
+            correct = torch.cat([each.correct for each in self._waiting])
+            self._waiting = []
+            ordered = Outcomes(confidence, correct).sorted()
+            self.outcomes.add_sorted(ordered)
+            self.ranks.add_sorted(ordered)
 
     def _check_classes(self, k: int | None) -> None:
         if self.n and self.k != k:

@@ -5,19 +5,23 @@ compared or maximised over classes then runs along memory. The sums are those of
 ``update``, to which tests compare them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.bins import equal_width_index
+from calibrant.bins import bin_number
 from calibrant.outcomes import Outcomes
 
+_Array: TypeAlias = npt.NDArray[Any]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+
 # Entries of a block, which stays in the processor's cache with its temporaries.
-_BLOCK = 1 << 18
+_BLOCK = 1 << 17
 TOP = 5
 
 
@@ -46,109 +50,135 @@ class ClassSums:
 
 def sum_probs(p: Tensor, y: Tensor, n_bins: int) -> tuple[Outcomes, ClassSums]:
     """Read checked probabilities of shape ``(n, k)`` with labels."""
-    sums = _Sums(p.shape[1], n_bins, p.numpy().dtype)
-    confidence, correct = torch.empty(len(p), dtype=p.dtype), torch.empty(len(p), dtype=torch.bool)
-    for rows in _blocks(*p.shape):
-        table, labels = p[rows].T.contiguous().numpy(), y[rows].numpy()
-        of_label = _of_label(p[rows], y[rows])
-        top = table.max(axis=0)
-        sums.add(table, labels, of_label)
-        sums.nll -= float(torch.from_numpy(of_label).double().clamp(0, 1).log_().sum())
-        confidence[rows] = torch.from_numpy(np.minimum(top, 1))
-        correct[rows] = torch.from_numpy(_is_first_of_largest(table, top, labels, of_label))
-    return Outcomes(confidence, correct), sums.done(len(p))
+    probs, labels = np.ascontiguousarray(p.numpy()), y.numpy()
+    sums = _Sums(probs, n_bins)
+    confidence, correct = np.empty(len(probs), dtype=probs.dtype), np.empty(len(probs), dtype=bool)
+    for rows in sums.blocks():
+        table, ahead = sums.add(probs[rows], labels[rows])
+        np.minimum(table.max(axis=0), 1, out=confidence[rows])
+        np.equal(ahead, 0, out=correct[rows])
+    return Outcomes(torch.from_numpy(confidence), torch.from_numpy(correct)), sums.done()
 
 
 def sum_logits(z: Tensor, y: Tensor, n_bins: int) -> tuple[Outcomes, ClassSums]:
     """Read checked logits of shape ``(n, k)`` with labels; only of these is every surprise finite."""
     outcomes = Outcomes.from_logits(z, y)
-    sums = _Sums(z.shape[1], n_bins, z.numpy().dtype)
-    for rows in _blocks(*z.shape):
-        p = torch.softmax(z[rows], dim=1)
-        sums.add(p.T.contiguous().numpy(), y[rows].numpy(), _of_label(p, y[rows]))
-        # The confidence is exp(largest - logsumexp), so the logarithm of the sum need not be taken again.
-        ahead = z[rows].amax(dim=1).double() - torch.from_numpy(_of_label(z[rows], y[rows])).double()
-        sums.nll += float((ahead - outcomes.confidence[rows].log()).sum())
-    return outcomes, sums.done(len(z))
+    sums = sum_probs(torch.softmax(z, dim=1), y, n_bins)[1]
+    # The confidence is exp(largest - logsumexp), so the logarithm of the sum need not be taken again.
+    ahead = z.amax(dim=1).double() - z.gather(1, y[:, None]).squeeze(1).double()
+    sums.nll = float((ahead - outcomes.confidence.log()).sum())
+    return outcomes, sums
 
 
 class _Sums:
-    """Running sums over blocks of class probabilities, one row per class."""
+    """Running sums over blocks of class probabilities, turned to one row per class.
 
-    def __init__(self, k: int, n_bins: int, dtype: np.dtype[Any]) -> None:
-        self.k, self.n_bins = k, n_bins
+    Temporaries are made once: asking the system for fresh memory costs as much as the sums.
+    """
+
+    def __init__(self, like: _Array, n_bins: int) -> None:
+        (n, k), dtype = like.shape, like.dtype
+        self.n, self.k, self.n_bins = n, k, n_bins
         self.nll = self.squares = self.labels = 0.0
         self.top_errors = 0
         # Not above the edge of the lowest bin, however that was rounded.
         self.lowest = np.nextafter(dtype.type(1 / n_bins), dtype.type(0))
-        self.first = np.arange(k) * n_bins
-        self.count, self.correct = np.zeros((2, k * n_bins), dtype=np.int64)
-        self.placed, self.totals = np.zeros(k * n_bins), np.zeros(k)
+        # Before the first bin there is room for zeros, and after the last one for what is rounded above one.
+        self.slots = n_bins + 2
+        self.exact = dtype == np.float32
+        self.count, self.correct = np.zeros((2, k * self.slots), dtype=np.int64)
+        self.placed, self.totals = np.zeros(k * self.slots), np.zeros(k)
+        self.step = min(n, max(1, _BLOCK // k))
+        size = self.step * k
+        self._table, self._mask = np.empty(size, dtype), np.empty(size, dtype=bool)
+        self._values, self._scaled, self._index = np.empty(size), np.empty(size), np.empty(size, np.intp)
+        self._wide = torch.empty(size, dtype=torch.float64)
+        self._small = np.min_scalar_type(-k)
 
-    def add(self, table: npt.NDArray[Any], labels: npt.NDArray[np.int64], of_label: npt.NDArray[Any]) -> None:
-        """Add a block of shape ``(k, m)``; the surprise is left to the caller, who may know it better."""
-        size = self.k * self.n_bins
-        # Few entries of a row are above the lowest bin, which gets what the others leave of the total.
-        above = table > self.lowest
-        # Of the ways to select by a mask this is the fastest, by a factor of five.
-        values = np.compress(above.ravel(), table.ravel())
-        place = equal_width_index(values, self.n_bins)
-        place += np.repeat(self.first, np.count_nonzero(above, axis=1))
-        self.count += np.bincount(place, minlength=size)
-        self.placed += np.bincount(place, values, minlength=size)
-        own = labels * self.n_bins + equal_width_index(of_label, self.n_bins)
-        self.correct += np.bincount(own, minlength=size)
-        widened = table.astype(np.float64)
-        self.totals += widened.sum(axis=1)
-        self.squares += float(widened.ravel() @ widened.ravel())
+    def blocks(self) -> Iterator[slice]:
+        """Yield the rows of each block."""
+        for start in range(0, self.n, self.step):
+            yield slice(start, min(self.n, start + self.step))
+
+    def add(self, probs: _Array, labels: npt.NDArray[np.int64]) -> tuple[_Array, _Array]:
+        """Add a block of shape ``(m, k)``.
+
+        Returns the block, one row per class, until the next one comes, and how many classes come before
+        that of the label.
+        """
+        of_label = probs.ravel().take(np.arange(0, probs.size, self.k) + labels)
+        self.nll -= _sum_of_logs(of_label)
+        shape = probs.shape[::-1]
+        table, mask = (array[: probs.size].reshape(shape) for array in (self._table, self._mask))
+        np.copyto(table, probs.T)
+        self._place(table, mask)
+        own = labels * self.slots
+        own += bin_number(of_label.astype(np.float64), self.n_bins, exact=self.exact).astype(np.intp)
+        self.correct += np.bincount(own, minlength=len(self.correct))
         self.labels += float(of_label.sum(dtype=np.float64))
-        if self.k > TOP:
-            self.top_errors += _behind(table, labels, of_label)
+        self._widen(table)
+        ahead = self._ahead(table, labels, of_label, mask)
+        self.top_errors += int(np.count_nonzero(ahead >= TOP))
+        return table, ahead
 
-    def done(self, n: int) -> ClassSums:
-        """Return the sums of ``n`` rows."""
-        count, confidence = self.count.reshape(self.k, -1), self.placed.reshape(self.k, -1)
-        count[:, 0] += n - count.sum(axis=1)
+    def done(self) -> ClassSums:
+        """Return the sums of all rows."""
+        count, confidence, correct = (self._bins(table) for table in (self.count, self.placed, self.correct))
+        count[:, 0] += self.n - count.sum(axis=1)
         confidence[:, 0] += self.totals - confidence.sum(axis=1)
         return ClassSums(
-            n=n,
+            n=self.n,
             nll=self.nll,
-            brier=max(0.0, self.squares - 2 * self.labels + n),
+            brier=max(0.0, self.squares - 2 * self.labels + self.n),
             top_errors=self.top_errors if self.k > TOP else None,
             count=count,
             confidence=confidence,
-            correct=self.correct.reshape(self.k, -1),
+            correct=correct,
         )
 
+    def _place(self, table: _Array, mask: _Mask) -> None:
+        """Count and sum the entries of each bin, without the lowest one, which gets what the others leave."""
+        np.greater(table, self.lowest, out=mask)
+        per_class = [np.count_nonzero(row) for row in mask]
+        few = slice(sum(per_class))
+        values, scaled, place = self._values[few], self._scaled[few], self._index[few]
+        # Of the ways to select by a mask this is the fastest, by a factor of five.
+        np.copyto(values, np.compress(mask.ravel(), table.ravel()))
+        np.copyto(place, bin_number(values, self.n_bins, exact=self.exact, out=scaled), casting="unsafe")
+        place += np.repeat(np.arange(self.k) * self.slots, per_class)
+        self.count += np.bincount(place, minlength=len(self.count))
+        self.placed += np.bincount(place, values, minlength=len(self.placed))
 
-def _blocks(n: int, k: int) -> list[slice]:
-    step = max(1, _BLOCK // k)
-    return [slice(start, min(n, start + step)) for start in range(0, n, step)]
+    def _bins(self, table: _Array) -> _Array:
+        """Give what lies outside of the unit interval to the bins at its ends."""
+        table = table.reshape(self.k, self.slots)
+        table[:, 1] += table[:, 0]
+        table[:, -2] += table[:, -1]
+        return table[:, 1:-1].copy()
+
+    def _widen(self, table: _Array) -> None:
+        """Sum entries and their squares in float64; NumPy's product would start threads of its own."""
+        wide = self._wide[: table.size]
+        np.copyto(wide.numpy(), table.ravel())
+        self.totals += wide.view(table.shape).sum(dim=1).numpy()
+        self.squares += float(torch.dot(wide, wide))
+
+    def _ahead(self, table: _Array, labels: npt.NDArray[np.int64], of_label: _Array, mask: _Mask) -> _Array:
+        """Count the classes more probable than that of the label, and among equals those before it."""
+        np.greater(table, of_label, out=mask)
+        ahead: _Array = np.add.reduce(mask.view(np.int8), axis=0, dtype=self._small)
+        np.equal(table, of_label, out=mask)
+        if np.count_nonzero(mask) > len(labels):
+            mask &= np.arange(self.k)[:, None] < labels
+            ahead += np.add.reduce(mask.view(np.int8), axis=0, dtype=self._small)
+        return ahead
 
 
-def _of_label(table: Tensor, y: Tensor) -> npt.NDArray[Any]:
-    column: npt.NDArray[Any] = table.gather(1, y[:, None]).squeeze(1).numpy()
-    return column
-
-
-def _is_first_of_largest(
-    table: npt.NDArray[Any],
-    top: npt.NDArray[Any],
-    labels: npt.NDArray[np.int64],
-    of_label: npt.NDArray[Any],
-) -> npt.NDArray[np.bool_]:
-    """Say whether the label is the most probable class; only where there are ties does the order matter."""
-    largest = table == top
-    if np.count_nonzero(largest) == len(labels):
-        return np.asarray(of_label == top)
-    return np.asarray(largest.argmax(axis=0) == labels)
-
-
-def _behind(table: npt.NDArray[Any], labels: npt.NDArray[np.int64], of_label: npt.NDArray[Any]) -> int:
-    """Count the rows in which at least five classes come before that of the label."""
-    ahead = np.add.reduce(table > of_label, axis=0, dtype=np.int32)
-    equal = table == of_label
-    if np.count_nonzero(equal) > len(labels):
-        equal &= np.arange(len(table))[:, None] < labels
-        ahead += np.add.reduce(equal, axis=0, dtype=np.int32)
-    return int(np.count_nonzero(ahead >= TOP))
+def _sum_of_logs(p: _Array) -> float:
+    """Sum the logarithms of probabilities, of four float32 at once: their product is far from underflow."""
+    wide = np.minimum(p.astype(np.float64), 1)
+    if p.dtype == np.float32:
+        rest = wide[len(wide) // 4 * 4 :]
+        a, b, c, d = wide[: len(wide) // 4 * 4].reshape(4, -1)
+        wide = np.concatenate([a * b * c * d, rest])
+    return float(torch.from_numpy(wide).log_().sum())
