@@ -62,7 +62,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(said=predictions())
 def test_what_is_loaded_is_what_was_saved(suffix, folder, said):
     save_predictions(said, folder / f"preds{suffix}")
@@ -71,7 +71,7 @@ def test_what_is_loaded_is_what_was_saved(suffix, folder, said):
     assert (loaded.class_names, loaded.metadata) == (said.class_names, said.metadata)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(said=predictions())
 def test_csv_keeps_every_number_and_name(folder, said):
     path = folder / "preds.csv"

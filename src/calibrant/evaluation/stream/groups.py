@@ -15,6 +15,8 @@ from calibrant.evaluation.stream.measures import StreamEvaluation, StreamMeasure
 _ENTRIES = 1 << 22
 # Smaller batches wait for each other: the accumulators take about as long for a few rows as for this many.
 _ENOUGH = 1 << 16
+# So many samples of all groups wait to be sorted.
+_WAITING = 1 << 22
 # Cells of a sketch between 1/2 and 3/4: one sketch may take 2.6 MB, but of a thousand each takes 0.6 MB.
 _FINE, _COARSE = 8192, 1024
 
@@ -98,7 +100,9 @@ class GroupedMeasures:
                     "group by a column with fewer values"
                 )
             self.measures[name] = self._new()
-        return self.measures[name]
+        measures = self.measures[name]
+        measures.most_waiting = min(measures.most_waiting, _WAITING // len(self.measures))
+        return measures
 
     def _new(self) -> StreamMeasures:
         return StreamMeasures(n_bins=self.n_bins, resolution=_FINE if self.by is None else _COARSE)

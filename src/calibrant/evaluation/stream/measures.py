@@ -41,8 +41,6 @@ _RANKED = {
     "excess_aurc": "excess_aurc",
     "augrc": "augrc",
 }
-# Outcomes that wait, in cells of the sketch between 1/2 and 3/4: about ten times as many as it has cells.
-_CELLS_PER_RESOLUTION = 64
 #: Measures that a stream gives, by their names in the registry.
 STREAMED = frozenset({*_BINNED, *_RANKED, "nll", "brier", "classwise_ece", "top_5_error"})
 
@@ -78,6 +76,9 @@ class StreamMeasures:
         n_bins: Number of bins of the binned measures.
         resolution: Resolution of the :class:`~calibrant.metrics.sketch.RankSketch`.
 
+    Attributes:
+        most_waiting: So many samples are sorted at once; before that they wait, in five to nine bytes each.
+
     Example:
         >>> left, right = StreamMeasures(n_bins=10), StreamMeasures(n_bins=10)
         >>> left.update(Predictions(probs=[[0.9, 0.1]], labels=[0]))
@@ -93,7 +94,12 @@ class StreamMeasures:
         self.scores = ProperScoreAccumulator()
         self.classes = ClasswiseAccumulator(n_bins=n_bins)
         self.top = TopKErrorAccumulator(k=TOP)
+        self.most_waiting = 1 << 19
         self._waiting: list[Outcomes] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return self.__dict__
 
     @property
     def n(self) -> int:
@@ -123,14 +129,15 @@ class StreamMeasures:
         said, truth = said.cpu(), truth.cpu()
         said = said if said.dtype == torch.float64 else said.float()
         if form == "confidence":
-            outcomes = Outcomes(said, truth)
+            # What waits must not keep alive the larger batch that it is a part of.
+            outcomes = Outcomes(said.clone(), truth.clone())
         else:
             read = sum_probs if form == "probs" else sum_logits
             outcomes, sums = read(said, truth, self.outcomes.n_bins)
             self._include(sums)
         self._waiting.append(outcomes)
         # A sketch is added to as a whole, so that many samples at once cost less.
-        if sum(map(len, self._waiting)) >= _CELLS_PER_RESOLUTION * self.ranks.resolution:
+        if sum(map(len, self._waiting)) >= self.most_waiting:
             self._settle()
 
     def merge(self, other: Self) -> None:
