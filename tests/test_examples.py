@@ -1,6 +1,14 @@
 """Every example runs in small, trains, and prints a table of what it returns."""
 
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,5 +63,59 @@ def test_the_plain_loop_goes_on_from_its_checkpoint():
     assert rows["cross_entropy"]["updates"] == 0
 
 
+@pytest.fixture
+def ray_train(tmp_path):
+    """Run the example of Ray Train as a command, with so many workers, and return its table."""
+    pytest.importorskip("ray")
+    mark = uuid.uuid4().hex
+
+    def run(workers):
+        # Ray's sockets need a short path.
+        with tempfile.TemporaryDirectory(prefix="ray") as folder:
+            environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RAY_TMPDIR": folder}
+            result = subprocess.run(
+                [sys.executable, EXAMPLES / "ray_train.py", "--quick", "--workers", str(workers)],
+                cwd=tmp_path,
+                env={**os.environ, **environment, "CALIBRANT_TEST": mark},
+                capture_output=True,
+                text=True,
+                timeout=400,
+            )
+        assert result.returncode == 0, result.stderr
+        names, values = (line.split() for line in result.stdout.replace(" gamma", "_gamma").splitlines())
+        return dict(zip(names, map(float, values), strict=True))
+
+    yield run
+    left = _marked(mark)
+    for _ in range(100):
+        if not left:
+            break
+        time.sleep(0.1)
+        left = _marked(mark)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def _marked(mark):
+    """Numbers of the processes that have a word in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if mark in (process / "environ").read_text(errors="replace"):
+                found.append(int(process.name))
+    return found
+
+
+def test_two_workers_of_ray_learn_what_one_process_learns_and_leave_nothing_behind(ray_train):
+    two, one = ray_train(2), ray_train(0)
+    assert two == pytest.approx(one, abs=2e-3)
+    assert two["updates"] == 4
+    assert two["least_gamma"] < two["most_gamma"]  # all began with the same
+    assert two["accuracy"] > 0.8
+
+
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SMALL)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, "ray_train"}

@@ -1,6 +1,8 @@
 """Two real processes reach what one reaches, and stop together when they cannot go on."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,21 +14,19 @@ import torch
 
 from calibrant.training import load_rows, train
 from calibrant.training.checkpoint import read_checkpoint
-from tests.training.small import final_weights, small_config
-from tests.training.two_process_runs import COMMON, RUNS
+from tests.training.small import differing, final_weights, small_config
+from tests.training.two_process_runs import COMMON, KILLED_IN, LONG, RUNS
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    """The folder of all runs, and what both processes printed."""
-    folder = tmp_path_factory.mktemp("two")
-    out, err = folder / "stdout", folder / "stderr"
+def launch(folder, *arguments):
+    """Run the module for both processes; return its exit code and what they printed."""
+    out, err = (folder / "-".join((name, *arguments)) for name in ("stdout", "stderr"))
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with out.open("w") as stdout, err.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.two_process_runs", str(folder)],
+            [sys.executable, "-m", "tests.training.two_process_runs", str(folder), *arguments],
             cwd=ROOT,
             env=environment,
             stdout=stdout,
@@ -40,8 +40,18 @@ def two(tmp_path_factory):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    assert code == 0, err.read_text()
-    return folder, out.read_text(), err.read_text()
+    return code, out.read_text(), err.read_text()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The folder of all runs, and what both processes printed; the last run was killed."""
+    folder = tmp_path_factory.mktemp("two")
+    code, out, err = launch(folder)
+    assert (folder / "killed").exists(), err
+    assert code != 0
+    shutil.copytree(folder / "killed", folder / "begun")
+    return folder, out, err
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -60,9 +70,29 @@ def test_losses_of_every_epoch_and_the_weights_are_those_of_one_process(two, tmp
         torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-4)
 
 
+def test_adafocal_learns_from_the_whole_validation_set_of_which_each_process_has_a_part(two, tmp_path):
+    first, second = (json.loads((two[0] / f"updates-{rank}.json").read_text()) for rank in (0, 1))
+    assert [note["samples"] for note in first] == [72] * 3
+    assert [note["samples"] for note in second] == [73] * 3
+    assert [note["gammas"] for note in first] == [note["gammas"] for note in second]
+    one = train(small_config(*COMMON, *RUNS["adafocal"]), tmp_path / "one")
+    for note, row in zip(first, one.dynamics, strict=True):
+        assert note["gammas"] == pytest.approx(row["adafocal"]["gammas"], rel=1e-4)
+    assert first[0]["gammas"] != first[1]["gammas"]
+
+
+def test_only_the_first_process_writes(two):
+    first, second = (json.loads((two[0] / f"changed-{rank}.json").read_text()) for rank in (0, 1))
+    assert second == []
+    for name in ("checkpoint.json", "metrics.jsonl", "model.safetensors", "predictions/test.npz"):
+        assert (two[0] / "whole" / name).exists()
+    folders = {Path(path).parts[0] for path in first}
+    assert folders >= {*RUNS, "one", "both", "full", "whole"}
+
+
 def test_only_the_first_process_prints(two):
     _, out, err = two
-    assert out.count("Chosen: ") == len(RUNS)
+    assert out.count("Chosen: ") == len(RUNS) + 1
     # The run that the disk was too full for came to its second epoch.
     for epoch, runs in ((1, len(RUNS) + 1), (2, len(RUNS) + 1), (3, len(RUNS))):
         assert err.count(f"classifier epoch {epoch}/3: loss") == runs
@@ -92,3 +122,35 @@ def test_a_full_disk_which_only_the_first_process_notices_stops_both(two):
         assert "classifier-0002.pt: expected room for " in told
         assert "No space left on device" in told
     assert read_checkpoint(two[0] / "full").epoch == 1
+
+
+def test_a_folder_that_only_one_process_sees_is_refused_by_both(two):
+    for rank in (0, 1):
+        told = (two[0] / f"apart-{rank}.txt").read_text()
+        assert "--out: expected a folder that all processes see, got apart, which 1 of 2 do" in told
+
+
+def test_a_run_whose_second_process_was_killed_goes_on_to_the_weights_of_one_that_was_not(two):
+    folder, _, _ = two
+    code, _, err = launch(folder, "resume")
+    assert code == 0, err
+    assert "classifier: going on after epoch 2 of 4" in err
+    assert differing(final_weights(folder / "whole"), final_weights(folder / "killed")) == []
+    for whole, resumed in zip(load_rows(folder / "whole"), load_rows(folder / "killed"), strict=True):
+        assert len(whole) == 4
+        assert untimed(whole) == untimed(resumed)
+
+
+def test_a_run_of_two_processes_goes_on_with_one(two, tmp_path):
+    copied = shutil.copytree(two[0] / "begun", tmp_path / "run")
+    assert read_checkpoint(copied).epoch == KILLED_IN[0] - 1
+    resumed = train(small_config(*COMMON, *LONG), copied, resume=True)
+    assert [row["epoch"] for row in resumed.metrics] == [1, 2, 3, 4]
+    whole, _ = load_rows(two[0] / "whole")
+    assert untimed(resumed.metrics)[:2] == untimed(whole)[:2]
+    # The third epoch begins with the same weights, and what is dropped is all that differs.
+    assert resumed.metrics[2]["train_loss"] == pytest.approx(whole[2]["train_loss"], rel=0.2)
+
+
+def untimed(rows):
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]

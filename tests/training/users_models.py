@@ -24,3 +24,18 @@ class Fragile(nn.Module):
         limit = SPOILED_FROM["training" if self.training else "validation"]
         spoiled = limit is not None and int(self.steps) >= limit
         return self.head(self.body(inputs).relu()) * (float("nan") if spoiled else 1.0)
+
+
+class Random(nn.Module):
+    """A small network whose processes differ while they train: in what they drop, and by what they divide."""
+
+    def __init__(self, *, n_classes, shape):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.BatchNorm1d(16), nn.ReLU()
+        )
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(16, n_classes)
+
+    def forward(self, inputs):
+        return self.head(self.drop(self.body(inputs)))

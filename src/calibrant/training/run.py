@@ -8,13 +8,13 @@ import torch
 from lightning_fabric import Fabric
 
 from calibrant.data import Predictions
-from calibrant.errors import InputError
 from calibrant.training.config import Config
 from calibrant.training.datasets import LabelledData, Splits, load_dataset
-from calibrant.training.folder import open_folder, save_outcome
+from calibrant.training.folder import CONFIG, open_folder, save_outcome
 from calibrant.training.measure import refinement
 from calibrant.training.network import Network, make_network
 from calibrant.training.predict import all_logits_and_features
+from calibrant.training.processes import check_common_folder, make_fabric
 from calibrant.training.records import Row
 from calibrant.training.seeds import start_from
 from calibrant.training.session import CLASSIFIER, ENCODER, Session
@@ -61,13 +61,14 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
         watcher: Whoever is told how far it is.
     """
     watcher = watcher or Watcher()
-    fabric = _fabric(config)
+    fabric = make_fabric(config.hardware)
     folder = Path(folder)
     # Before other processes exist: they would wait for one that has failed.
     if is_first_process():
         open_folder(folder, config, resume=resume)
     fabric.launch()
     fabric.barrier()
+    check_common_folder(fabric, folder / CONFIG)
     if not fabric.is_global_zero:
         watcher = Watcher()
     watcher.doing("reading the data")
@@ -104,29 +105,6 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
         stages,
         fabric.is_global_zero,
     )
-
-
-def _fabric(config: Config) -> Fabric:
-    hardware = config.hardware
-    if hardware.strategy != "auto" and not hardware.strategy.startswith("ddp"):
-        raise InputError(
-            f"hardware.strategy: expected auto or ddp, which give every process all weights, got "
-            f"{hardware.strategy!r}"
-        )
-    if hardware.threads is not None:
-        torch.set_num_threads(hardware.threads)
-    try:
-        return Fabric(
-            accelerator=hardware.accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.num_nodes,
-            strategy=hardware.strategy,
-            precision=hardware.precision,  # type: ignore[arg-type]  # Fabric itself says what it takes
-        )
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"hardware: expected what Lightning Fabric takes, got {hardware} ({error})"
-        ) from error
 
 
 def _load(config: Config) -> Splits:
