@@ -52,6 +52,18 @@ def evaluate(
         bool,
         typer.Option("--skip-bad", help="Leave out bad files and row groups of a stream, and count them."),
     ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="What reads a stream: this process or a Ray cluster.", metavar="local|ray"
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="A running Ray cluster, rather than one for this call.", metavar="HOST:PORT"
+        ),
+    ] = None,
 ) -> None:
     """Print the calibration measures of saved predictions.
 
@@ -60,7 +72,10 @@ def evaluate(
     Example: calibrant evaluate test.npz --measures all --intervals
 
     Example: calibrant evaluate predictions/ --by model_version
+
+    Example: calibrant evaluate s3://bucket/predictions --engine ray --address auto
     """
+    on_engine = streams.engine_named(engine, address=address)
     whole = {
         "--intervals": intervals,
         "--per-class": per_class,
@@ -69,8 +84,17 @@ def evaluate(
         "--ood": ood,
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
-    if streams.is_streamed(source, asked=stream or skip_bad or by is not None, needs_all=needs_all):
-        streams.evaluate(source, measures=measures, n_bins=bins, by=by, skip_bad=skip_bad, as_json=as_json)
+    asked = stream or skip_bad or by is not None or on_engine is not None
+    if streams.is_streamed(source, asked=asked, needs_all=needs_all):
+        streams.evaluate(
+            source,
+            measures=measures,
+            n_bins=bins,
+            by=by,
+            skip_bad=skip_bad,
+            as_json=as_json,
+            engine=on_engine,
+        )
         return
     predictions = load_predictions(source)
     other = None if compare is None else load_predictions(compare)

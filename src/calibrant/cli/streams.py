@@ -1,9 +1,13 @@
 """Commands on streams: which sources are one, and what is done with them batch by batch."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import typer
 
@@ -12,10 +16,12 @@ from calibrant.cli.progress import progress_bar
 from calibrant.data.stream import is_many, open_stream, rewrite_stream
 from calibrant.errors import InputError
 from calibrant.evaluation.measured import resolve_measures
-from calibrant.evaluation.stream import evaluate_stream
+from calibrant.evaluation.stream import StreamEvaluation, evaluate_stream
 from calibrant.evaluation.stream.measures import STREAMED
 from calibrant.posthoc import Calibrator
 from calibrant.registry import MEASURES
+
+StreamEngine: TypeAlias = Callable[..., StreamEvaluation]
 
 # A larger Parquet file is read as a stream, unless something is asked that a stream cannot give.
 _LARGE = 200_000_000
@@ -49,15 +55,37 @@ def unserved(measures: str) -> list[str]:
     return [f"--measures {name}" for name in names if name not in STREAMED]
 
 
+def engine_named(engine: str, *, address: str | None) -> StreamEngine | None:
+    """Return what evaluates streams, none if it was left to the source whether it is one."""
+    if engine == "ray":
+        from calibrant.integrations.ray import evaluate_stream_on_ray
+
+        return partial(evaluate_stream_on_ray, address=address)
+    if engine != "local":
+        raise InputError(f"--engine: expected local or ray, got {engine}; name one of these")
+    if address is not None:
+        raise InputError(f"--address: expected --engine ray beside it, got {engine}; name the engine too")
+    return None
+
+
 def evaluate(
-    source: str, *, measures: str, n_bins: int, by: str | None, skip_bad: bool, as_json: bool
+    source: str,
+    *,
+    measures: str,
+    n_bins: int,
+    by: str | None,
+    skip_bad: bool,
+    as_json: bool,
+    engine: StreamEngine | None = None,
 ) -> None:
     """Print the measures of a stream, and how fast it was read."""
     wanted = measures if measures in ("core", "all") else [name.strip() for name in measures.split(",")]
     stream = open_stream(source, columns_by=by)
     clock = _Clock()
-    with progress_bar(visible=not as_json) as progress:
-        result = evaluate_stream(stream, n_bins=n_bins, progress=clock.timed(progress), skip_bad=skip_bad)
+    measured = engine or evaluate_stream
+    # Ray tells of workers that died on standard output, which belongs to the result.
+    with progress_bar(visible=not as_json) as progress, redirect_stdout(sys.stderr):
+        result = measured(stream, n_bins=n_bins, progress=clock.timed(progress), skip_bad=skip_bad)
     seconds = clock.seconds
     names = [name for name in MEASURES if name in resolve_measures(wanted) and name in result.metrics]
     if as_json:

@@ -1,0 +1,104 @@
+"""A Ray cluster: found, joined or started, used quietly, and left as it was."""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from urllib.parse import urlsplit
+
+from calibrant.errors import CalibrantError, InputError, MissingPackageError
+
+# Seconds to wait for an address to answer; Ray itself would try for minutes.
+_PATIENCE = 10
+_USAGE = "RAY_USAGE_STATS_ENABLED"
+
+
+def import_ray() -> ModuleType:
+    """Return Ray, of which the part for datasets is there too."""
+    try:
+        import_module("ray.data")
+        return import_module("ray")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"ray: expected the package ray with its part data, got none ({in_short(error)}); "
+            "install it with: pip install 'calibrant[scale]'"
+        ) from error
+
+
+def check_address(ray: ModuleType, address: str | None) -> None:
+    """Refuse an address where nothing answers, and one beside a connection that there is already."""
+    if ray.is_initialized():
+        if address is not None:
+            raise InputError(
+                f"address: expected none, since Ray is connected already, got {address}; leave it out, or "
+                "call ray.shutdown() before"
+            )
+        return
+    told = _chosen(address)
+    try:
+        place = urlsplit(told if "://" in told else f"//{told}")
+        if place.hostname and place.port:
+            socket.create_connection((place.hostname, place.port), timeout=_PATIENCE).close()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"address: expected that of a running Ray cluster, got {told}, where none answers "
+            f"({in_short(error)}); check it, or leave it out to use this machine"
+        ) from error
+
+
+@contextmanager
+def connected(ray: ModuleType, address: str | None) -> Iterator[None]:
+    """Connect to a cluster, or start one, and leave it in the end; a connection that there is stays."""
+    if ray.is_initialized():
+        yield
+        return
+    usage = os.environ.get(_USAGE)
+    os.environ[_USAGE] = "0" if usage is None else usage
+    try:
+        try:
+            ray.init(_chosen(address), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            raise CalibrantError(
+                f"ray: expected a cluster to connect to or to start, got {in_short(error)}"
+            ) from error
+        yield
+    finally:
+        ray.shutdown()
+        if usage is None:
+            del os.environ[_USAGE]
+
+
+def is_client(ray: ModuleType) -> bool:
+    """Say whether the connection is one of ``ray://``, through which datasets cannot be used."""
+    return bool(ray.util.client.ray.is_connected())
+
+
+@contextmanager
+def quiet(logger: str) -> Iterator[None]:
+    """Keep a logger from writing to the terminal; its files still tell everything."""
+    own = logging.getLogger(logger).handlers
+    handlers = [handler for handler in own if isinstance(handler, logging.StreamHandler)]
+    levels = [handler.level for handler in handlers]
+    for handler in handlers:
+        handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)
+
+
+def in_short(error: Exception) -> str:
+    """Say in one line what happened: of a remote traceback, the error that was the first cause."""
+    text = str(error).strip() or type(error).__name__
+    found = re.search(r"^[\w.]*(?:Error|Exception): .+", text, re.MULTILINE)
+    return (found[0] if found else text.splitlines()[-1].strip())[:200]
+
+
+def _chosen(address: str | None) -> str:
+    # Without an address ray.init() would join any cluster that it finds on the machine, whosever it is.
+    return address or os.environ.get("RAY_ADDRESS") or "local"
