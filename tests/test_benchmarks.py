@@ -40,7 +40,8 @@ def test_a_benchmark_beside_peers_runs_in_small(name, library, least):
         ("smart_stopping", 8),
         ("monitor", 20),
         ("training_overhead", 1),
-        ("stream", 3),
+        ("stream", 6),
+        ("scaling", 50),
     ],
 )
 def test_a_benchmark_of_quality_runs_in_small(name, least):

@@ -116,11 +116,10 @@ class RankSketch(Accumulator):
         bounds = np.append(starts, len(values))
         filled = np.flatnonzero(np.diff(bounds))
         first, stop = bounds[filled], bounds[filled + 1]
-        hits_before = np.concatenate([[0], np.cumsum(ordered.correct.numpy(), dtype=np.int64)])
         count, hits = np.zeros((2, size), dtype=np.int64)
         total, lowest, highest = np.zeros(size), np.full(size, np.inf), np.full(size, -np.inf)
         count[filled] = stop - first
-        hits[filled] = hits_before[stop] - hits_before[first]
+        hits[filled] = np.add.reduceat(ordered.correct.numpy(), first, dtype=np.int64)
         total[filled] = np.add.reduceat(values, first, dtype=np.float64)
         lowest[filled], highest[filled] = values[first], values[stop - 1]
         self._include(

@@ -12,11 +12,11 @@ from calibrant.errors import InputError
 from calibrant.evaluation.stream.measures import StreamEvaluation, StreamMeasures
 
 # About so many numbers are gathered before rows of several groups are told apart.
-_ENTRIES = 1 << 22
+_ENTRIES = 1 << 21
 # Smaller batches wait for each other: the accumulators take about as long for a few rows as for this many.
 _ENOUGH = 1 << 16
 # So many samples of all groups wait to be sorted.
-_WAITING = 1 << 22
+_WAITING = 1 << 20
 # Cells of a sketch between 1/2 and 3/4: one sketch may take 2.6 MB, but of a thousand each takes 0.6 MB.
 _FINE, _COARSE = 8192, 1024
 
@@ -72,11 +72,13 @@ class GroupedMeasures:
         if not self.waiting:
             return
         form, said, truth = _joined(self.waiting)
+        names = {name for batch in self.waiting for name in batch.names or ("",)}
+        if len(names) == 1:
+            self.waiting = []
+            self._of(names.pop()).add(form, said, truth)
+            return
         names, codes = self._codes()
         self.waiting = []
-        if len(names) == 1:
-            self._of(names[0]).add(form, said, truth)
-            return
         order = torch.from_numpy(np.argsort(codes, kind="stable"))
         said, truth = said[order], truth[order]
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()

@@ -91,7 +91,6 @@ class _Sums:
         self.step = min(n, max(1, _BLOCK // k))
         size = self.step * k
         self._table, self._mask = np.empty(size, dtype), np.empty(size, dtype=bool)
-        self._values, self._scaled, self._index = np.empty(size), np.empty(size), np.empty(size, np.intp)
         self._wide = torch.empty(size, dtype=torch.float64)
         self._small = np.min_scalar_type(-k)
 
@@ -110,7 +109,8 @@ class _Sums:
         self.nll -= _sum_of_logs(of_label)
         shape = probs.shape[::-1]
         table, mask = (array[: probs.size].reshape(shape) for array in (self._table, self._mask))
-        np.copyto(table, probs.T)
+        for tile in range(0, len(probs), 1024):
+            np.copyto(table[:, tile : tile + 1024], probs[tile : tile + 1024].T)
         self._place(table, mask)
         own = labels * self.slots
         own += bin_number(of_label.astype(np.float64), self.n_bins, exact=self.exact).astype(np.intp)
@@ -139,12 +139,10 @@ class _Sums:
     def _place(self, table: _Array, mask: _Mask) -> None:
         """Count and sum the entries of each bin, without the lowest one, which gets what the others leave."""
         np.greater(table, self.lowest, out=mask)
-        per_class = [np.count_nonzero(row) for row in mask]
-        few = slice(sum(per_class))
-        values, scaled, place = self._values[few], self._scaled[few], self._index[few]
-        # Of the ways to select by a mask this is the fastest, by a factor of five.
-        np.copyto(values, np.compress(mask.ravel(), table.ravel()))
-        np.copyto(place, bin_number(values, self.n_bins, exact=self.exact, out=scaled), casting="unsafe")
+        where = np.flatnonzero(mask)
+        values = table.ravel().take(where).astype(np.float64)
+        per_class = np.diff(np.searchsorted(where, np.arange(self.k + 1) * table.shape[1]))
+        place = bin_number(values, self.n_bins, exact=self.exact).astype(np.intp)
         place += np.repeat(np.arange(self.k) * self.slots, per_class)
         self.count += np.bincount(place, minlength=len(self.count))
         self.placed += np.bincount(place, values, minlength=len(self.placed))
