@@ -72,10 +72,10 @@ class GroupedMeasures:
         if not self.waiting:
             return
         form, said, truth = _joined(self.waiting)
-        names = {name for batch in self.waiting for name in batch.names or ("",)}
-        if len(names) == 1:
+        present = {name for batch in self.waiting for name in batch.names or ("",)}
+        if len(present) == 1:
             self.waiting = []
-            self._of(names.pop()).add(form, said, truth)
+            self._of(present.pop()).add(form, said, truth)
             return
         names, codes = self._codes()
         self.waiting = []
