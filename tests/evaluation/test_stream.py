@@ -180,6 +180,18 @@ def test_bad_parts_are_refused_or_left_out_and_told(tmp_path):
     assert_equals_evaluate(result, {key: array[kept] for key, array in arrays.items()})
 
 
+def test_a_file_that_is_gone_after_its_footer_was_read_is_left_out_once(tmp_path, monkeypatch):
+    arrays = draw("probs", np.float32)
+    folder = write(tmp_path / "x", arrays)
+    stream = open_stream(folder)
+    layouts = stream.layouts()
+    monkeypatch.setattr(type(stream), "layouts", lambda *_, **__: layouts)
+    (folder / "2.parquet").unlink()
+    result = evaluate_stream(stream, skip_bad=True)
+    assert result.n == 701
+    assert [(left.file, left.row_group, left.rows) for left in result.left_out] == [("2.parquet", None, 2299)]
+
+
 def test_a_stream_of_nothing_but_bad_files_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(FormatError, match="expected at least two rows, got 0 with 1 files"):

@@ -152,7 +152,7 @@ def _merge(parts: Sequence[_Part], progress: Progress | None = None) -> _Merged:
             done += part.n - sum(left.rows or 0 for left in answer.left_out)
             if progress is not None:
                 progress(part.groups[-1].source.name, done, total)
-    return whole, _joined(left_out)
+    return whole, left_out
 
 
 def _merge_there(ray: ModuleType, parts: Sequence[_Part]) -> _Merged:
@@ -240,13 +240,3 @@ def _answer(part: _Part) -> _Answer:
     # Most cells of a sketch are empty: packed, it is several times smaller.
     packed = {name: zlib.compress(pickle.dumps(own), 1) for name, own in measures.measures.items()}
     return _Answer(packed, tuple(left_out))
-
-
-def _joined(left_out: Sequence[LeftOut]) -> list[LeftOut]:
-    """Make one of the parts of a file that could not be opened."""
-    found: dict[tuple[str, int | None], LeftOut] = {}
-    for left in left_out:
-        place = left.file, left.row_group
-        rows = (found[place].rows or 0) + (left.rows or 0) if place in found else left.rows
-        found[place] = dataclasses.replace(left, rows=rows)
-    return list(found.values())

@@ -79,5 +79,15 @@ def evaluation_of(groups: GroupedMeasures, left_out: Sequence[LeftOut]) -> Strea
             f"stream: expected at least two rows, got {groups.n}"
             + (f" with {len(left_out)} files and row groups left out" if left_out else "")
         )
-    ordered = sorted(left_out, key=lambda left: (left.file, left.row_group or 0))
+    ordered = sorted(_joined(left_out), key=lambda left: (left.file, left.row_group or 0))
     return dataclasses.replace(groups.compute(), left_out=tuple(ordered))
+
+
+def _joined(left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """Make one of the parts of a file that several readers could not open."""
+    found: dict[tuple[str, int | None], LeftOut] = {}
+    for left in left_out:
+        place = left.file, left.row_group
+        rows = (found[place].rows or 0) + (left.rows or 0) if place in found else left.rows
+        found[place] = dataclasses.replace(left, rows=rows)
+    return list(found.values())
