@@ -41,15 +41,28 @@ def cluster():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", place)
         patch.setenv("PYTHONPATH", str(ROOT))
-        options = {"num_cpus": 1, "object_store_memory": STORE}
-        started = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
+        started = start_cluster(Cluster)
         try:
-            started.add_node(**options)
             ray.init(address=started.address, log_to_driver=False, logging_level="ERROR")
             yield started
         finally:
             ray.shutdown()
             started.shutdown()
+
+
+def start_cluster(kind, tries=3):
+    """Start two machines; Ray gives each 30 s, which on a busy machine may take a second try."""
+    options = {"num_cpus": 1, "object_store_memory": STORE}
+    started = kind()
+    try:
+        started.add_node(**options, include_dashboard=False)
+        started.add_node(**options)
+    except Exception:
+        started.shutdown()
+        if tries == 1:
+            raise
+        return start_cluster(kind, tries - 1)
+    return started
 
 
 @pytest.fixture(autouse=True)

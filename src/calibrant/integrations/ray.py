@@ -40,7 +40,7 @@ from calibrant.threads import one_thread_each
 _Merged: TypeAlias = tuple[GroupedMeasures, list[LeftOut]]
 
 # Numbers to read in a part: enough to be worth a task, few enough for a second try to be cheap.
-_LEAST, _MOST = 1 << 22, 1 << 28
+_LEAST, _MOST = 1 << 24, 1 << 28
 # About so many parts in between. Each costs the driver a few milliseconds for each of its groups.
 _PARTS, _PARTS_BY = 4096, 1024
 # Batches that a task reads while one is at work.
