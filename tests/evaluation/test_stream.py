@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -243,25 +244,30 @@ def test_bundles_of_different_classes_or_settings_do_not_merge():
     assert pairs.n == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is told by Linux")
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     arrays = draw("probs", np.float32, n=100_000, k=50)
-    table = to_table(arrays)
-    for number in range(8):
-        folder = tmp_path / ("one" if number == 0 else "more")
-        folder.mkdir(exist_ok=True)
-        pq.write_table(table, folder / f"{number}.parquet", row_group_size=25_000)
+    folders = {"few": 3, "many": 30}
+    for name, count in folders.items():
+        (tmp_path / name).mkdir()
+        first = tmp_path / name / "0.parquet"
+        pq.write_table(to_table(arrays), first, row_group_size=25_000)
+        for number in range(1, count):
+            first.with_name(f"{number}.parquet").hardlink_to(first)
     code = (
-        "import resource, sys\n"
+        "import sys\n"
+        "from pathlib import Path\n"
         "from calibrant.data.stream import open_stream\n"
         "from calibrant.evaluation.stream import evaluate_stream\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
-        "evaluate_stream(open_stream(sys.argv[1] + '/one'))\n"
-        "first = peak()\n"
         "n = evaluate_stream(open_stream(sys.argv[1])).n\n"
-        "print(n, peak() - first)\n"
+        "lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "print(n, *(int(line.split()[1]) // 1024 for line in lines if line.startswith('VmHWM')))\n"
     )
-    run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    n, growth = run.stdout.split()
-    assert int(n) == 800_000
-    # Seven more files hold 140 MB of probabilities.
-    assert float(growth) < 40
+    peaks = {}
+    for name, count in folders.items():
+        command = [sys.executable, "-c", code, tmp_path / name]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        n, peaks[name] = map(int, run.stdout.split())
+        assert n == count * 100_000
+    # The other 27 files hold 540 MB of probabilities.
+    assert peaks["many"] - peaks["few"] < 100

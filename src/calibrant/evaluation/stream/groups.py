@@ -4,6 +4,7 @@ import dataclasses
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -79,13 +80,15 @@ class GroupedMeasures:
             return
         names, codes = self._codes()
         self.waiting = []
+        # Numbers of 16 bits are sorted by counting, several times as fast.
+        codes = codes.astype(np.min_scalar_type(len(names)))
         order = torch.from_numpy(np.argsort(codes, kind="stable"))
-        said, truth = said[order], truth[order]
+        said, truth = said.index_select(0, order), truth.index_select(0, order)
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
         for name, start, end in zip(names, [0, *ends[:-1]], ends, strict=True):
             self._of(name).add(form, said[start:end], truth[start:end])
 
-    def _codes(self) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    def _codes(self) -> tuple[list[str], npt.NDArray[np.integer]]:
         """Number the groups of all batches that wait."""
         numbers: dict[str, int] = {}
         codes = []
