@@ -240,7 +240,7 @@ def test_a_run_that_is_asked_to_stop_keeps_and_tells_what_it_has_read(
     def ask(self, rows):
         calls.append(rows)
         if len(calls) == 9:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return read(self, rows)
 
     with monkeypatch.context() as asked:
@@ -256,14 +256,18 @@ def test_a_run_that_is_asked_to_stop_keeps_and_tells_what_it_has_read(
     assert ends_alike(second, whole)
 
 
+@pytest.mark.usefixtures("harmless_signals")
 def test_a_run_is_asked_again_by_the_handler_of_before(run, reference, days, monkeypatch):
+    # Other tests may have left other handlers; this one is what Python begins with.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     run("monitor", reference, days, *OPTIONS)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
     def ask_twice(*_):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        # In this thread, so that none is pending when the next one comes.
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         pytest.fail("the second signal did not stop the run")
 
     monkeypatch.setattr(Monitoring, "read", ask_twice)
