@@ -18,6 +18,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -180,25 +181,31 @@ def _ray(folder: str, *, kill: bool = False):
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     # Starts the workers, which takes some seconds.
     evaluate_stream_on_ray(open_stream(next(Path(folder).iterdir())))
-    total = {"done": 0}
+    killed: list[int] = []
 
-    def watch(_: str, done: int, all_rows: int) -> None:
-        if kill and total["done"] < all_rows // 2 <= done:
-            _kill_a_worker()
-        total["done"] = done
+    def disturb() -> None:
+        time.sleep(2)
+        while kill and not killed:
+            killed.extend(_kill_a_worker())
 
-    return lambda: evaluate_stream_on_ray(open_stream(folder), progress=watch)
+    def run():
+        threading.Thread(target=disturb, daemon=True).start()
+        result = evaluate_stream_on_ray(open_stream(folder))
+        if kill and not killed:
+            raise SystemExit("no worker was at work after two seconds, so none was killed")
+        return result
+
+    return run
 
 
-def _kill_a_worker() -> None:
-    """Kill a process that measures a part at this moment."""
+def _kill_a_worker() -> list[int]:
+    """Kill a process that measures a part at this moment, if one does."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (process / "cmdline").read_bytes().startswith(b"ray::Map(_measure)"):
                 os.kill(int(process.name), signal.SIGKILL)
-                print("killed", process.name, file=sys.stderr)
-                return
-    raise SystemExit("no worker is at work, so none was killed")
+                return [int(process.name)]
+    return []
 
 
 _WORK = {
