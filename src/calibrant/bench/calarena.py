@@ -4,10 +4,11 @@ A file holds one group ``{dataset}/{model}`` for each task, with the arrays ``pr
 ``probas_test`` and ``labels_test``. Get the files from https://huggingface.co/datasets/probkit/CalArena.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -121,7 +122,7 @@ def as_predictions(p: npt.NDArray[Any], y: npt.NDArray[Any] | None = None) -> Pr
     return Predictions(logits=np.log(np.maximum(checked, _SMALLEST)), labels=labels)
 
 
-def _task(path: Path, group: Any, data: str, model: str) -> Task:  # noqa: ANN401  # h5py is untyped
+def _task(path: Path, group: Mapping[str, Any], data: str, model: str) -> Task:
     missing = [name for name in _ARRAYS if name not in group]
     if missing:
         raise FormatError(f"{path}: expected {missing[0]} in {data}/{model}, got {', '.join(group)}")
@@ -129,13 +130,13 @@ def _task(path: Path, group: Any, data: str, model: str) -> Task:  # noqa: ANN40
     return Task(data, model, as_predictions(*arrays[:2]), as_predictions(*arrays[2:]))
 
 
-def _models(path: Path, file: Any, data: str) -> list[str]:  # noqa: ANN401  # h5py is untyped
+def _models(path: Path, file: Mapping[str, Any], data: str) -> list[str]:
     if not hasattr(file[data], "keys"):
         raise FormatError(f"{path}: expected groups {{dataset}}/{{model}}, got an array {data!r}")
     return sorted(file[data])
 
 
-def _h5py() -> Any:  # noqa: ANN401  # h5py is untyped
+def _h5py() -> ModuleType:
     try:
         return import_module("h5py")
     except ImportError:

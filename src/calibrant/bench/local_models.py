@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from calibrant.data import Predictions, load_bundled
 from calibrant.errors import InputError
+
+if TYPE_CHECKING:
+    from sklearn.base import ClassifierMixin
 
 _Floats = npt.NDArray[np.float64]
 
@@ -153,7 +156,7 @@ def _arena_models(seed: int) -> Mapping[str, Callable[[], Any]]:
     }
 
 
-def _scores(model: Any, x: _Floats) -> _Floats:  # noqa: ANN401  # scikit-learn is untyped
+def _scores(model: "ClassifierMixin", x: _Floats) -> _Floats:
     """Return logits: log-probabilities, or for the support vector machine its distances as they are."""
     if hasattr(model, "predict_proba"):
         return np.log(np.maximum(np.asarray(model.predict_proba(x), dtype=np.float64), _SMALLEST))

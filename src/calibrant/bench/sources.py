@@ -116,7 +116,7 @@ def _synthetic(shape: str, seed: int) -> Source:
     return Source(drawn(), {"test": drawn()})
 
 
-def _run(folder: str, seed: int) -> Source:  # noqa: ARG001  # the run has its own validation set
+def _run(folder: str, _seed: int) -> Source:
     root = Path(folder) / "predictions"
     if not (root / "validation.npz").is_file():
         raise InputError(f"source: expected a folder that `calibrant train` has written, got {folder}")

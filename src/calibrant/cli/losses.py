@@ -78,8 +78,8 @@ def _options(name: str) -> list[Option]:
         if option.kind is not option.VAR_KEYWORD
     }
     if issubclass(module, SampleLoss):
-        shared = SampleLoss().shared
-        defaults |= {option: repr(shared[option]) for option in SampleOptions.__annotations__}  # type: ignore[literal-required]  # its own keys
+        shared = dict(SampleLoss().shared)
+        defaults |= {option: repr(shared[option]) for option in SampleOptions.__annotations__}
     return [Option(option, default, meanings.get(option, "")) for option, default in defaults.items()]
 
 

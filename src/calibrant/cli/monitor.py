@@ -79,12 +79,12 @@ def monitor(
     if reset:
         monitoring.reset()
     stepwise = all(_is_stream(argument) for argument in stream)
-    with JsonReport() if as_json else TableReport() as report:
+    with JsonReport() if as_json else TableReport(kept=state is not None) as report:
         run = Run(monitoring, report, state, events, stepwise)
         steps = steps_of(monitoring, stream, is_stream=_is_stream, tell=warn)
         refusal = run.read(steps, visible=not as_json)
         run.keep()
-        report.finish(monitoring, raised=run.raised, kept=state is not None)
+        report.finish(monitoring, run.raised)
     if refusal is not None:
         raise refusal
     raise typer.Exit(exit_code(run))

@@ -16,10 +16,15 @@ _IN_MEMORY = 1 << 24
 
 
 class TableReport:
-    """A table for people, shown in parts if it is long."""
+    """A table for people, shown in parts if it is long.
 
-    def __init__(self) -> None:
+    Args:
+        kept: Whether a state keeps the rows that do not fill a window.
+    """
+
+    def __init__(self, *, kept: bool) -> None:
         self._console = Console()
+        self._kept = kept
         self._waiting: list[Window] = []
         self._is_first = True
 
@@ -40,11 +45,11 @@ class TableReport:
             self._console.file.flush()
             self._waiting, self._is_first = [], False
 
-    def finish(self, monitoring: Monitoring, *, raised: dict[str, Any] | None, kept: bool) -> None:  # noqa: ARG002  # the same for both reports
+    def finish(self, monitoring: Monitoring, _raised: dict[str, Any] | None) -> None:
         """Print what is left, and the conclusion."""
         self.show()
         if waiting := monitoring.n % monitoring.window:
-            what = "wait in the state for the next run" if kept else "are tested but not measured"
+            what = "wait in the state for the next run" if self._kept else "are tested but not measured"
             note = f"[dim]{waiting:,} rows do not fill a window; they {what}[/dim]"
             self._console.print(note, highlight=False)
         self._console.print(monitor_tables.conclusion(monitoring), highlight=False, soft_wrap=True)
@@ -73,7 +78,7 @@ class JsonReport:
     def show(self) -> None:
         """Show nothing: an object is shown as a whole."""
 
-    def finish(self, monitoring: Monitoring, *, raised: dict[str, Any] | None, kept: bool) -> None:  # noqa: ARG002  # the same for both reports
+    def finish(self, monitoring: Monitoring, raised: dict[str, Any] | None) -> None:
         """Print the object."""
         alarm = monitoring.alarm
         first = {"n": monitoring.n, "waiting": monitoring.n % monitoring.window}

@@ -78,7 +78,7 @@ def mismatch_study(
     key: Mapping[str, Any],
     settings: Mapping[str, Any],
     seed: int,
-    data: Path | None,  # noqa: ARG001  # nothing is read
+    _data: Path | None,
 ) -> Iterator[Record]:
     """Yield in how many random populations that satisfy Eq. (31) each part of the proposition holds.
 

@@ -62,8 +62,7 @@ def configuration(
             for word in reversed(name.split(".")):
                 nested = {word: nested}
             table = _merged(table, nested)
-    placed: dict[str, Any] = _placed(table, data)
-    return placed
+    return {name: _placed(part, data) for name, part in table.items()}
 
 
 def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def _placed(value: Any, data: Path | None) -> Any:  # noqa: ANN401  # any part of a configuration
+def _placed(value: object, data: Path | None) -> object:
     """Write the folder of data sets where an experiment says ``{data}``."""
     if isinstance(value, Mapping):
         return {key: _placed(each, data) for key, each in value.items()}
