@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.bins import equal_width_index, top_label_bins
+from calibrant.bins import equal_width_bins, equal_width_index, sorted_width_bins, top_label_bins
 from calibrant.errors import InputError
+from calibrant.outcomes import Outcomes
 
 EDGE_NUMBERS = st.one_of(
     st.floats(0, 1),
@@ -30,6 +32,25 @@ def test_a_value_on_an_edge_lies_below_it(values, n_bins):
 def test_float32_values_are_placed_as_exactly_as_float64_ones(values, n_bins):
     single = np.array(values, dtype=np.float32)
     assert np.array_equal(equal_width_index(single, n_bins), equal_width_index(single.astype(float), n_bins))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_bins", [1, 3, 10, 15, 49])
+def test_sorted_outcomes_fill_the_bins_that_unsorted_ones_fill(n_bins, dtype):
+    rng = np.random.default_rng(0)
+    edges = (np.arange(n_bins + 1) / n_bins).astype(dtype)
+    near = [
+        edges,
+        np.nextafter(edges, dtype(0)),
+        np.nextafter(edges, dtype(1)),
+        rng.random(500).astype(dtype),
+    ]
+    values = np.concatenate(near)
+    outcomes = Outcomes(torch.from_numpy(values), torch.from_numpy(rng.random(len(values)) < 0.5))
+    found, expected = sorted_width_bins(outcomes.sorted(), n_bins), equal_width_bins(outcomes, n_bins)
+    for name in ("edges", "count", "correct_sum"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.confidence_sum, expected.confidence_sum, rtol=1e-13)
 
 
 def test_every_neighbour_of_every_edge_is_placed_exactly():

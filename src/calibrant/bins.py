@@ -211,7 +211,6 @@ def sorted_width_bins(ordered: Outcomes, n_bins: int) -> Bins:
     uppers = edges[1:].astype(values.dtype)
     uppers = np.where(uppers > edges[1:], np.nextafter(uppers, values.dtype.type(0)), uppers)
     stops = np.searchsorted(values, uppers, side="right")
-    stops[-1] = len(values)
     return _between(edges, values, ordered.correct.numpy(), stops)
 
 

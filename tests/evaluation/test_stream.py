@@ -131,6 +131,25 @@ def test_several_blocks_of_a_batch_equal_one(monkeypatch):
     assert_equals_evaluate(measures.compute(), arrays)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_rounded_above_one_belong_to_the_last_bin(dtype):
+    arrays = draw("probs", dtype)
+    arrays["probs"][200:260] = np.eye(7)[arrays["labels"][200:260]] * 1.0005
+    measures = StreamMeasures()
+    measures.update(Predictions(**arrays))
+    assert_equals_evaluate(measures.compute(), arrays)
+
+
+def test_what_happens_to_a_batch_afterwards_changes_nothing():
+    arrays = draw("confidence", np.float32)
+    expected = {key: array.copy() for key, array in arrays.items()}
+    measures = StreamMeasures()
+    measures.update(Predictions(**arrays))
+    arrays["confidence"][:] = 0.5
+    arrays["correct"][:] = False
+    assert_equals_evaluate(measures.compute(), expected)
+
+
 def test_an_impossible_event_has_an_infinite_surprise_and_no_warning():
     measures = StreamMeasures()
     measures.update(Predictions(probs=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0]))
