@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from calibrant import Predictions, evaluate
 from calibrant.evaluation import detect_ood
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.losses import Loss
+from calibrant.losses.names import LOSSES, make_loss
 from calibrant.posthoc import TemperatureScaling
-from calibrant.registry import LOSSES, make_loss
-from calibrant.selection import calibrated
 
 MEASURES = ("accuracy", "ece", "ece_equal_mass", "classwise_ece", "nll", "auroc_correct")
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.registry import LOSSES
+from calibrant.losses.names import LOSSES
 from timing import extra_memory
 
 Run = Callable[[], float]

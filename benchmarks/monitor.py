@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrant.data import load_bundled
 from calibrant.metrics import expected_calibration_error
-from calibrant.metrics.drift import DriftMonitor, DriftReference
+from calibrant.monitoring import DriftMonitor, DriftReference
 
 Pairs = tuple[np.ndarray, np.ndarray]
 Source = Callable[[int, np.random.Generator], Pairs]

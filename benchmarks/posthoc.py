@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import Predictions, evaluate
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
 from calibrant.surrogates import charbonnier_soft_ece
 from timing import best_time, extra_memory
 

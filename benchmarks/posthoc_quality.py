@@ -17,8 +17,8 @@ import torch
 from calibrant import evaluate
 from calibrant.bench.sources import RealSet, prediction_sets, split
 from calibrant.errors import CalibrantError
-from calibrant.registry import METHODS
-from calibrant.selection import calibrated, resolve_methods
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.posthoc.names import METHODS, resolve_methods
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 

@@ -24,9 +24,8 @@ import numpy as np
 import torch
 
 from calibrant import Predictions, evaluate
-from calibrant.data.stream import open_stream
-from calibrant.evaluation.stream import StreamMeasures, evaluate_stream
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
+from calibrant.streams import StreamMeasures, evaluate_stream, open_stream
 
 Points = list[tuple[int, float]]
 _SAMPLES = (10_000, 30_000, 100_000, 300_000, 1_000_000)

@@ -15,8 +15,8 @@ import torch
 
 from calibrant import evaluate
 from calibrant.bench.sources import prediction_sets, split
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART, Calibrator, ParameterizedTemperatureScaling, TemperatureScaling
-from calibrant.selection import calibrated
 
 EPOCHS = (25, 50, 100, 200, 400)
 

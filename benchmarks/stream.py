@@ -138,7 +138,7 @@ def _write(folder: Path, rows: int) -> None:
 
 
 def _import(folder: str):
-    import calibrant.evaluation.stream  # noqa: F401  # what is measured
+    import calibrant.streams  # noqa: F401  # what is measured
 
     del folder
     return lambda: None
@@ -166,8 +166,7 @@ def _tables(folder: str):
 
 
 def _calibrant(folder: str, by: str | None = None):
-    from calibrant.data.stream import open_stream
-    from calibrant.evaluation.stream import evaluate_stream
+    from calibrant.streams import evaluate_stream, open_stream
 
     return lambda: evaluate_stream(open_stream(folder, columns_by=by))
 
@@ -175,8 +174,8 @@ def _calibrant(folder: str, by: str | None = None):
 def _ray(folder: str, *, kill: bool = False):
     import ray
 
-    from calibrant.data.stream import open_stream
-    from calibrant.integrations.ray import evaluate_stream_on_ray
+    from calibrant.streams import open_stream
+    from calibrant.streams.ray import evaluate_stream_on_ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     # Starts the workers, which takes some seconds.

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.integrations.lightning import CalibrationCallback
 from calibrant.losses import Loss
-from calibrant.registry import make_loss
+from calibrant.losses.names import make_loss
 
 
 class DigitClassifier(pl.LightningModule):

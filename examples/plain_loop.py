@@ -14,9 +14,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from calibrant import Predictions, evaluate
-from calibrant.atomic import atomic_path
+from calibrant.files import atomic_path
 from calibrant.losses import Loss
-from calibrant.registry import make_loss
+from calibrant.losses.names import make_loss
 
 MEASURES = ("accuracy", "nll", "brier", "ece")
 

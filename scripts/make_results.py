@@ -13,7 +13,7 @@ from pathlib import Path
 from calibrant.bench.experiment import Experiment
 from calibrant.bench.rows import ROWS, Row, read_rows, saved_experiment
 from calibrant.bench.table import make_tables
-from calibrant.bench.written import to_markdown
+from calibrant.bench.writers import to_markdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"

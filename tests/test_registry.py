@@ -7,7 +7,7 @@ import pytest
 from calibrant import losses
 from calibrant.errors import InputError
 from calibrant.losses import Loss, WeightedSum
-from calibrant.registry import LOSSES, make_loss
+from calibrant.losses.names import LOSSES, make_loss
 
 SIZES = {"n_classes": 3, "n_samples": 10}
 

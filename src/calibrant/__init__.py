@@ -1,12 +1,10 @@
 """Honest confidence for classifiers: measure calibration, repair it after training, train for it."""
 
+from calibrant._version import __version__
 from calibrant.data import Predictions, load_predictions, save_predictions
 from calibrant.errors import CalibrantError, FitError, FormatError, InputError
-from calibrant.evaluation import Evaluation, evaluate
+from calibrant.evaluation import Evaluation, choose, compare, evaluate
 from calibrant.posthoc import CalibratedModel, load_calibrator
-from calibrant.selection import choose, compare
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "CalibrantError",
@@ -16,6 +14,7 @@ __all__ = [
     "FormatError",
     "InputError",
     "Predictions",
+    "__version__",
     "choose",
     "compare",
     "evaluate",

@@ -10,7 +10,9 @@ import pytest
 
 from calibrant.bench.papers import PAPERS, UNITS, PaperFigure, paper_figures
 from calibrant.errors import InputError
-from calibrant.registry import LOSSES, MEASURES, METHODS
+from calibrant.losses.names import LOSSES
+from calibrant.metrics.names import MEASURES
+from calibrant.posthoc.names import METHODS
 
 # What the papers report and we do not offer under one name.
 OTHER_METHODS = {"", "pretrained", "refcal", "refcal+cross_entropy"}

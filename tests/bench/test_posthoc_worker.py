@@ -12,9 +12,9 @@ from calibrant.bench.sources import load_source
 from calibrant.bench.workers import WORKERS
 from calibrant.bench.workers.posthoc import run_posthoc
 from calibrant.errors import FitError, InputError
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART, TemperatureScaling
-from calibrant.registry import METHODS
-from calibrant.selection import calibrated
+from calibrant.posthoc.names import METHODS
 
 SMALL = {"measures": ["ece", "nll"]}
 OWN = [

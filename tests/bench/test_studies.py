@@ -14,8 +14,8 @@ from calibrant.bench.studies.mismatch import Population, random_population
 from calibrant.bench.studies.sensitivity import train_smart
 from calibrant.bench.workers.studies import run_study
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART
-from calibrant.selection import calibrated
 
 
 def test_the_solved_temperature_gives_the_wanted_confidence():

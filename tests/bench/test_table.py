@@ -10,7 +10,7 @@ from calibrant.bench.experiment import parse_experiment
 from calibrant.bench.quantities import quantity
 from calibrant.bench.rows import Record, Row
 from calibrant.bench.table import make_tables
-from calibrant.bench.written import to_csv, to_latex, to_markdown
+from calibrant.bench.writers import to_csv, to_latex, to_markdown
 from calibrant.errors import InputError
 from tests.bench.small import TEXT, small_experiment
 

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import evaluate, load_predictions
 from calibrant.posthoc import load_calibrator
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
 from tests.conftest import draw
 
 

@@ -20,6 +20,6 @@ def test_the_demo_shows_a_real_network_before_and_after_and_writes_the_report(ru
 
 
 def test_the_version_is_printed(run):
-    from calibrant import __version__
+    from calibrant._version import __version__
 
     assert run("--version")[:2] == (0, f"calibrant {__version__}\n")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from calibrant.registry import LOSSES
+from calibrant.losses.names import LOSSES
 
 
 def test_all_losses_are_listed_with_their_recipes(run):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant.cli import main
-from calibrant.evaluation.monitoring import Monitoring
+from calibrant.monitoring import Monitoring
 from tests.conftest import draw
 
 BATCH = 125
@@ -190,7 +190,7 @@ def test_a_killed_run_goes_on_where_it_was_and_has_shown_what_it_kept(
     code = (
         "import os, signal, sys\n"
         "from calibrant.cli import main, monitor_run\n"
-        "from calibrant.evaluation.monitoring import Monitoring\n"
+        "from calibrant.monitoring import Monitoring\n"
         "monitor_run._SAVE_SECONDS = monitor_run._SAVE_PART = 0\n"
         "save, saved = Monitoring.save, []\n"
         "def kill(self, path):\n"

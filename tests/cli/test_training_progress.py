@@ -6,8 +6,8 @@ from contextlib import redirect_stderr
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from calibrant.cli import tables
-from calibrant.cli.training_progress import Bars, Lines, watching
+from calibrant.cli.terminal import tables
+from calibrant.cli.terminal.training_progress import Bars, Lines, watching
 from calibrant.training import Watcher
 
 ROW = {

@@ -11,7 +11,7 @@ import torch
 from calibrant.errors import CalibrantError, InputError
 from calibrant.integrations.onnx import export_onnx
 from calibrant.posthoc import Calibrator, FeatureClipping, GroupCalibration, TemperatureScaling
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
 from tests.conftest import softmax
 
 CALIBRATORS = list(dict.fromkeys(method.calibrator for method in METHODS.values()))

@@ -24,9 +24,9 @@ from calibrant.metrics.binned import (
 )
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.discrimination import auroc_correctness
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
 from calibrant.metrics.selective import augrc, aurc, excess_aurc
-from calibrant.registry import MEASURES
 
 TOP_LABEL = {
     "accuracy": accuracy,

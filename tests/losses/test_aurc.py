@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from calibrant.losses.aurc import AURCLoss, aurc_loss, rank_weights
-from calibrant.losses.scores import confidence_score
+from calibrant.losses.parts.scores import confidence_score
 
 
 def _batch(n=30, k=4):

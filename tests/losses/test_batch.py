@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import (
+from calibrant.losses.parts.batch import (
     check_batch,
     check_weight,
     is_soft,

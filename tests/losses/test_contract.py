@@ -12,7 +12,7 @@ import torch
 from calibrant import losses
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
-from calibrant.registry import LOSSES, make_loss
+from calibrant.losses.names import LOSSES, make_loss
 from tests.losses.batches import batch
 
 N, K = 12, 5

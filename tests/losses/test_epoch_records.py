@@ -3,7 +3,7 @@
 import torch
 from safetensors.torch import load, save
 
-from calibrant.losses.epoch_records import EpochRecords
+from calibrant.losses.parts.epoch_records import EpochRecords
 
 
 def _filled():

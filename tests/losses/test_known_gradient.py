@@ -6,10 +6,10 @@ import torch
 from calibrant.losses.brier import BrierLoss
 from calibrant.losses.confidence_penalty import ConfidencePenaltyLoss
 from calibrant.losses.dual_focal import DualFocalLoss
-from calibrant.losses.known_gradient import with_known_gradient
 from calibrant.losses.logit_norm import LogitNormLoss
 from calibrant.losses.mbls import MbLSLoss
 from calibrant.losses.ols import OLSLoss
+from calibrant.losses.parts.known_gradient import with_known_gradient
 from tests.losses.batches import batch
 
 

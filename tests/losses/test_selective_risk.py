@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.scores import confidence_score
+from calibrant.losses.parts.scores import confidence_score
 from calibrant.losses.selective_risk import SelectiveRiskLoss, selective_risk_loss
 
 SCORES = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.true_class import true_class_index
+from calibrant.losses.parts.true_class import true_class_index
 from tests.losses.batches import batch
 
 

@@ -5,7 +5,7 @@ import torch
 
 from calibrant.bins import top_label_bins
 from calibrant.errors import InputError
-from calibrant.losses.validation_bins import bin_of_true_class, validation_bins
+from calibrant.losses.parts.validation_bins import bin_of_true_class, validation_bins
 from tests.losses.batches import batch
 
 

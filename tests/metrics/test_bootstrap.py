@@ -12,13 +12,17 @@ from calibrant.metrics import (
     maximum_calibration_error,
     rms_calibration_error,
 )
-from calibrant.metrics.bootstrap import RowResampler
-from calibrant.metrics.bootstrap_bins import OF_BINS, BinResampler
-from calibrant.metrics.bootstrap_terms import TermResampler
 from calibrant.metrics.intervals import with_interval
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.resampling.bins import BinResampler
+from calibrant.metrics.resampling.rows import RowResampler
+from calibrant.metrics.resampling.terms import TermResampler
 from calibrant.outcomes import Outcomes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+OF_BINS = {each.function: each.of_bins for each in MEASURES.values() if each.of_bins}
 
 
 def outcomes(n, *, seed=0, slope=0.9, dtype=np.float64):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.posthoc.adam import Adam
+from calibrant.posthoc.fitting.adam import Adam
 
 
 def test_the_steps_are_those_of_torch():

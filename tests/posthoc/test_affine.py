@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from calibrant.errors import InputError
-from calibrant.posthoc.affine import AffineMap, Ridge, check_price, fit_affine
+from calibrant.posthoc.fitting.affine import AffineMap, Ridge, check_price, fit_affine
 from tests.conftest import draw, softmax
 
 
@@ -44,7 +44,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds(ridge):
 def test_blocks_of_rows_change_nothing(monkeypatch):
     x, y = (torch.as_tensor(a) for a in draw(500, 4, sharpen=2.0))
     whole = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
-    monkeypatch.setattr("calibrant.posthoc.affine._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("calibrant.posthoc.fitting.affine._BLOCK_ENTRIES", 100)
     parts = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
     assert torch.allclose(whole.weight, parts.weight, atol=1e-6)
     assert torch.allclose(whole.nll(x, y), parts.nll(x, y), atol=1e-6)

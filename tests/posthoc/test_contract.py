@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import negative_log_likelihood
 from calibrant.posthoc import Calibrator, load_calibrator
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
 from tests.conftest import softmax
 
 PRESERVING = [name for name, method in METHODS.items() if method.preserves_accuracy]

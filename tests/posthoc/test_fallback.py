@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.posthoc.fallback import both_answers, unless_worse
+from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
 from calibrant.posthoc.platt import PlattScaling
 from tests.conftest import draw
 

@@ -9,7 +9,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import GroupCalibration, TemperatureScaling, load_calibrator
-from calibrant.posthoc.partition import PartitionLikelihood
+from calibrant.posthoc.fitting.partition import PartitionLikelihood
 from tests.conftest import draw
 
 

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import entropy
 
 from calibrant.errors import InputError
-from calibrant.posthoc.indicators import INDICATORS, check_indicator, indicator_values, margin
+from calibrant.posthoc.fitting.indicators import INDICATORS, check_indicator, indicator_values, margin
 
 LOGITS = torch.tensor([[3.0, 1.0, 2.5], [1.0, 1.0, 0.0], [-1.0, 4.0, 0.5]], dtype=torch.float64)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.one_vs_rest import class_answers, class_log_odds, normalised
+from calibrant.posthoc.fitting.one_vs_rest import class_answers, class_log_odds, normalised
 from tests.conftest import draw, softmax
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.posthoc.piecewise import count_below, interpolate, ragged, step
+from calibrant.posthoc.fitting.piecewise import count_below, interpolate, ragged, step
 
 ROWS = st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=9), min_size=1, max_size=4)
 

@@ -8,7 +8,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import ProximityCalibration, TemperatureScaling, load_calibrator
-from calibrant.posthoc.confidence_map import density_ratio, interpolate, mean_shift, shifted
+from calibrant.posthoc.fitting.confidence_map import density_ratio, interpolate, mean_shift, shifted
 from tests.conftest import softmax
 
 VARIANTS = ["density_ratio", "bin_mean_shift"]

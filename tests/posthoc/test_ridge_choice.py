@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from calibrant.posthoc.affine import Ridge
-from calibrant.posthoc.ridge_choice import STRENGTHS, fit_chosen
+from calibrant.posthoc.fitting.affine import Ridge
+from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, fit_chosen
 from tests.conftest import draw
 
 
@@ -41,6 +41,6 @@ def test_too_few_samples_to_part_are_left_alone():
 def test_one_fold_speaks_for_all_when_there_are_very_many(monkeypatch):
     x, y = (torch.as_tensor(a) for a in draw(2000, 4, seed=1))
     x = x + torch.tensor([1.5, 0.0, 0.0, -1.5])
-    monkeypatch.setattr("calibrant.posthoc.ridge_choice._WORTH_ALL_FOLDS", 1)
+    monkeypatch.setattr("calibrant.posthoc.fitting.ridge_choice._WORTH_ALL_FOLDS", 1)
     assert not is_identity(fit_chosen(x, y, path(4), seed=0))
     assert fit_chosen(x, y, [Ridge(4, math.inf, 4)], seed=0).weight.shape == (4,)

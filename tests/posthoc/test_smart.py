@@ -8,7 +8,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import ParameterizedTemperatureScaling, TemperatureScaling, load_calibrator
-from calibrant.posthoc.indicators import INDICATORS
+from calibrant.posthoc.fitting.indicators import INDICATORS
 from calibrant.posthoc.smart import SMART
 from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
 from tests.conftest import draw, softmax

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from calibrant.posthoc.smoothing import smoothed_log_odds
+from calibrant.posthoc.fitting.smoothing import smoothed_log_odds
 
 
 @pytest.mark.parametrize(("smoothing", "rate"), [(0, 3 / 4), (1, 3.5 / 5), (2, 4 / 6)])

@@ -158,7 +158,7 @@ def test_samples_without_an_optimum_do_no_harm():
 def test_the_logits_are_never_copied_whole(monkeypatch):
     logits, labels = draw(3000, 5, sharpen=2.0)
     whole = float(TemperatureScaling.fit(logits, labels).temperature)
-    monkeypatch.setattr("calibrant.posthoc.deficits._BLOCK_ENTRIES", 35)
+    monkeypatch.setattr("calibrant.posthoc.fitting.deficits._BLOCK_ENTRIES", 35)
     assert float(TemperatureScaling.fit(logits, labels).temperature) == pytest.approx(whole, rel=1e-9)
 
 

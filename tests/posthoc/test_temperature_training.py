@@ -8,15 +8,15 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from calibrant.posthoc import TemperatureScaling
-from calibrant.posthoc.sample_temperature import network_temperature
-from calibrant.posthoc.temperature_training import (
+from calibrant.posthoc.fitting.fitting_set import FittingSet
+from calibrant.posthoc.fitting.sample_temperature import network_temperature
+from calibrant.posthoc.fitting.temperature_training import (
     Plan,
     best_single_temperature,
     first_layers,
     simplest_temperature,
     train_temperatures,
 )
-from calibrant.posthoc.tempered import FittingSet
 from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
 from tests.conftest import draw
 

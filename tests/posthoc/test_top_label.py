@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.top_label import join_top, split_top
+from calibrant.posthoc.fitting.top_label import join_top, split_top
 from tests.conftest import draw, softmax
 
 

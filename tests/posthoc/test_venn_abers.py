@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 from sklearn.metrics import log_loss
 
-from calibrant.posthoc.binary import binary_scores
+from calibrant.posthoc.fitting.binary import binary_scores
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.venn_abers import VennAbers, with_a_hit
 from tests.conftest import draw

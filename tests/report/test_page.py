@@ -9,6 +9,7 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.errors import FormatError
+from calibrant.evaluation.compare import compare
 from calibrant.report import (
     Sources,
     describe,
@@ -19,7 +20,6 @@ from calibrant.report import (
     write_report,
 )
 from calibrant.report.figures import BIN_NUMBERS, POINTS
-from calibrant.selection import compare
 from tests.conftest import draw
 from tests.report.conftest import FILE, HOSTILE, Tables
 

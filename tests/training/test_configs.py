@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant.registry import LOSSES, METHODS, make_loss
+from calibrant.losses.names import LOSSES, make_loss
+from calibrant.posthoc.names import METHODS
 from calibrant.training.config import Config, load_config
 from calibrant.training.datasets import DATASETS
 from calibrant.training.models import MODELS, make_model

@@ -10,7 +10,7 @@ import torch
 from calibrant import InputError
 from calibrant.bins import top_label_bins
 from calibrant.losses import AdaFocalLoss, CRLLoss, CrossEntropyLoss
-from calibrant.losses.validation_bins import bin_of_true_class
+from calibrant.losses.parts.validation_bins import bin_of_true_class
 from calibrant.training import dynamics
 from calibrant.training.dynamics import (
     BinDynamics,

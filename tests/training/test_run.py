@@ -9,7 +9,7 @@ import torch
 from calibrant.data import load_predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation import evaluate
-from calibrant.registry import make_loss
+from calibrant.losses.names import make_loss
 from calibrant.training import Run, load_folder_config, load_network, load_rows, train
 from calibrant.training.datasets import load_dataset
 from tests.training.small import ENCODER, differing, final_weights, small_config

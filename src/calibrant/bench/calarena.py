@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.bench.fitting import fit_or_leave
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.posthoc import Calibrator
+    from calibrant.posthoc.calibrator import Calibrator
 
 _ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
@@ -77,7 +77,7 @@ class CalArenaCalibrator:
     Where a method cannot be fitted the probabilities stay as they are, and :attr:`fitted_` is false.
 
     Args:
-        method: Name of a method in :data:`calibrant.registry.METHODS` that needs no features.
+        method: Name of a method in :data:`calibrant.posthoc.names.METHODS` that needs no features.
         seed: Of the method.
         options: Keyword arguments of the method's ``fit``.
 

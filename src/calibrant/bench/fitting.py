@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, InputError
-from calibrant.posthoc import Calibrator, Identity, TemperatureScaling
-from calibrant.posthoc.temperature_training import best_single_temperature
-from calibrant.posthoc.tempered import FittingSet
-from calibrant.registry import METHODS
-from calibrant.surrogates import check_objective
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.fitting_set import FittingSet
+from calibrant.posthoc.fitting.temperature_training import best_single_temperature
+from calibrant.posthoc.identity import Identity
+from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.surrogates.objectives import check_objective
 
 
 def fit_or_leave(
@@ -32,7 +34,7 @@ def fit_method(name: str, predictions: Predictions, *, seed: int = 0, **options:
     a line for it.
 
     Args:
-        name: One of :data:`calibrant.registry.METHODS`.
+        name: One of :data:`calibrant.posthoc.names.METHODS`.
         predictions: What to fit on.
         seed: Of the method.
         options: Keyword arguments of the method's ``fit``.

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Predictions, load_bundled
+from calibrant.data import load_bundled
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,11 +1,9 @@
 """What the columns of benchmark tables are called, which way is better, and whether they are shares."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from calibrant.registry import MEASURES
-
-Better = Literal["lower", "higher", "neither"]
+from calibrant.metrics.measure import Better
+from calibrant.metrics.names import MEASURES
 
 
 @dataclass(frozen=True)
@@ -38,22 +36,8 @@ class Quantity:
         return f"{value:.3f}" if size < 100 else f"{value:.0f}"
 
 
-_SHORT = {
-    "accuracy": "acc",
-    "mean_confidence": "conf",
-    "nll": "NLL",
-    "brier": "Brier",
-    "ece": "ECE",
-    "ece_equal_mass": "AdaECE",
-    "classwise_ece": "SCE",
-    "smece": "smECE",
-    "aurc": "AURC",
-    "auroc_correct": "AUROC",
-    "auroc_ovo": "AUROC ovo",
-}
-
 _OTHERS = {
-    "shifted_accuracy": Quantity("acc, shifted", "higher", True),
+    "shifted_accuracy": Quantity("accuracy, shifted", "higher", True),
     "shifted_ece": Quantity("ECE, shifted", "lower", True),
     "ood_auroc": Quantity("OOD AUROC", "higher", True),
     "ood_fpr95": Quantity("OOD FPR95", "lower", True),
@@ -92,5 +76,5 @@ def quantity(name: str) -> Quantity:
         return _OTHERS[name]
     if name in MEASURES:
         measure = MEASURES[name]
-        return Quantity(_SHORT.get(name, measure.title), measure.better, measure.percent)
+        return Quantity(measure.short, measure.better, measure.percent)
     return Quantity(name.replace("_", " "), "neither", False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.atomic import atomic_path
 from calibrant.bench.experiment import Experiment, Job, parse_experiment
 from calibrant.errors import FormatError, InputError
+from calibrant.files import atomic_path
 
 ROWS = "rows.jsonl"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from calibrant import __version__
+from calibrant._version import __version__
 from calibrant.bench.experiment import Experiment, Job, Preset
 from calibrant.bench.rows import Row, RowFile, identity_of, read_rows, save_experiment
 from calibrant.bench.workers import WORKERS

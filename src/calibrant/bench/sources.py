@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.bench.local_models import RealSet, arena, cifar10, clinc150, digits
-from calibrant.data import Predictions, load_predictions
+from calibrant.data.files import load_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
 __all__ = ["RealSet", "Source", "load_source", "prediction_sets", "split"]

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from calibrant import __version__
+from calibrant._version import __version__
 from calibrant.cli.apply import apply
 from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate

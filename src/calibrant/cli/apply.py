@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from calibrant.cli import streams
-from calibrant.data import load_predictions, save_predictions
-from calibrant.posthoc import load_calibrator
-from calibrant.selection import calibrated
+from calibrant.data.files import load_predictions, save_predictions
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.posthoc.files import load_calibrator
 
 
 def apply(

@@ -8,9 +8,9 @@ import typer
 from rich import table as rich_table
 from rich.console import Console
 
-from calibrant.atomic import atomic_path
-from calibrant.cli.progress import progress_bar
+from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
+from calibrant.files import atomic_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ def _text(tables: "list[Table]", write: "Callable[[Table], str]") -> str:
 
 
 def _writers() -> "dict[str, tuple[str, Callable[[Table], str]]]":
-    from calibrant.bench.written import to_csv, to_latex, to_markdown
+    from calibrant.bench.writers import to_csv, to_latex, to_markdown
 
     return {
         "markdown": ("table.md", to_markdown),

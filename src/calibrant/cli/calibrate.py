@@ -8,15 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from calibrant import __version__
-from calibrant.cli import tables
-from calibrant.cli.command_line import command_line
-from calibrant.cli.progress import progress_bar
-from calibrant.data import load_predictions
+from calibrant._version import __version__
+from calibrant.cli.terminal import tables
+from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.files import load_predictions
 from calibrant.errors import InputError
-from calibrant.report import Origin, Sources, describe_comparison, write_report
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.report.folder import CALIBRATOR, REPORT, save_results
-from calibrant.selection import Comparison, MethodResult, choose, compare
+from calibrant.report.gather import Sources, describe_comparison
+from calibrant.report.provenance import Origin
+from calibrant.report.write import write_report
 
 
 def calibrate(

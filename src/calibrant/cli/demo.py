@@ -6,15 +6,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from calibrant.cli import show, tables
-from calibrant.cli.command_line import command_line
-from calibrant.cli.diagram import reliability_diagram
-from calibrant.cli.progress import progress_bar
+from calibrant.cli.terminal import show, tables
+from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.terminal.diagram import reliability_diagram
+from calibrant.cli.terminal.progress import progress_bar
 from calibrant.data import load_bundled
-from calibrant.evaluation import evaluate
-from calibrant.report import Origin, Sources, describe_comparison, write_report
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import compare
+from calibrant.evaluation.evaluate import evaluate
 from calibrant.report.folder import REPORT
-from calibrant.selection import calibrated, choose, compare
+from calibrant.report.gather import Sources, describe_comparison
+from calibrant.report.provenance import Origin
+from calibrant.report.write import write_report
 
 
 def demo(

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from calibrant import evaluation
-from calibrant.cli import show, streams
-from calibrant.cli.progress import progress_bar
-from calibrant.data import load_predictions
+from calibrant.cli import streams
+from calibrant.cli.terminal import show
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.files import load_predictions
 
 
 def evaluate(

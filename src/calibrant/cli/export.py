@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.posthoc import load_calibrator
+from calibrant.posthoc.files import load_calibrator
 
 
 def export(

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 
 from calibrant import losses as package
-from calibrant.cli import tables
+from calibrant.cli.terminal import tables
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.registry import LOSSES, TrainingLoss
+from calibrant.losses.names import LOSSES, TrainingLoss
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from calibrant.cli import tables
-from calibrant.registry import METHODS, Method
+from calibrant.cli.terminal import tables
+from calibrant.posthoc.names import METHODS, Method
 
 
 def methods(

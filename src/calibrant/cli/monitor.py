@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.monitor_report import JsonReport, TableReport
 from calibrant.cli.monitor_run import Run, check_target, exit_code, steps_of, warn
 from calibrant.cli.streams import is_streamed
-from calibrant.data import Predictions, load_predictions
+from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
+from calibrant.data.files import load_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.monitoring import Monitoring, gather
+from calibrant.monitoring.files import gather
+from calibrant.monitoring.monitor import Monitoring
 
 _DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0, "bins": 10}
 

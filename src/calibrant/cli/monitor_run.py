@@ -16,11 +16,13 @@ from typing import Any, Protocol
 
 import typer
 
-from calibrant.cli import monitor_tables
-from calibrant.cli.progress import progress_bar
-from calibrant.data import load_predictions
+from calibrant.cli.terminal import monitor_tables
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.files import load_predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.monitoring import Monitoring, Step, Window, follow
+from calibrant.monitoring.following import Step, follow
+from calibrant.monitoring.monitor import Monitoring
+from calibrant.monitoring.window import Window
 
 # The state is saved about once a second, or less often if saving takes long: one part in so many.
 _SAVE_SECONDS = 1.0

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.progress import progress_bar
-from calibrant.data import load_predictions
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.files import load_predictions
 from calibrant.errors import InputError
 
 
@@ -55,7 +55,7 @@ def plot(
         given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
         for option in (name for name, value in given.items() if value is not None):
             raise InputError(f"{option}: expected none for {kind}, which draws a run, got one")
-        from calibrant.training import load_rows
+        from calibrant.training.folder import load_rows
 
         check_format(out)
         need_matplotlib()

@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.command_line import command_line
-from calibrant.cli.progress import progress_bar
-from calibrant.data import Predictions, load_predictions
+from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.files import load_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.report import Origin, Page, Sources, compare_files, describe_comparison, write_report
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import compare
+from calibrant.evaluation.evaluate import Progress
 from calibrant.report.folder import REPORT, load_page, with_shift
-from calibrant.selection import Progress, choose, compare
+from calibrant.report.gather import Sources, compare_files, describe_comparison
+from calibrant.report.page import Page
+from calibrant.report.provenance import Origin
+from calibrant.report.write import write_report
 
 
 def report(

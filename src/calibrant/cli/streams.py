@@ -11,15 +11,16 @@ from typing import TypeAlias
 
 import typer
 
-from calibrant.cli import show
-from calibrant.cli.progress import progress_bar
-from calibrant.data.stream import is_many, open_stream, rewrite_stream
+from calibrant.cli.terminal import show
+from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
-from calibrant.evaluation.measured import resolve_measures
-from calibrant.evaluation.stream import StreamEvaluation, evaluate_stream
-from calibrant.evaluation.stream.measures import STREAMED
-from calibrant.posthoc import Calibrator
-from calibrant.registry import MEASURES
+from calibrant.metrics.names import MEASURES, resolve_measures
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.streams.evaluate import evaluate_stream
+from calibrant.streams.measures import STREAMED, StreamEvaluation
+from calibrant.streams.prediction_stream import open_stream
+from calibrant.streams.rewriting import rewrite_stream
+from calibrant.streams.sources import is_many
 
 StreamEngine: TypeAlias = Callable[..., StreamEvaluation]
 
@@ -58,7 +59,7 @@ def unserved(measures: str) -> list[str]:
 def engine_named(engine: str, *, address: str | None) -> StreamEngine | None:
     """Return what evaluates streams, none if it was left to the source whether it is one."""
     if engine == "ray":
-        from calibrant.integrations.ray import evaluate_stream_on_ray
+        from calibrant.streams.ray import evaluate_stream_on_ray
 
         return partial(evaluate_stream_on_ray, address=address)
     if engine != "local":

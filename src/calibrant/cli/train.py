@@ -10,17 +10,20 @@ import torch
 import typer
 from rich.console import Console
 
-from calibrant import __version__
-from calibrant.cli import tables
-from calibrant.cli.command_line import command_line
-from calibrant.cli.progress import progress_bar
-from calibrant.data import Predictions
-from calibrant.report import Origin, Sources, describe_comparison, write_report
+from calibrant._version import __version__
+from calibrant.cli.terminal import tables
+from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.predictions import Predictions
 from calibrant.report.folder import CALIBRATOR, REPORT, save_results
+from calibrant.report.gather import Sources, describe_comparison
+from calibrant.report.provenance import Origin
+from calibrant.report.write import write_report
 
 if TYPE_CHECKING:
-    from calibrant.training import Config, Run
+    from calibrant.training.config.settings import Config
     from calibrant.training.outcome import Outcome
+    from calibrant.training.run import Run
 
 
 def train(
@@ -48,12 +51,12 @@ def train(
 
     Example: calibrant train --set training.loss=adafocal --out runs/adafocal
     """
-    from calibrant.cli.training_progress import watching
-    from calibrant.training import load_config, load_folder_config
-    from calibrant.training import train as run_training
-    from calibrant.training.folder import CONFIG
+    from calibrant.cli.terminal.training_progress import watching
+    from calibrant.training.config.read import load_config
+    from calibrant.training.folder import CONFIG, load_folder_config
     from calibrant.training.outcome import assess, check_posthoc
     from calibrant.training.records import finite
+    from calibrant.training.run import train as run_training
 
     folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
     if resume and path is None:

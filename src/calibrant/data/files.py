@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from calibrant.atomic import atomic_path
 from calibrant.data.keys import choose
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.files import atomic_path
 
 # Modules by name, so that pyarrow is imported only by those who read or write with it.
 FORMATS = {

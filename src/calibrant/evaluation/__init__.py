@@ -1,18 +1,23 @@
 """From predictions to frozen results: measures with intervals, parts, comparisons, detection, curves."""
 
-from calibrant.evaluation.comparison import PairedComparison, paired_comparison
+from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
-from calibrant.evaluation.measured import Evaluation, evaluate
+from calibrant.evaluation.paired import PairedComparison, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class, by_margin
 from calibrant.evaluation.temperature_curve import FeasibleGroup, TemperatureCurve, temperature_curve
 from calibrant.evaluation.validation_size import SizeCurve, ValidationSizes, by_validation_size
 
 __all__ = [
     "ClassRow",
+    "Comparison",
     "Evaluation",
     "FeasibleGroup",
     "LossShape",
+    "MethodResult",
     "PairedComparison",
     "SizeCurve",
     "TemperatureCurve",
@@ -20,8 +25,12 @@ __all__ = [
     "by_class",
     "by_margin",
     "by_validation_size",
+    "calibrated",
+    "choose",
+    "compare",
     "detect_ood",
     "evaluate",
+    "fit_method",
     "loss_shape",
     "paired_comparison",
     "temperature_curve",

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import SCORES, OODScores, confidence_score, ood_scores
+from calibrant.metrics.ood import OODScores, ood_scores
+from calibrant.metrics.scores import SCORES, confidence_score
 
 
 def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScores]:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import MarginSlice, class_bins, margin_slices
+from calibrant.metrics.classwise import class_bins
+from calibrant.metrics.margin import MarginSlice, margin_slices
 
 
 @dataclass(frozen=True)

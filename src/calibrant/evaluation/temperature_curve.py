@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import check_count, to_tensor
-from calibrant.metrics import margin_slices
 from calibrant.metrics.accuracy import accuracy
-from calibrant.posthoc import SMART, TemperatureScaling
+from calibrant.metrics.margin import margin_slices
 from calibrant.posthoc.feasible_temperature import feasible_temperatures
-from calibrant.posthoc.indicators import margin
+from calibrant.posthoc.fitting.indicators import margin
+from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.temperature import TemperatureScaling
 
 
 @dataclass(frozen=True, eq=False)

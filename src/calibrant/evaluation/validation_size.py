@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.measured import Progress, evaluate
+from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.evaluate import Progress, evaluate
 from calibrant.inputs import check_count
-from calibrant.registry import METHODS
+from calibrant.posthoc.names import METHODS
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +70,10 @@ def by_validation_size(
     Args:
         validation: Logits or probabilities with labels, held out from training.
         test: Other samples of the same classes.
-        methods: Names from :data:`calibrant.registry.METHODS`.
+        methods: Names from :data:`calibrant.posthoc.names.METHODS`.
         sizes: Numbers of samples; by default six, from 100 (or a tenth) to all, evenly on a log scale.
         n_repeats: Number of random parts of each size.
-        measure: Name from :data:`calibrant.registry.MEASURES`.
+        measure: Name from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of a binned measure.
         seed: Equal seeds give equal parts and fits.
         progress: Called with the method at work, how many are done, and how many there are.
@@ -98,12 +99,10 @@ def by_validation_size(
 
 def _measured(name: str, part: Predictions, test: Predictions, measure: str, n_bins: int, seed: int) -> float:
     try:
-        calibrator = METHODS[name].fit(part, seed=seed)
+        calibrator = fit_method(METHODS[name], part, seed=seed)
     except CalibrantError:
         return float("nan")
-    logits = calibrator.predict_log_proba(test.to_logits(), test.features)
-    judged = Predictions(logits=logits, labels=test.labels)
-    return evaluate(judged, measures=[measure], n_bins=n_bins).metrics[measure]
+    return evaluate(calibrated(calibrator, test), measures=[measure], n_bins=n_bins).metrics[measure]
 
 
 def _sizes(n: int, sizes: Sequence[int] | None) -> list[int]:

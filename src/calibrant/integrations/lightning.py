@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
-from calibrant.evaluation.measured import resolve_measures
+from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import check_count
-from calibrant.losses import Loss
-from calibrant.losses.batch import IGNORED, rows
-from calibrant.losses.global_batch import global_rows, world_size
+from calibrant.losses.loss import Loss
+from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.global_batch import global_rows, world_size
+from calibrant.metrics.names import resolve_measures
 
 try:
     from lightning.pytorch import Callback
@@ -48,7 +48,7 @@ class CalibrationCallback(Callback):
 
     Args:
         loss: The loss that the module trains with; by default the one that is a part of it, if any.
-        measures: What to log: names from :data:`calibrant.registry.MEASURES`, ``"core"`` or ``"all"``.
+        measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         n_bins: Number of bins of the binned measures.
         prefix: Stands before the name of a measure in the log.
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.atomic import atomic_path
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
+from calibrant.files import atomic_path
 from calibrant.inputs import check_count
-from calibrant.posthoc import Calibrator
+from calibrant.posthoc.calibrator import Calibrator
 
 # How far probabilities may be from PyTorch's, and log-probabilities, relative to their size.
 TOLERANCE = 1e-5

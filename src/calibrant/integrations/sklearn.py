@@ -14,9 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from calibrant.errors import FitError, InputError
-from calibrant.posthoc import Calibrator
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.identity import Identity
-from calibrant.registry import CALIBRATORS
+from calibrant.posthoc.names import CALIBRATORS
 
 # No estimated probability means more certainty than this.
 _SMALLEST = 1e-12
@@ -35,8 +35,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     Args:
         estimator: The classifier; logistic regression if None.
-        method: Name of a method in :data:`calibrant.registry.CALIBRATORS`, or a calibrator class. Methods
-            that need features get the samples themselves.
+        method: Name of a method in :data:`calibrant.posthoc.names.CALIBRATORS`, or a calibrator class.
+            Methods that need features get the samples themselves.
         cv: ``"prefit"`` for a fitted classifier and samples that it was not trained on; otherwise what
             scikit-learn takes: a number of stratified folds, a splitter, or None for five folds.
         options: Keyword arguments for the method's ``fit``.

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.errors import InputError
-from calibrant.metrics.accumulators import ClasswiseAccumulator, OutcomeAccumulator
-from calibrant.metrics.score_accumulators import ProperScoreAccumulator
-from calibrant.metrics.sketch import RankSketch
-from calibrant.metrics.totals import Reduction
+from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
+from calibrant.streams.score_accumulators import ProperScoreAccumulator
+from calibrant.streams.sketch import RankSketch
+from calibrant.streams.totals import Reduction
 
 try:
     from torchmetrics import Metric
@@ -73,7 +73,7 @@ class CalibrationMetrics(Metric):
     Accuracy, mean confidence and the errors of equal-width bins always; negative log-likelihood and Brier
     score of logits or probabilities; the classwise error if ``n_classes`` is given; equal-mass ECE, AUROC
     of correctness, AURC, excess AURC and AUGRC, with the bounds ``..._low`` and ``..._high`` of
-    :class:`~calibrant.metrics.sketch.RankSketch`, if ``resolution`` is. All are NaN as long as there are no
+    :class:`~calibrant.streams.sketch.RankSketch`, if ``resolution`` is. All are NaN as long as there are no
     samples, as in ``forward`` of an empty batch.
 
     State and results are float64 on the device of the metric; on a device that lacks it keep the metric on

@@ -10,16 +10,17 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from calibrant.atomic import atomic_path
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation import evaluate
-from calibrant.evaluation.measured import resolve_measures
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.files import atomic_path
 from calibrant.inputs import check_count
-from calibrant.losses import CrossEntropyLoss, Loss, WeightedSum
-from calibrant.losses.batch import IGNORED, rows
-from calibrant.losses.global_batch import global_sum, world_size
-from calibrant.registry import make_loss
+from calibrant.losses.cross_entropy import CrossEntropyLoss
+from calibrant.losses.loss import Loss, WeightedSum
+from calibrant.losses.names import make_loss
+from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.global_batch import global_sum, world_size
+from calibrant.metrics.names import resolve_measures
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -61,9 +62,9 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
     sample in it. In evaluation, where it has no meaning, its term is left out of ``eval_loss``.
 
     Args:
-        calibration_loss: A loss, or its name or formula as :func:`calibrant.registry.make_loss` reads it,
+        calibration_loss: A loss, or its name or formula as :func:`calibrant.losses.names.make_loss` reads it,
             which is then told the number of classes and of training samples.
-        calibration_measures: Names from :data:`calibrant.registry.MEASURES`, ``"core"`` or ``"all"``.
+        calibration_measures: Names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         calibration_bins: Number of bins of the binned measures.
     """
 

@@ -12,7 +12,6 @@ from calibrant.losses.dca import DCALoss, dca_loss
 from calibrant.losses.dual_focal import DualFocalLoss, dual_focal_loss
 from calibrant.losses.flsd import FLSDLoss, flsd_loss
 from calibrant.losses.focal import FocalLoss, focal_loss
-from calibrant.losses.global_batch import local_batch
 from calibrant.losses.inverse_focal import InverseFocalLoss, inverse_focal_loss
 from calibrant.losses.kde import KDELoss, kde_loss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss, label_smoothing_loss
@@ -22,6 +21,7 @@ from calibrant.losses.mbls import MbLSLoss, mbls_loss
 from calibrant.losses.mdca import MDCALoss, mdca_loss
 from calibrant.losses.mmce import MMCELoss, mmce_loss
 from calibrant.losses.ols import OLSLoss, ols_loss
+from calibrant.losses.parts.global_batch import local_batch
 from calibrant.losses.refinement import RefinementLoss, refinement_loss
 from calibrant.losses.seca import SECALoss, seca_loss
 from calibrant.losses.selective_risk import SelectiveRiskLoss, selective_risk_loss

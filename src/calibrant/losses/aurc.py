@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, rows
-from calibrant.losses.global_batch import global_rows
 from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.losses.sample_values import reduce_rows
-from calibrant.losses.scores import Score, confidence_score
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, rows
+from calibrant.losses.parts.global_batch import global_rows
+from calibrant.losses.parts.sample_values import reduce_rows
+from calibrant.losses.parts.scores import Score, confidence_score
 
 
 def aurc_loss(

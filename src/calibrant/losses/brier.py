@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import (
+from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.batch import (
     IGNORED,
     Reduction,
     check_weight,
@@ -14,9 +15,8 @@ from calibrant.losses.batch import (
     reduce_soft_loss,
     widened,
 )
-from calibrant.losses.known_gradient import Gradient, with_known_gradient
-from calibrant.losses.loss import SampleLoss
-from calibrant.losses.true_class import true_class_index
+from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.true_class import true_class_index
 
 
 def brier_loss(

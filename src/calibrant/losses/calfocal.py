@@ -8,11 +8,11 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
-from calibrant.losses.epoch_records import EpochRecords
 from calibrant.losses.focal import focal_value
 from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.losses.validation_bins import bin_of_true_class, equal_width_edges, validation_bins
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
+from calibrant.losses.parts.epoch_records import EpochRecords
+from calibrant.losses.parts.validation_bins import bin_of_true_class, equal_width_edges, validation_bins
 
 # An exponent of exp(20) already silences a sample; the exponential of more would overflow.
 _LARGEST_LOG_GAMMA = 20.0

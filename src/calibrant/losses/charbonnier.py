@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED
 from calibrant.losses.loss import Loss
-from calibrant.losses.top_label import top_label_confidence
-from calibrant.surrogates import charbonnier_soft_ece
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.top_label import top_label_confidence
+from calibrant.surrogates.charbonnier import charbonnier_soft_ece
 
 
 def charbonnier_loss(

@@ -6,10 +6,10 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
-from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.true_class import true_class_index
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
+from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.true_class import true_class_index
 
 
 def confidence_penalty_loss(

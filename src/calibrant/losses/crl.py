@@ -11,11 +11,11 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, widened
-from calibrant.losses.epoch_records import EpochRecords
-from calibrant.losses.global_batch import global_rows
 from calibrant.losses.loss import Loss
-from calibrant.losses.top_label import top_label_confidence
+from calibrant.losses.parts.batch import IGNORED, widened
+from calibrant.losses.parts.epoch_records import EpochRecords
+from calibrant.losses.parts.global_batch import global_rows
+from calibrant.losses.parts.top_label import top_label_confidence
 
 
 def crl_loss(logits: Tensor, labels: Tensor, *, correctness: Tensor, ignore_index: int = IGNORED) -> Tensor:

@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import (
+from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.batch import (
     IGNORED,
     Reduction,
     check_batch,
@@ -15,7 +16,6 @@ from calibrant.losses.batch import (
     true_class_nll,
     widened,
 )
-from calibrant.losses.loss import SampleLoss
 
 
 def cross_entropy_loss(

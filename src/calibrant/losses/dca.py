@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED
 from calibrant.losses.loss import Loss
-from calibrant.losses.top_label import top_label_confidence
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.top_label import top_label_confidence
 
 
 def dca_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> Tensor:

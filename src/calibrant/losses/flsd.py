@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
 from calibrant.losses.focal import focal_value
 from calibrant.losses.loss import SampleLoss, SampleOptions
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, true_class_nll
 
 
 def flsd_loss(

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import (
+from calibrant.losses.loss import SampleLoss, SampleOptions
+from calibrant.losses.parts.batch import (
     IGNORED,
     Reduction,
     check_weight,
@@ -20,7 +21,6 @@ from calibrant.losses.batch import (
     true_class_nll,
     widened,
 )
-from calibrant.losses.loss import SampleLoss, SampleOptions
 
 
 def focal_loss(

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import (
+from calibrant.losses.loss import SampleLoss, SampleOptions
+from calibrant.losses.parts.batch import (
     IGNORED,
     Reduction,
     check_weight,
@@ -18,7 +19,6 @@ from calibrant.losses.batch import (
     true_class_nll,
     widened,
 )
-from calibrant.losses.loss import SampleLoss, SampleOptions
 
 # The slope in p is positive where -gamma p log p > 1 + p, which happens for some p above 1 / W(1 / e).
 _STEEPEST_GAMMA = 3.5911

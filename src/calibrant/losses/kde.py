@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, rows
-from calibrant.losses.global_batch import global_rows
 from calibrant.losses.loss import Loss
-from calibrant.losses.top_label import top_label
+from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.global_batch import global_rows
+from calibrant.losses.parts.top_label import top_label
 
 KDEMode: TypeAlias = Literal["top_label", "canonical"]
 

@@ -8,9 +8,9 @@ from typing import Unpack
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, check_weight
 from calibrant.losses.cross_entropy import smoothed_cross_entropy
 from calibrant.losses.loss import SampleLoss, SampleOptions
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight
 
 
 def label_smoothing_loss(

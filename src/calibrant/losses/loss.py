@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, TypedDict, Unpack
 from torch import Tensor, nn
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction
+from calibrant.losses.parts.batch import IGNORED, Reduction
 
 
 class Loss(nn.Module):

@@ -5,10 +5,10 @@ from typing import Unpack
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
-from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.losses.true_class import true_class_index
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
+from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.true_class import true_class_index
 
 
 def mbls_loss(

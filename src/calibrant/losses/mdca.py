@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, rows
-from calibrant.losses.global_batch import global_sum
 from calibrant.losses.loss import Loss
+from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.global_batch import global_sum
 
 
 def mdca_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> Tensor:

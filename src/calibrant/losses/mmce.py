@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.batch import IGNORED
 from calibrant.losses.loss import Loss
-from calibrant.losses.top_label import top_label_confidence
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.top_label import top_label_confidence
 
 # exp(1 / width) must leave room for sums in double precision.
 _NARROWEST = 0.002

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
-from calibrant.losses.epoch_records import EpochRecords
-from calibrant.losses.global_batch import global_sum
-from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.losses.true_class import true_class_index
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
+from calibrant.losses.parts.epoch_records import EpochRecords
+from calibrant.losses.parts.global_batch import global_sum
+from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.true_class import true_class_index
 
 # Is shown the probabilities and which samples are classified correctly.
 Note: TypeAlias = Callable[[Tensor, Tensor], None]

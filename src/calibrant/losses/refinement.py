@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED
-from calibrant.losses.embeddings import embedding_rows
 from calibrant.losses.loss import Loss
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.embeddings import embedding_rows
 
 
 def refinement_loss(

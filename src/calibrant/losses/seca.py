@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.batch import IGNORED, Reduction, check_weight, rows
-from calibrant.losses.global_batch import global_rows, global_sum
-from calibrant.losses.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.sample_values import reduce_rows
+from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, rows
+from calibrant.losses.parts.global_batch import global_rows, global_sum
+from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.sample_values import reduce_rows
 
 
 def seca_loss(

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.losses.batch import IGNORED
-from calibrant.losses.embeddings import embedding_rows
 from calibrant.losses.loss import Loss
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.embeddings import embedding_rows
 
 
 def supervised_contrastive_loss(

@@ -1,7 +1,6 @@
 """Measures of calibration and of what goes with it: pure functions from predictions to a number."""
 
 from calibrant.bins import Bins, top_label_bins
-from calibrant.metrics.accumulators import ClasswiseAccumulator, OutcomeAccumulator
 from calibrant.metrics.accuracy import accuracy, mean_confidence, top_k_error
 from calibrant.metrics.binned import (
     average_calibration_error,
@@ -22,19 +21,19 @@ from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
 from calibrant.metrics.direction import overconfidence, underconfidence
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
-from calibrant.metrics.drift import DriftMonitor, DriftReference, GroupDrift, ReferenceGroup
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
 from calibrant.metrics.ks import ks_error
 from calibrant.metrics.margin import MarginSlice, margin_slices
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores, ood_scores
 from calibrant.metrics.ood_roc import OODCurve, ood_curve
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.phi import post_hoc_improvement
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
 from calibrant.metrics.reliability_band import Band, accuracy_band, curve_band
-from calibrant.metrics.score_accumulators import ProperScoreAccumulator, ProperScores, TopKErrorAccumulator
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
     RiskCoverage,
@@ -45,39 +44,27 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.sketch import RankEstimates, RankSketch
-from calibrant.metrics.sketch_bounds import Bounded
 from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
 
 __all__ = [
+    "MEASURES",
     "SCORES",
     "Band",
     "Bins",
-    "Bounded",
     "CalibrationTest",
-    "ClasswiseAccumulator",
     "CorpReliability",
     "Decomposition",
-    "DriftMonitor",
-    "DriftReference",
-    "GroupDrift",
     "Interval",
     "MarginSlice",
+    "Measure",
     "OODCurve",
     "OODScores",
-    "OutcomeAccumulator",
     "PairedDifference",
     "Probe",
-    "ProperScoreAccumulator",
-    "ProperScores",
-    "RankEstimates",
-    "RankSketch",
-    "ReferenceGroup",
     "RiskCoverage",
     "SmoothReliability",
-    "TopKErrorAccumulator",
     "accuracy",
     "accuracy_band",
     "adaptive_calibration_error",

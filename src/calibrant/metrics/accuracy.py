@@ -1,6 +1,7 @@
 """How often a classifier is right, and how often it believes to be."""
 
 import torch
+from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
@@ -20,8 +21,8 @@ def accuracy(
         >>> accuracy([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.5
     """
-    hits = check_outcomes(probs, labels, confidence=confidence, correct=correct).correct
-    return float(hits.mean(dtype=torch.float64))
+    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    return float(outcomes.correct.mean(dtype=torch.float64))
 
 
 def mean_confidence(
@@ -50,6 +51,21 @@ def top_k_error(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> float:
         >>> top_k_error([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], k=2)
         0.5
     """
+    return float(top_k_misses(probs, labels, k=k).mean(dtype=torch.float64))
+
+
+def hits(**outcomes: ArrayLike) -> Tensor:
+    """Whether each sample is classified correctly, from the arguments of :func:`accuracy`."""
+    return check_outcomes(**outcomes).correct
+
+
+def confidences(**outcomes: ArrayLike) -> Tensor:
+    """Confidence of each sample, from the arguments of :func:`mean_confidence`."""
+    return check_outcomes(**outcomes).confidence
+
+
+def top_k_misses(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> Tensor:
+    """Whether each true class is missing among the ``k`` most probable ones."""
     p = check_probs(probs)
     y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
     if check_count(k, "k") > p.shape[1]:
@@ -57,4 +73,4 @@ def top_k_error(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> float:
     of_label = p.gather(1, y[:, None])
     classes = torch.arange(p.shape[1], device=p.device)
     ahead = (p > of_label) | ((p == of_label) & (classes < y[:, None]))
-    return float((ahead.sum(dim=1) >= k).mean(dtype=torch.float64))
+    return ahead.sum(dim=1) >= k

@@ -14,9 +14,9 @@ from torch import Tensor
 from calibrant.bins import Binning
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_confidence, check_count, check_labels, check_probs
-from calibrant.metrics.bootstrap import Floats, Progress, Rows, as_rows, call, check_finite, generator
-from calibrant.metrics.bootstrap_bins import fine_bins
 from calibrant.metrics.kernel import skce_pairs
+from calibrant.metrics.resampling.bins import fine_bins
+from calibrant.metrics.resampling.rows import Floats, Progress, Rows, as_rows, call, check_finite, generator
 from calibrant.outcomes import Outcomes, check_outcomes
 
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal"]

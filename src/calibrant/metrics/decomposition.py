@@ -101,6 +101,16 @@ def decompose_brier(
     return Decomposition(*np.sum(parts, axis=0).tolist())
 
 
+def brier_calibration(probs: ArrayLike, labels: ArrayLike) -> float:
+    """Calibration part of the Brier score, by isotonic regression (CORP)."""
+    return decompose_brier(probs, labels, method="corp").calibration
+
+
+def brier_refinement(probs: ArrayLike, labels: ArrayLike) -> float:
+    """Refinement part of the Brier score, by isotonic regression (CORP)."""
+    return decompose_brier(probs, labels, method="corp").refinement
+
+
 def decompose_nll(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,

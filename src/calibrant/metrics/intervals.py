@@ -10,7 +10,9 @@ from scipy.special import ndtr, ndtri
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.metrics.bootstrap import (
+from calibrant.metrics.names import measure_of
+from calibrant.metrics.resampling.bins import BinResampler
+from calibrant.metrics.resampling.rows import (
     Floats,
     Progress,
     Resampler,
@@ -22,8 +24,7 @@ from calibrant.metrics.bootstrap import (
     defined,
     generator,
 )
-from calibrant.metrics.bootstrap_bins import OF_BINS, BinResampler
-from calibrant.metrics.bootstrap_terms import TermResampler, terms_of
+from calibrant.metrics.resampling.terms import TermResampler, terms_of
 from calibrant.outcomes import check_outcomes
 
 IntervalMethod: TypeAlias = Literal["percentile", "bca"]
@@ -82,7 +83,7 @@ def with_interval(
 
     Means over samples (accuracy, NLL, Brier) and binned errors (ECE, MCE) are not computed anew: their
     terms or bin contents are drawn, so that many resamples of millions of samples take about as long as
-    one pass; ``bootstrap_terms`` and ``bootstrap_bins`` say what that approximates. Any other measure is
+    one pass; ``resampling.terms`` and ``resampling.bins`` say what that approximates. Any other measure is
     called once per resample; those of the top label are faster with ``confidence`` and ``correct``.
 
     Noise makes a resample of a nearly calibrated model less calibrated than the sample itself, so that the
@@ -148,14 +149,17 @@ def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any
     terms = terms_of(metric, {**rows, **options})
     if terms is not None:
         return TermResampler(terms)
-    of_bins = OF_BINS.get(metric)
-    if of_bins is not None:
-        bound = inspect.signature(metric).bind(**rows, **options)
+    measure = measure_of(metric)
+    if measure is not None and measure.of_bins is not None:
+        signature = inspect.signature(metric)
+        bound = signature.bind(**rows, **options)
         bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name not in rows}
+        bins = {name: given.pop(name) for name in ("n_bins", "binning")}
         outcomes = check_outcomes(**rows)
-        if len(outcomes) > _FEW:
-            bins = {name: bound.arguments[name] for name in ("n_bins", "binning")}
-            return BinResampler.from_outcomes(outcomes, of_bins, **bins)
+        by_default = all(value == signature.parameters[name].default for name, value in given.items())
+        if len(outcomes) > _FEW and by_default:
+            return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     return RowResampler(lambda drawn: call(metric, drawn, options), rows)
 

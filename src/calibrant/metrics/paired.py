@@ -8,7 +8,8 @@ import numpy as np
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.metrics.bootstrap import (
+from calibrant.metrics.intervals import check_level
+from calibrant.metrics.resampling.rows import (
     Floats,
     Progress,
     Resampler,
@@ -21,8 +22,7 @@ from calibrant.metrics.bootstrap import (
     generator,
     same_length,
 )
-from calibrant.metrics.bootstrap_terms import TermResampler, terms_of
-from calibrant.metrics.intervals import check_level
+from calibrant.metrics.resampling.terms import TermResampler, terms_of
 
 
 @dataclass(frozen=True)

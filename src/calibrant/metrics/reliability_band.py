@@ -11,8 +11,8 @@ from torch import Tensor
 from calibrant.bins import Bins
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.metrics.bootstrap import Floats, Progress, generator
 from calibrant.metrics.intervals import check_level
+from calibrant.metrics.resampling.rows import Floats, Progress, generator
 from calibrant.outcomes import check_outcomes
 
 Curve: TypeAlias = Callable[[Tensor, Tensor], Tensor]

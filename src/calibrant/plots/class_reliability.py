@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import torch
 
 from calibrant.bins import Bins
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.metrics import class_bins
+from calibrant.metrics.classwise import class_bins
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 from calibrant.plots.reliability import draw_bars

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
 from calibrant.bins import Bins, equal_width_bins
-from calibrant.data import Predictions
-from calibrant.metrics import accuracy, mean_confidence
+from calibrant.data.predictions import Predictions
+from calibrant.metrics.accuracy import accuracy, mean_confidence
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 

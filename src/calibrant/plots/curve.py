@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics import Band
+from calibrant.metrics.reliability_band import Band
 from calibrant.plots import style
 
 if TYPE_CHECKING:

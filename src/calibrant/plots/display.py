@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
-from calibrant.atomic import atomic_path
 from calibrant.errors import InputError
+from calibrant.files import atomic_path
 from calibrant.plots import style
 
 if TYPE_CHECKING:

@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.compare import compare
+from calibrant.evaluation.evaluate import Progress
 from calibrant.plots.class_reliability import ClassReliabilityDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.corp_reliability import CorpReliabilityDisplay
@@ -19,8 +22,7 @@ from calibrant.plots.run_kinds import RUN_KINDS
 from calibrant.plots.smooth_reliability import SmoothReliabilityDisplay
 from calibrant.plots.temperature_curve import TemperatureCurveDisplay
 from calibrant.plots.validation_size import ValidationSizeDisplay
-from calibrant.registry import METHODS
-from calibrant.selection import Progress, calibrated, compare, resolve_methods
+from calibrant.posthoc.names import METHODS, resolve_methods
 
 Part: TypeAlias = Literal["bins", "method", "val", "ood"]
 
@@ -75,7 +77,7 @@ class Request:
             raise InputError("--method: expected the name of a method to fit on --val, got none")
         named = {"uncalibrated": self.predictions}
         for name in self.methods:
-            named[name] = calibrated(METHODS[name].fit(self.fitting_set), self.predictions)
+            named[name] = calibrated(fit_method(METHODS[name], self.fitting_set), self.predictions)
         return named
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from torch import Tensor
 
-from calibrant.evaluation import LossShape, loss_shape
+from calibrant.evaluation.loss_shape import LossShape, loss_shape
 from calibrant.inputs import ArrayLike
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from calibrant.data import Predictions
-from calibrant.evaluation import by_margin
-from calibrant.metrics import MarginSlice
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.slices import by_margin
+from calibrant.metrics.margin import MarginSlice
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 
-from calibrant.metrics import PairedDifference
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import Comparison
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.paired import PairedDifference
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
-from calibrant.registry import MEASURES
-from calibrant.selection import Comparison, choose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +46,7 @@ class MethodComparisonDisplay(Display):
 
     @classmethod
     def from_comparison(cls, comparison: Comparison, *, measure: str = "ece", **place: Unpack[Place]) -> Self:
-        """Draw the result of :func:`~calibrant.selection.compare`, and mark what ``choose`` would take.
+        """Draw the result of :func:`~calibrant.evaluation.compare`, and mark what ``choose`` would take.
 
         Args:
             comparison: Methods side by side; shown on the test set if there was one, else out of fold.

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import OODCurve, confidence_score, ood_curve
+from calibrant.metrics.ood_roc import OODCurve, ood_curve
+from calibrant.metrics.scores import confidence_score
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 

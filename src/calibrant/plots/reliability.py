@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 import numpy as np
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.data import Predictions
-from calibrant.metrics import Band, accuracy_band
+from calibrant.data.predictions import Predictions
+from calibrant.metrics.reliability_band import Band, accuracy_band
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 from calibrant.plots.marginal import marginal_counts

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import torch
 
-from calibrant.data import Predictions
-from calibrant.metrics import RiskCoverage, aurc, risk_coverage_curve
+from calibrant.data.predictions import Predictions
+from calibrant.metrics.selective import RiskCoverage, aurc, risk_coverage_curve
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 import torch
 from torch import Tensor
 
-from calibrant.data import Predictions
-from calibrant.metrics import Band, SmoothReliability, curve_band, smooth_reliability
-from calibrant.metrics.bootstrap import Progress
+from calibrant.data.predictions import Predictions
+from calibrant.metrics.reliability_band import Band, curve_band
+from calibrant.metrics.resampling.rows import Progress
+from calibrant.metrics.smooth_ece import SmoothReliability, smooth_reliability
 from calibrant.plots.curve import draw_curve
 from calibrant.plots.display import Display, Place
 from calibrant.plots.marginal import marginal_density

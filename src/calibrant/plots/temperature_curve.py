@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 
-from calibrant.data import Predictions
-from calibrant.evaluation import TemperatureCurve, temperature_curve
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
-from calibrant.posthoc import SMART
+from calibrant.posthoc.smart import SMART
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

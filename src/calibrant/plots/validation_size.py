@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
-from calibrant.data import Predictions
-from calibrant.evaluation import ValidationSizes, by_validation_size
-from calibrant.evaluation.measured import Progress
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.evaluate import Progress
+from calibrant.evaluation.validation_size import ValidationSizes, by_validation_size
+from calibrant.metrics.names import MEASURES
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
-from calibrant.registry import MEASURES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fallback import both_answers, unless_worse
-from calibrant.posthoc.piecewise import ragged, step
-from calibrant.posthoc.sorted_scores import SortedScores
+from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
+from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
+from calibrant.posthoc.fitting.piecewise import ragged, step
+from calibrant.posthoc.fitting.sorted_scores import SortedScores
 
 _PRIOR_SAMPLES = 2.0  # N' of the paper, shared out over the bins of a model
 _RANGE = 10  # C of the paper: from a tenth of the cube root of n bins to ten times as many

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.affine import Ridge, check_price, fit_affine
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.ridge_choice import STRENGTHS, fit_chosen
+from calibrant.posthoc.fitting.affine import Ridge, check_price, fit_affine
+from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, fit_chosen
 from calibrant.posthoc.temperature import TemperatureScaling
 
 # ODIR leaves the diagonal free; this weak pull, in nats, keeps it finite with a class that never occurs.

@@ -10,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calibrant.atomic import atomic_path
 from calibrant.errors import FormatError
+from calibrant.files import atomic_path
 from calibrant.posthoc.calibrator import Calibrator
 
 FORMAT = "calibrant-calibrator"

@@ -14,7 +14,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
-from calibrant.posthoc.partition import PartitionLikelihood
+from calibrant.posthoc.fitting.partition import PartitionLikelihood
 from calibrant.posthoc.temperature import TemperatureScaling
 
 # The predicted class leads by at least this share: more than the rounding of a sum can undo.

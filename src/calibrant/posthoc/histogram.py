@@ -9,12 +9,12 @@ from torch import Tensor
 from calibrant.bins import Binning
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.posthoc.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fallback import both_answers, unless_worse
-from calibrant.posthoc.piecewise import step
-from calibrant.posthoc.smoothing import check_strength, smoothed_log_odds
-from calibrant.posthoc.sorted_scores import SortedScores
+from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
+from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
+from calibrant.posthoc.fitting.piecewise import step
+from calibrant.posthoc.fitting.smoothing import check_strength, smoothed_log_odds
+from calibrant.posthoc.fitting.sorted_scores import SortedScores
 
 
 class HistogramBinning(Calibrator):

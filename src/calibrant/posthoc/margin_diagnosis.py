@@ -8,8 +8,8 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits, to_tensor
-from calibrant.posthoc.indicators import margin
-from calibrant.surrogates import soft_ece
+from calibrant.posthoc.fitting.indicators import margin
+from calibrant.surrogates.soft_bins import soft_ece
 
 Probe = Callable[[Tensor], Tensor]
 

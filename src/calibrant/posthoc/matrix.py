@@ -7,10 +7,10 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.affine import Ridge, check_price, fit_affine
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.dirichlet import odir
-from calibrant.posthoc.ridge_choice import STRENGTHS, fit_chosen
+from calibrant.posthoc.fitting.affine import Ridge, check_price, fit_affine
+from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, fit_chosen
 from calibrant.posthoc.temperature import TemperatureScaling
 
 Penalty: TypeAlias = Literal["l2", "odir"]

@@ -6,9 +6,14 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.posthoc.calibrator import check_fitting_set
-from calibrant.posthoc.sample_temperature import Layers, SampleTemperature
-from calibrant.posthoc.temperature_training import Plan, check_settled, natural_unit, train_temperatures
-from calibrant.surrogates import Objective, check_objective
+from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature
+from calibrant.posthoc.fitting.temperature_training import (
+    Plan,
+    check_settled,
+    natural_unit,
+    train_temperatures,
+)
+from calibrant.surrogates.objectives import Objective, check_objective
 
 HIDDEN_UNITS = (5, 5)
 

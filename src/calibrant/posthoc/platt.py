@@ -9,10 +9,10 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fallback import both_answers, unless_worse
-from calibrant.posthoc.logistic import fit_logistic, refuse_separable
-from calibrant.posthoc.one_vs_rest import class_answers, class_log_odds, normalised
-from calibrant.posthoc.smoothing import check_strength
+from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
+from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
+from calibrant.posthoc.fitting.one_vs_rest import class_answers, class_log_odds, normalised
+from calibrant.posthoc.fitting.smoothing import check_strength
 
 
 class PlattScaling(Calibrator):

@@ -9,8 +9,14 @@ from torch import Tensor
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
-from calibrant.posthoc.confidence_map import density_ratio, interpolate, mean_shift, shifted, unchanged
-from calibrant.posthoc.top_label import TopLabel, join_top, split_top
+from calibrant.posthoc.fitting.confidence_map import (
+    density_ratio,
+    interpolate,
+    mean_shift,
+    shifted,
+    unchanged,
+)
+from calibrant.posthoc.fitting.top_label import TopLabel, join_top, split_top
 
 ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 

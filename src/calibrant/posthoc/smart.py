@@ -8,10 +8,15 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, same_kind, to_tensor
 from calibrant.posthoc.calibrator import check_fitting_set
-from calibrant.posthoc.indicators import Indicator, check_indicator, indicator_values
-from calibrant.posthoc.sample_temperature import Layers, SampleTemperature, network_temperature
-from calibrant.posthoc.temperature_training import Plan, check_settled, natural_unit, train_temperatures
-from calibrant.surrogates import Objective, check_objective
+from calibrant.posthoc.fitting.indicators import Indicator, check_indicator, indicator_values
+from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
+from calibrant.posthoc.fitting.temperature_training import (
+    Plan,
+    check_settled,
+    natural_unit,
+    train_temperatures,
+)
+from calibrant.surrogates.objectives import Objective, check_objective
 
 HIDDEN_UNITS = 16
 
@@ -72,7 +77,7 @@ class SMART(SampleTemperature):
             seed: For the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
             indicator: What the network looks at, one of the names of
-                :func:`~calibrant.posthoc.indicators.indicator_values`.
+                :func:`~calibrant.posthoc.fitting.indicators.indicator_values`.
             epochs: Most passes over the fitting set; 0 leaves the model as it is.
             batch_size: Most samples per step. The error of a small batch is mostly noise, which pulls
                 confidences to 0 and 1, so almost any set is better taken as a whole.

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.posthoc.binary import binary_answers
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fallback import both_answers, unless_worse
-from calibrant.posthoc.log_sigmoid import log_sigmoids
-from calibrant.posthoc.piecewise import interpolate
-from calibrant.posthoc.score_groups import Floats, group_scores
-from calibrant.posthoc.top_label import join_top, split_top
+from calibrant.posthoc.fitting.binary import binary_answers
+from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
+from calibrant.posthoc.fitting.log_sigmoid import log_sigmoids
+from calibrant.posthoc.fitting.piecewise import interpolate
+from calibrant.posthoc.fitting.score_groups import Floats, group_scores
+from calibrant.posthoc.fitting.top_label import join_top, split_top
 
 _TABLE = 512
 

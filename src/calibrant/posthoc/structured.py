@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.affine import AffineMap, Ridge, check_price, fit_affine
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.ridge_choice import STRENGTHS, choose_ridge
+from calibrant.posthoc.fitting.affine import AffineMap, Ridge, check_price, fit_affine
+from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, choose_ridge
 from calibrant.posthoc.temperature import TemperatureScaling
 
 

@@ -12,9 +12,9 @@ from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.outcomes import Outcomes
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.deficits import Deficits
+from calibrant.posthoc.fitting.deficits import Deficits
 from calibrant.solvers import increasing_root
-from calibrant.surrogates import LogProbForecasts, Objective, check_objective, objective_value
+from calibrant.surrogates.objectives import LogProbForecasts, Objective, check_objective, objective_value
 
 TemperatureObjective: TypeAlias = Literal["ece"] | Objective
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.affine import Ridge, check_price, fit_affine
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.fitting.affine import Ridge, check_price, fit_affine
 from calibrant.posthoc.temperature import TemperatureScaling
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
-from calibrant.data import Predictions
-from calibrant.evaluation import by_class, by_margin
-from calibrant.metrics import accuracy, accuracy_band, mean_confidence, risk_coverage_curve
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.slices import by_class, by_margin
+from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.reliability_band import accuracy_band
+from calibrant.metrics.selective import risk_coverage_curve
 from calibrant.outcomes import Outcomes
 from calibrant.report.page import Binned, ClassLine, Figures, MarginGroup, Numbers, Risk
 

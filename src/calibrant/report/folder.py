@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrant.atomic import atomic_path
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError
-from calibrant.posthoc import load_calibrator
+from calibrant.files import atomic_path
+from calibrant.posthoc.files import load_calibrator
 from calibrant.report.page import Fact, Page
 from calibrant.report.panels import shift_panel
 from calibrant.report.stored import page_from_json, page_to_json

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
-from calibrant.posthoc import Calibrator
-from calibrant.registry import METHODS
+from calibrant.evaluation.compare import SHOWN, Comparison, MethodResult
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.names import METHODS
+from calibrant.report.columns import columns
 from calibrant.report.figures import POINTS, class_lines, figures, number
 from calibrant.report.page import Candidate, Page
 from calibrant.report.panels import foreign_panel, shift_panel, temperatures
 from calibrant.report.provenance import Origin, facts
-from calibrant.report.standing import columns
 from calibrant.report.verdict import verdict
-from calibrant.selection import SHOWN, Comparison, MethodResult, calibrated, out_of_fold
 
 _MEASURES = ("accuracy", "mean_confidence", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "aurc")
 _KEY = ("accuracy", "mean_confidence", "ece")
@@ -147,17 +147,9 @@ def method_title(name: str) -> str:
 
 
 def _repaired(comparison: Comparison, chosen: MethodResult, sources: Sources) -> dict[str, Predictions]:
-    """Return what each method makes of the samples it is measured on; the model as it is is left out."""
-    assert sources.validation is not None
-    fitted = [each for each in comparison.results if each.name != "uncalibrated"]
-    if sources.test is not None:
-        return {each.name: calibrated(each.calibrator, sources.test) for each in fitted}
-    if chosen.name == "uncalibrated":
-        return {}
-    held_out = out_of_fold(
-        chosen.name, sources.validation, n_folds=comparison.n_folds, seed=sources.origin.seed
-    )
-    return {chosen.name: held_out}
+    """Return the predictions of each method that are drawn; the uncalibrated model is left out."""
+    drawn = comparison.results if sources.test is not None else (chosen,)
+    return {each.name: each.measured for each in drawn if each.name != "uncalibrated"}
 
 
 def _candidates(comparison: Comparison, drawn: Mapping[str, Predictions], seed: int) -> tuple[Candidate, ...]:

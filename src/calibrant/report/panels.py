@@ -2,11 +2,17 @@
 
 from torch import Tensor
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError
-from calibrant.evaluation import detect_ood, evaluate, temperature_curve
-from calibrant.metrics import confidence_score, ood_curve
-from calibrant.posthoc import SMART, Calibrator
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.temperature_curve import temperature_curve
+from calibrant.metrics.ood_roc import ood_curve
+from calibrant.metrics.scores import confidence_score
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.smart import SMART
+from calibrant.report.columns import columns
 from calibrant.report.figures import POINTS, figures, number, numbers, round_digits
 from calibrant.report.page import (
     Candidate,
@@ -16,8 +22,6 @@ from calibrant.report.page import (
     Temperatures,
     WantedTemperature,
 )
-from calibrant.report.standing import columns
-from calibrant.selection import calibrated
 
 _SHIFTED = ("accuracy", "mean_confidence", "nll", "brier", "ece")
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from calibrant import __version__
-from calibrant.data import Predictions
+from calibrant._version import __version__
+from calibrant.data.predictions import Predictions
 from calibrant.report.page import Fact
 
 

@@ -10,8 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calibrant.atomic import atomic_path
 from calibrant.errors import InputError
+from calibrant.files import atomic_path
 from calibrant.report.charts import specifications
 from calibrant.report.page import Candidate, Page
 

@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from calibrant.atomic import atomic_path
 from calibrant.errors import FormatError, InputError
+from calibrant.files import atomic_path
 
 MANIFEST, FOLDER = "checkpoint.json", "checkpoints"
 _FORMAT = 1

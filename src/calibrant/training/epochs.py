@@ -17,7 +17,7 @@ from calibrant.training.checkpoint import (
     save_weights,
     write_checkpoint,
 )
-from calibrant.training.config import StageSettings, TrainingSettings
+from calibrant.training.config.settings import StageSettings, TrainingSettings
 from calibrant.training.measure import Measure, Measured
 from calibrant.training.session import Session
 from calibrant.training.stage import Stage, Trainer

@@ -5,7 +5,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibrant.data import Predictions, save_predictions
+from calibrant.data.files import save_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.training.checkpoint import (
     FOLDER,
@@ -16,16 +17,11 @@ from calibrant.training.checkpoint import (
     save_weights,
     write_bytes,
 )
-from calibrant.training.config import (
-    Config,
-    ModelSettings,
-    config_from_table,
-    config_to_table,
-    config_to_toml,
-    differences,
-)
-from calibrant.training.datasets import Splits
-from calibrant.training.models import make_model
+from calibrant.training.config.read import config_from_table
+from calibrant.training.config.settings import Config, ModelSettings
+from calibrant.training.config.write import config_to_table, config_to_toml, differences
+from calibrant.training.datasets.dataset import Splits
+from calibrant.training.models.by_name import make_model
 from calibrant.training.network import Network, model_options
 from calibrant.training.records import DYNAMICS, METRICS, Row, read_rows
 

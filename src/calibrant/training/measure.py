@@ -8,12 +8,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError
-from calibrant.evaluation import evaluate
-from calibrant.losses import Loss
-from calibrant.losses.global_batch import global_rows
-from calibrant.training.datasets import LabelledData, Splits
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.losses.loss import Loss
+from calibrant.losses.parts.global_batch import global_rows
+from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.dynamics import measure_epoch
 from calibrant.training.encoder import class_mean_logits
 from calibrant.training.network import Network

@@ -6,9 +6,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from calibrant.training.config import ModelSettings
-from calibrant.training.datasets import LabelledData, Splits
-from calibrant.training.models import Classifier, WrappedClassifier, make_model
+from calibrant.training.config.settings import ModelSettings
+from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.training.models.by_name import make_model
+from calibrant.training.models.classifier import Classifier
+from calibrant.training.models.wrapped import WrappedClassifier
 
 # Images are measured in parts of this many, so that floats of a whole set are never held at once.
 _CHUNK = 4096

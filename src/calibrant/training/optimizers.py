@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibrant.training.config import OptimizerSettings
+from calibrant.training.config.settings import OptimizerSettings
 
 
 def make_optimizer(settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

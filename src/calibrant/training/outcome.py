@@ -4,20 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import detect_ood, evaluate
-from calibrant.metrics import OODScores
-from calibrant.selection import (
-    Comparison,
-    MethodResult,
-    Progress,
-    calibrated,
-    choose,
-    compare,
-    resolve_methods,
-)
-from calibrant.training.config import PosthocSettings
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import Comparison, MethodResult, compare
+from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.evaluate import Progress, evaluate
+from calibrant.metrics.ood import OODScores
+from calibrant.posthoc.names import resolve_methods
+from calibrant.training.config.settings import PosthocSettings
 from calibrant.training.measure import VALIDATION
 from calibrant.training.run import Run
 

@@ -4,9 +4,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from calibrant.losses.global_batch import global_rows
+from calibrant.losses.parts.global_batch import global_rows
 from calibrant.training.batches import Share
-from calibrant.training.datasets import LabelledData
+from calibrant.training.datasets.dataset import LabelledData
 from calibrant.training.network import Network
 
 # The activations of larger ones would be fetched from the system anew each time, which takes longer.

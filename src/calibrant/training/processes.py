@@ -11,7 +11,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.training.config import HardwareSettings
+from calibrant.training.config.settings import HardwareSettings
 
 _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 

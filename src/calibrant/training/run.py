@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from lightning_fabric import Fabric
 
-from calibrant.data import Predictions
-from calibrant.training.config import Config
-from calibrant.training.datasets import LabelledData, Splits, load_dataset
+from calibrant.data.predictions import Predictions
+from calibrant.training.config.settings import Config
+from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.training.datasets.load import load_dataset
 from calibrant.training.folder import CONFIG, open_folder, save_outcome
 from calibrant.training.measure import refinement
 from calibrant.training.network import Network, make_network

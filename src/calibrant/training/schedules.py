@@ -2,7 +2,7 @@
 
 import math
 
-from calibrant.training.config import ScheduleSettings
+from calibrant.training.config.settings import ScheduleSettings
 
 
 def step_size_factor(settings: ScheduleSettings, done: float, *, epochs: int) -> float:

@@ -7,7 +7,7 @@ from lightning_fabric import Fabric
 
 from calibrant.errors import CalibrantError, InputError
 from calibrant.training.checkpoint import Checkpoint, fill, read_checkpoint
-from calibrant.training.config import Config
+from calibrant.training.config.settings import Config
 from calibrant.training.network import Network
 from calibrant.training.records import Records
 from calibrant.training.watch import Watcher

@@ -11,10 +11,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from calibrant.errors import FitError
-from calibrant.losses import Loss
+from calibrant.losses.loss import Loss
 from calibrant.training.batches import Batch, Share, epoch_batches, n_batches
-from calibrant.training.config import StageSettings
-from calibrant.training.datasets import LabelledData, augment
+from calibrant.training.config.settings import StageSettings
+from calibrant.training.datasets.augment import augment
+from calibrant.training.datasets.dataset import LabelledData
 from calibrant.training.network import Network
 from calibrant.training.optimizers import make_optimizer
 from calibrant.training.predict import agree_on_buffers, share_of

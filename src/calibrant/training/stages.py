@@ -5,14 +5,14 @@ from dataclasses import replace
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.losses import Loss
-from calibrant.registry import make_loss, reads_embeddings
-from calibrant.training.config import EncoderSettings
-from calibrant.training.datasets import LabelledData, Splits
+from calibrant.losses.loss import Loss
+from calibrant.losses.names import make_loss, reads_embeddings
+from calibrant.training.config.settings import EncoderSettings
+from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.encoder import FrozenEncoder, ProjectedEncoder, freeze_all_but_head
 from calibrant.training.epochs import run_stage
 from calibrant.training.measure import ClassifierMeasure, EncoderMeasure, refinement
-from calibrant.training.models import Classifier
+from calibrant.training.models.classifier import Classifier
 from calibrant.training.network import Network
 from calibrant.training.predict import all_logits_and_features
 from calibrant.training.session import CLASSIFIER, ENCODER, Session

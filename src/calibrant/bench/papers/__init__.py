@@ -1,7 +1,7 @@
 """The figures that the papers print, one number a row, so that a measured one can stand beside them.
 
 Numbers are as printed. Names are ours where we have the thing: losses, post-hoc methods and measures as in
-:mod:`calibrant.registry`, datasets and networks in one spelling for all papers. What to know when comparing:
+our catalogues, datasets and networks in one spelling for all papers. What to know when comparing:
 
 - ``selective_risk`` numbers two series of tables; those of its appendix are ``"appendix 2"`` and so on.
 - ``refcal`` is known from its abstract and one piece of a table (``"fragment"``), whose network is not told.

@@ -10,12 +10,8 @@ import numpy.typing as npt
 
 from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
-from calibrant.metrics import (
-    charbonnier_error,
-    smooth_calibration_error,
-    smoothing_bias,
-    smoothing_bias_bound,
-)
+from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
+from calibrant.metrics.smooth_calibration import smooth_calibration_error
 
 _Floats = npt.NDArray[np.float64]
 _Hits = npt.NDArray[np.bool_]

@@ -16,7 +16,7 @@ from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
 from calibrant.errors import InputError
 from calibrant.posthoc.feasible_temperature import feasible_temperatures
-from calibrant.posthoc.indicators import INDICATORS, margin
+from calibrant.posthoc.fitting.indicators import INDICATORS, margin
 
 _GROUPS = 20
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.bench.rows import Record
-from calibrant.metrics import smooth_calibration_error
+from calibrant.metrics.smooth_calibration import smooth_calibration_error
 
 _Floats = npt.NDArray[np.float64]
 

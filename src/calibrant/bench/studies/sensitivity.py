@@ -12,16 +12,15 @@ from torch import Tensor
 
 from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
-from calibrant.evaluation import evaluate
-from calibrant.posthoc import SMART
-from calibrant.posthoc.adam import Adam
-from calibrant.posthoc.indicators import margin
-from calibrant.posthoc.sample_temperature import Layers, network_temperature
-from calibrant.posthoc.smart import HIDDEN_UNITS
-from calibrant.posthoc.temperature_training import best_single_temperature, first_layers
-from calibrant.posthoc.tempered import FittingSet
-from calibrant.selection import calibrated
-from calibrant.surrogates import charbonnier_soft_ece
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.posthoc.fitting.adam import Adam
+from calibrant.posthoc.fitting.fitting_set import FittingSet
+from calibrant.posthoc.fitting.indicators import margin
+from calibrant.posthoc.fitting.sample_temperature import Layers, network_temperature
+from calibrant.posthoc.fitting.temperature_training import best_single_temperature, first_layers
+from calibrant.posthoc.smart import HIDDEN_UNITS, SMART
+from calibrant.surrogates.charbonnier import charbonnier_soft_ece
 
 
 def sensitivity_study(

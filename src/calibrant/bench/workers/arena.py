@@ -17,12 +17,12 @@ from calibrant.bench.fitting import fit_or_leave
 from calibrant.bench.rankings import task_win_rates
 from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
-from calibrant.data import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
-from calibrant.metrics import post_hoc_improvement
-from calibrant.registry import METHODS
-from calibrant.selection import calibrated
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.metrics.phi import post_hoc_improvement
+from calibrant.posthoc.names import METHODS
 
 SCORE = "brier"
 _MEASURES = ("accuracy", "nll", "brier", "ece")

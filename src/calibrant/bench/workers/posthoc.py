@@ -3,7 +3,7 @@
 The grid names a ``source`` of predictions and a ``method``; ``samples`` is how many are fitted on; further
 keys are options of the method. The seed decides which samples those are. Settings:
 
-- ``measures``: names of :data:`calibrant.registry.MEASURES`.
+- ``measures``: names of :data:`calibrant.metrics.names.MEASURES`.
 - ``sets``: which of the source's test sets are measured; all by default.
 - ``options``: for a method by its name, options that all its points share.
 - ``notes``: for each value of an option, how the papers' tables note it; becomes the label ``setting``.
@@ -18,9 +18,9 @@ from typing import Any
 from calibrant.bench.fitting import fit_or_leave
 from calibrant.bench.rows import Record
 from calibrant.bench.sources import load_source
-from calibrant.data import Predictions
-from calibrant.evaluation import evaluate
-from calibrant.selection import calibrated
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.evaluate import evaluate
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece", "aurc")
 

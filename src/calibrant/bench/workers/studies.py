@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.bench.rows import Record
-from calibrant.bench.studies import bound_study, indicator_study, mismatch_study, sensitivity_study
+from calibrant.bench.studies.bound import bound_study
+from calibrant.bench.studies.indicators import indicator_study
+from calibrant.bench.studies.mismatch import mismatch_study
+from calibrant.bench.studies.sensitivity import sensitivity_study
 from calibrant.errors import InputError
 
 STUDIES: Mapping[

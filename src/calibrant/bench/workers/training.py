@@ -19,9 +19,9 @@ def run_training(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> Iterator[Record]:
     """Yield a record for each post-hoc method, the model as trained first."""
-    from calibrant.training import train
-    from calibrant.training.config import config_from_table
+    from calibrant.training.config.read import config_from_table
     from calibrant.training.outcome import assess
+    from calibrant.training.run import train
 
     config = config_from_table(configuration(key, settings, seed, data))
     with TemporaryDirectory() as folder:

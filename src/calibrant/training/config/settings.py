@@ -117,7 +117,7 @@ class StageSettings:
     """What every stage of training has.
 
     Attributes:
-        loss: A name or a sum, as :func:`~calibrant.registry.make_loss` reads it.
+        loss: A name or a sum, as :func:`~calibrant.losses.names.make_loss` reads it.
         epochs: Passes over the training part.
         batch_size: Samples of a step, over all processes together.
         clip_gradient: Largest norm of the gradient, or none.

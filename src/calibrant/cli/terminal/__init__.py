@@ -1,0 +1,1 @@
+"""How results look in a terminal: tables, diagrams, progress bars."""

@@ -1,0 +1,212 @@
+"""Tables for the terminal: one function per kind of result."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from calibrant.evaluation.compare import SHOWN, Comparison, MethodResult
+from calibrant.evaluation.evaluate import Evaluation
+from calibrant.evaluation.paired import PairedComparison
+from calibrant.evaluation.slices import ClassRow
+from calibrant.metrics.margin import MarginSlice
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.ood import OODScores
+from calibrant.streams.measures import StreamEvaluation
+
+_ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
+
+
+def measures(results: Mapping[str, Evaluation]) -> Table:
+    """Lay out evaluations side by side, one measure a row, the best of several in bold."""
+    table = _table("measure", *results)
+    if any(result.intervals for result in results.values()) and len(results) == 1:
+        table.add_column("95 % interval", justify="right")
+    names = [name for name in MEASURES if all(name in result.metrics for result in results.values())]
+    for name in names:
+        measure = MEASURES[name]
+        values = [result.metrics[name] for result in results.values()]
+        best = measure.best(values) if len(values) > 1 else math.nan
+        cells = [f"[bold]{_format(v, measure)}[/bold]" if v == best else _format(v, measure) for v in values]
+        if len(results) == 1:
+            interval = next(iter(results.values())).intervals.get(name)
+            if interval is not None:
+                cells.append(f"{_format(interval.low, measure)} to {_format(interval.high, measure)}")
+        table.add_row(_title(measure), *cells)
+    return table
+
+
+def stream(result: StreamEvaluation, names: Sequence[str]) -> Table:
+    """Lay out the measures of a stream, those that its sketch bounds with where the exact value is."""
+    table = _table("measure", "value", "exact value within")
+    for name in names:
+        measure, bounds = MEASURES[name], result.bounds.get(name)
+        span = "" if bounds is None else _span(bounds.low, bounds.high, measure)
+        table.add_row(_title(measure), _format(result.metrics[name], measure), span)
+    return table
+
+
+def groups(result: StreamEvaluation, by: str) -> Table:
+    """Lay out the groups of a stream, one a row."""
+    names = [name for name in (*SHOWN, "auroc_correct") if name in result.metrics]
+    table = _table(by, "samples", *(_heading(MEASURES[name]) for name in names))
+    for group, found in result.groups.items():
+        values = [(found.metrics[name], MEASURES[name].percent) for name in names]
+        cells = [f"{100 * value:.2f}" if percent else f"{value:.3f}" for value, percent in values]
+        table.add_row(escape(group), f"{found.n:,}", *cells)
+    return table
+
+
+def classes(rows: Sequence[ClassRow]) -> Table:
+    """Lay out the classes, the least calibrated first."""
+    table = _table("class", "samples", "frequency", "mean probability", "recall", "ECE of the class")
+    for row in sorted(rows, key=lambda row: -row.ece):
+        shares = (row.frequency, row.mean_probability, row.recall, row.ece)
+        table.add_row(row.name, f"{row.n:,}", *(_percent(share) for share in shares))
+    return table
+
+
+def margins(slices: Sequence[MarginSlice]) -> Table:
+    """Lay out the groups of margin, from doubt to certainty."""
+    table = _table("logit margin", "samples", *next(iter(slices)).metrics)
+    for part in slices:
+        values = (_percent(value) for value in part.metrics.values())
+        table.add_row(f"{part.low:.2f} to {part.high:.2f}", f"{part.n:,}", *values)
+    return table
+
+
+def comparison(result: PairedComparison) -> Table:
+    """Lay out the differences between two models; those that chance does not explain are in bold."""
+    table = _table("measure", "this", "other", "difference", "95 % interval", "p-value")
+    for name, found in result.differences.items():
+        measure = MEASURES[name]
+        cells = [_format(value, measure) for value in (found.value_a, found.value_b, found.difference)]
+        if found.p_value < 1 - found.level:
+            cells[2] = f"[bold]{cells[2]}[/bold]"
+        span = f"{_format(found.low, measure)} to {_format(found.high, measure)}"
+        table.add_row(_title(measure), *cells, span, f"{found.p_value:.3f}")
+    return table
+
+
+def detection(scores: Mapping[str, OODScores]) -> Table:
+    """Lay out how well each score tells known samples from foreign ones."""
+    table = _table("score", "↑ AUROC", "↑ AUPR, known", "↑ AUPR, foreign", "↓ FPR at 95 % TPR")
+    for name, found in scores.items():
+        shares = (found.auroc, found.aupr_in, found.aupr_out, found.fpr95)
+        table.add_row(name, *(_percent(share) for share in shares))
+    return table
+
+
+def methods(comparison: Comparison, chosen: MethodResult) -> Table:
+    """Lay out methods, on the test set if there was one; the best of a column is bold, the choice marked."""
+    where = "out of fold" if comparison.n_test is None else "test"
+    table = _table(f"on {where}", *(_heading(MEASURES[name]) for name in SHOWN), "fit s", "params")
+    table.padding = (0, 1, 0, 0)  # ten columns in the eighty of a terminal
+    shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
+    best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in SHOWN}
+    for result, values in zip(comparison.results, shown, strict=True):
+        cells = []
+        for name in SHOWN:
+            cell = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
+            cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
+        mark = "→ " if result is chosen else "  "
+        parameters = f"{result.calibrator.n_parameters:,}"
+        table.add_row(mark + result.name, *cells, f"{result.fit_seconds:.2f}", parameters)
+    return table
+
+
+def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
+    """Lay out how refined a model is after each stage of training."""
+    names = list(next(iter(refinement.values())))
+    table = _table("after", *(_title(MEASURES[name]) for name in names))
+    for stage, values in refinement.items():
+        table.add_row(stage, *(_format(values[name], MEASURES[name]) for name in names))
+    return table
+
+
+def elsewhere(methods: Mapping[str, Any]) -> Table:
+    """Lay out shifted and foreign sets, one a row, as trained and as repaired."""
+    table = _table("set", "measure", *methods)
+    first = next(iter(methods.values()))
+    for part in list(first["measures"])[1:]:
+        for name in ("accuracy", "ece"):
+            values = [each["measures"][part][name] for each in methods.values()]
+            table.add_row(part, _title(MEASURES[name]), *(_percent(value) for value in values))
+    for part in first["detection"]:
+        values = [each["detection"][part]["auroc"] for each in methods.values()]
+        table.add_row(part, "↑ AUROC", *(_percent(value) for value in values))
+    return table
+
+
+def explanations(methods: Mapping[str, Mapping[str, str | bool]]) -> Table:
+    """Lay out what each method does."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("method", "what it does", "keeps accuracy", "needs features", "paper"):
+        table.add_column(heading)
+    for name, told in methods.items():
+        marks = ["yes" if told[key] else "" for key in ("preserves_accuracy", "needs_features")]
+        table.add_row(name, str(told["meaning"]), *marks, str(told["paper"]))
+    return table
+
+
+def losses(told: Mapping[str, Mapping[str, str]]) -> Table:
+    """Lay out what each training loss does and how it is written."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("loss", no_wrap=True)
+    for heading in ("what it does", "recipe", "paper"):
+        table.add_column(heading)
+    for name, loss in told.items():
+        table.add_row(name, loss["meaning"], loss["recipe"], loss["paper"])
+    return table
+
+
+def options(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Lay out options: name, default, meaning."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("option", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("meaning")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _heading(measure: Measure) -> str:
+    """The heading of a column, with its unit on a second line so that ten columns fit a terminal."""
+    return f"{measure.short}\n%" if measure.percent else measure.short
+
+
+def _title(measure: Measure) -> str:
+    return f"{_ARROWS[measure.better]} {measure.title}"
+
+
+def _format(value: float, measure: Measure) -> str:
+    if measure.percent or math.isnan(value):
+        return _percent(value)
+    return f"{value:.4f}  "
+
+
+def _span(low: float, high: float, measure: Measure) -> str:
+    """Show bounds with so many digits that they can be told apart."""
+    if math.isnan(low):
+        return ""
+    scale, unit = (100, " %") if measure.percent else (1, "")
+    digits = min(12, max(2, 2 - math.floor(math.log10(max(scale * (high - low), 1e-12)))))
+    if high - low < 1e-12:
+        return "exact"
+    return f"{scale * low:.{digits}f}{unit} to {scale * high:.{digits}f}{unit}"
+
+
+def _percent(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"

@@ -1,0 +1,94 @@
+"""Two models on the same samples: which differences are more than chance?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.evaluation.evaluate import Progress, why_not
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.names import MEASURES, resolve_measures
+from calibrant.metrics.paired import PairedDifference, paired_difference
+
+
+@dataclass(frozen=True, eq=False)
+class PairedComparison:
+    """Differences between two models on the same samples, measure by measure."""
+
+    n: int
+    differences: Mapping[str, PairedDifference]
+    skipped: Mapping[str, str]
+
+
+def paired_comparison(
+    a: Predictions,
+    b: Predictions,
+    *,
+    measures: str | Sequence[str] = "core",
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PairedComparison:
+    """Compare two models on the same samples by a paired bootstrap of each measure.
+
+    The rows of both must be the same samples in the same order; labels that differ are refused.
+    """
+    _check_pair(a, b)
+    outcomes = a.outcomes(), b.outcomes()
+    differences, skipped = {}, {}
+    named = resolve_measures(measures)
+    for done, name in enumerate(named):
+        measure = MEASURES[name]
+        if progress is not None:
+            progress(measure.title, done, len(named))
+        k = None if None in (a.k, b.k) else a.k
+        reason = why_not(measure, a.n, k, asked_for=not isinstance(measures, str))
+        if not reason and measure.max_samples is not None:
+            reason = "resampling a measure that grows with the square of the samples takes too long"
+        if reason:
+            skipped[name] = reason
+            continue
+        given: dict[str, Any] = _pair(measure, a, b) or {
+            "a": outcomes[0].confidence,
+            "b": outcomes[1].confidence,
+            "correct_a": outcomes[0].correct,
+            "correct_b": outcomes[1].correct,
+        }
+        try:
+            differences[name] = paired_difference(
+                measure.function,
+                **given,
+                **measure.arguments(n_bins),
+                n_resamples=n_resamples,
+                level=level,
+                seed=seed,
+            )
+        except InputError as error:
+            skipped[name] = str(error)
+    return PairedComparison(a.n, MappingProxyType(differences), MappingProxyType(skipped))
+
+
+def _check_pair(a: Predictions, b: Predictions) -> None:
+    if a.n != b.n:
+        raise InputError(f"predictions: expected the same samples twice, got {a.n} and {b.n} of them")
+    if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
+        row = int((a.labels.cpu() != b.labels.cpu()).nonzero()[0])
+        raise InputError(
+            f"labels: expected the same samples in the same order, got {int(a.labels[row])} and "
+            f"{int(b.labels[row])} in row {row}"
+        )
+
+
+def _pair(measure: Measure, a: Predictions, b: Predictions) -> dict[str, Any] | None:
+    """Return class scores of both, in the form that the measure reads; none if it reads outcomes."""
+    if measure.reads == "outcomes":
+        return None
+    if measure.reads == "logits" and a.logits is not None and b.logits is not None:
+        return {"a": a.logits, "b": b.logits, "labels": a.labels, "reads": "logits"}
+    return {"a": a.to_probs(), "b": b.to_probs(), "labels": a.labels}

@@ -1,0 +1,1 @@
+"""What the losses share: batches, statistics over processes, known gradients, records."""

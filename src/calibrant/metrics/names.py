@@ -1,0 +1,227 @@
+"""The catalogue of measures: one entry each, from which commands, tables, streams and tests are made."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from calibrant.bins import Bins
+from calibrant.errors import InputError
+from calibrant.metrics.accuracy import accuracy, confidences, hits, mean_confidence, top_k_error, top_k_misses
+from calibrant.metrics.binned import (
+    average_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+    rms_calibration_error,
+)
+from calibrant.metrics.charbonnier import charbonnier_error
+from calibrant.metrics.classwise import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    static_calibration_error,
+)
+from calibrant.metrics.debiased import debiased_calibration_error
+from calibrant.metrics.decomposition import brier_calibration, brier_refinement
+from calibrant.metrics.direction import overconfidence, underconfidence
+from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
+from calibrant.metrics.kde import kde_calibration_error
+from calibrant.metrics.kernel import mmce, skce
+from calibrant.metrics.ks import ks_error
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.proper import brier_score, log_losses, negative_log_likelihood, squared_errors
+from calibrant.metrics.selective import augrc, aurc, excess_aurc
+from calibrant.metrics.smooth_calibration import smooth_calibration_error
+from calibrant.metrics.smooth_ece import smooth_ece
+from calibrant.metrics.sweep import sweep_calibration_error
+
+
+def _mean_over_classes(bins: Bins) -> Tensor:
+    return bins.expected_gap().mean()
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": Measure(accuracy, "accuracy", "accuracy", better="higher", core=True, terms=hits),
+    "mean_confidence": Measure(
+        mean_confidence, "mean confidence", "confidence", better="neither", core=True, terms=confidences
+    ),
+    "nll": Measure(
+        negative_log_likelihood,
+        "negative log-likelihood",
+        "NLL",
+        "logits",
+        core=True,
+        percent=False,
+        terms=log_losses,
+    ),
+    "brier": Measure(
+        brier_score, "Brier score", "Brier", "probs", core=True, percent=False, terms=squared_errors
+    ),
+    "ece": Measure(
+        expected_calibration_error,
+        "ECE, equal width",
+        "ECE",
+        core=True,
+        takes_bins=True,
+        of_bins=Bins.expected_gap,
+    ),
+    "ece_equal_mass": Measure(
+        expected_calibration_error,
+        "ECE, equal mass",
+        "AdaECE",
+        core=True,
+        takes_bins=True,
+        options={"binning": "mass"},
+        of_bins=Bins.expected_gap,
+        of_ranks="equal_mass_error",
+    ),
+    "classwise_ece": Measure(
+        classwise_calibration_error,
+        "classwise ECE",
+        "cwECE",
+        "probs",
+        core=True,
+        takes_bins=True,
+        of_class_bins=_mean_over_classes,
+    ),
+    "mce": Measure(
+        maximum_calibration_error,
+        "largest gap of a bin (MCE)",
+        "MCE",
+        core=True,
+        takes_bins=True,
+        of_bins=Bins.largest_gap,
+    ),
+    "aurc": Measure(aurc, "area under risk-coverage (AURC)", "AURC", core=True, of_ranks="aurc"),
+    "auroc_correct": Measure(
+        auroc_correctness,
+        "AUROC of correctness",
+        "AUROC",
+        better="higher",
+        core=True,
+        of_ranks="auroc_correctness",
+    ),
+    "top_5_error": Measure(
+        top_k_error,
+        "top-5 error",
+        "top-5 error",
+        "probs",
+        options={"k": 5},
+        min_classes=6,
+        terms=top_k_misses,
+    ),
+    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE"),
+    "smce": Measure(smooth_calibration_error, "smooth calibration error (smCE)", "smCE"),
+    "ece_debiased": Measure(
+        debiased_calibration_error,
+        "debiased ECE, equal mass",
+        "debiased ECE",
+        takes_bins=True,
+        options={"norm": "l1"},
+    ),
+    "rmsce_debiased": Measure(
+        debiased_calibration_error, "debiased RMSCE, equal mass", "debiased RMSCE", takes_bins=True
+    ),
+    "ece_sweep": Measure(sweep_calibration_error, "ECE-sweep, equal mass", "ECE-sweep"),
+    "ece_sweep_width": Measure(
+        sweep_calibration_error,
+        "ECE-sweep, equal width",
+        "ECE-sweep, width",
+        options={"binning": "width"},
+    ),
+    "rmsce": Measure(
+        rms_calibration_error,
+        "root mean square (RMSCE)",
+        "RMSCE",
+        takes_bins=True,
+        of_bins=Bins.root_mean_square_gap,
+    ),
+    "ace": Measure(
+        average_calibration_error,
+        "average over bins (ACE)",
+        "ACE",
+        takes_bins=True,
+        of_bins=Bins.average_gap,
+    ),
+    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS"),
+    "mmce": Measure(mmce, "kernel error (MMCE)", "MMCE"),
+    "kde_ece": Measure(kde_calibration_error, "kernel density ECE", "KDE-ECE", max_samples=20_000),
+    "overconfidence": Measure(
+        overconfidence,
+        "overconfident part of ECE",
+        "overconfidence",
+        takes_bins=True,
+        of_bins=Bins.overconfident_part,
+    ),
+    "underconfidence": Measure(
+        underconfidence,
+        "underconfident part of ECE",
+        "underconfidence",
+        takes_bins=True,
+        of_bins=Bins.underconfident_part,
+    ),
+    "classwise_ece_equal_mass": Measure(
+        classwise_calibration_error,
+        "classwise ECE, equal mass",
+        "cwECE, mass",
+        "probs",
+        takes_bins=True,
+        options={"binning": "mass"},
+    ),
+    "adaptive_ece": Measure(
+        adaptive_calibration_error,
+        "adaptive, per class (Nixon's ACE)",
+        "Nixon's ACE",
+        "probs",
+        takes_bins=True,
+    ),
+    "sce_true_class": Measure(
+        static_calibration_error,
+        "SCE per true class (SECA)",
+        "SCE, true class",
+        "probs",
+        takes_bins=True,
+        options={"definition": "true_class"},
+    ),
+    "skce": Measure(skce, "squared kernel error (SKCE)", "SKCE", "probs", percent=False, max_samples=20_000),
+    "skce_linear": Measure(
+        skce,
+        "SKCE, linear estimate",
+        "SKCE, linear",
+        "probs",
+        percent=False,
+        options={"estimator": "linear"},
+    ),
+    "brier_calibration": Measure(
+        brier_calibration, "Brier: calibration (CORP)", "Brier calibration", "probs", percent=False
+    ),
+    "brier_refinement": Measure(
+        brier_refinement, "Brier: refinement (CORP)", "Brier refinement", "probs", percent=False
+    ),
+    "excess_aurc": Measure(excess_aurc, "excess AURC", "E-AURC", of_ranks="excess_aurc"),
+    "augrc": Measure(augrc, "generalised risk (AUGRC)", "AUGRC", of_ranks="augrc"),
+    "auroc_ovo": Measure(auroc_ovo, "AUROC, one against one", "AUROC ovo", "probs", better="higher"),
+    "auroc_ovr": Measure(auroc_ovr, "AUROC, one against rest", "AUROC ovr", "probs", better="higher"),
+    "charbonnier": Measure(
+        charbonnier_error, "Charbonnier H (no calibration error)", "Charbonnier H", better="neither"
+    ),
+}
+
+
+def resolve_measures(measures: str | Sequence[str]) -> list[str]:
+    """Return the names meant by ``"core"``, ``"all"``, a name, or several."""
+    if measures == "core":
+        return [name for name, measure in MEASURES.items() if measure.core]
+    if measures == "all":
+        return list(MEASURES)
+    named = [measures] if isinstance(measures, str) else list(measures)
+    for name in named:
+        if name not in MEASURES:
+            raise InputError(
+                f"measures: expected core, all, or names from {', '.join(MEASURES)}, got {name!r}"
+            )
+    return named
+
+
+def measure_of(function: Callable[..., Any]) -> Measure | None:
+    """Return the first entry of a function; none if it is not in the catalogue."""
+    return next((measure for measure in MEASURES.values() if measure.function is function), None)

@@ -1,0 +1,283 @@
+"""Drift monitor: evidence that a stream of predictions is not calibrated as its reference was."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count
+from calibrant.monitoring.capital import Capital, Floats, Integers
+from calibrant.monitoring.reference import DriftReference
+from calibrant.streams.batches import read_outcomes
+
+Direction: TypeAlias = Literal["overconfident", "underconfident"]
+
+_FORMAT = 1
+_BLOCK = 4096
+_DIRECTIONS: tuple[Direction, ...] = ("overconfident", "underconfident")
+_STATE = (
+    "reference",
+    "alpha",
+    "restart_every",
+    "n",
+    "alarm_at",
+    "log_peak",
+    "drifts",
+    "log_capital",
+    "count",
+    "gap_sum",
+)
+
+
+@dataclass(frozen=True)
+class GroupDrift:
+    """What the stream says about one group of confidences and one direction of change.
+
+    Attributes:
+        low: Confidences of the group are above this, or equal if the group is the lowest.
+        high: And not above this.
+        n: Number of samples of the stream in the group.
+        gap: Their mean of ``correct - confidence``; NaN without samples.
+        reference_gap: The same on the reference.
+        region: Expected gaps that count as unchanged, tolerance included.
+        direction: ``"overconfident"`` for less accuracy at the same confidence than on the reference,
+            ``"underconfident"`` for more.
+        log_e_value: Logarithm of the evidence for this change.
+        drifts: Whether this evidence was, at some time, enough for an alarm of its own. The chance that this
+            is ever said of any group without drift is within the monitor's ``alpha``.
+    """
+
+    low: float
+    high: float
+    n: int
+    gap: float
+    reference_gap: float
+    region: tuple[float, float]
+    direction: Direction
+    log_e_value: float
+    drifts: bool
+
+    @property
+    def improves(self) -> bool:
+        """Whether the stream's mean gap is smaller than the reference's: a change for the better."""
+        return abs(self.gap) < abs(self.reference_gap)
+
+    @property
+    def change(self) -> str:
+        """The change in words: ``"more overconfident"``, ``"less overconfident"`` and so on."""
+        rises = self.direction == "underconfident"
+        if self.improves and rises == (self.reference_gap < 0):
+            return "less overconfident" if rises else "less underconfident"
+        return f"more {self.direction}"
+
+
+class DriftMonitor:
+    r"""Evidence, valid at any time one looks, that calibration is not what it was on the reference.
+
+    The null hypothesis: whenever a sample of a group comes, the expectation of ``correct - confidence``,
+    given the group and all that came before, is within the group's region. For each group, each direction
+    and several sizes :math:`\lambda`, capital is bet against it: a sample multiplies it by
+    :math:`1 + \lambda\,(l - x)` or by :math:`1 + \lambda\,(x - h)`, where :math:`[l, h]` is the region and
+    :math:`x` the sample's ``correct - confidence``. If the hypothesis holds, no bet is expected to win, and
+    the weighted mean of all capitals, the e-value, ever reaches :math:`1/a` with probability at most
+    :math:`a`, look as often as you like (Ville's inequality). Here :math:`a` is ``alpha - reference.alpha``;
+    the reference has spent the rest of ``alpha`` on the chance that its regions miss.
+
+    Bets lose while all is well, and what is lost would be missing when drift comes. So part of the capital is
+    kept for later: the ``j``-th start, ``restart_every`` samples after the one before, has the share
+    :math:`1/\log_2(j + 1) - 1/\log_2(j + 2)`. The price is about the logarithm of the number of starts.
+
+    The result depends on the order of the samples but not on how they are cut into batches. Memory does not
+    grow with the stream.
+
+    Args:
+        reference: What calibration was when all was well.
+        alpha: Chance of a false alarm over the whole stream, however long, at most.
+        restart_every: Number of samples between starts; None to bet everything from the beginning.
+
+    Example:
+        >>> reference = DriftReference.from_outcomes([0.9] * 2000, ([True] * 9 + [False]) * 200)
+        >>> monitor = DriftMonitor(reference)
+        >>> monitor.update([0.9] * 500, [True, False] * 250)
+        >>> monitor.alarm, monitor.alarm_at
+        (True, 46)
+        >>> [group.direction for group in monitor.diagnosis() if group.drifts]
+        ['overconfident']
+
+    References:
+        Shafer and Vovk, "Game-Theoretic Foundations for Probability and Finance", 2019.
+        Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
+        Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
+        NEJSDS 2024.
+    """
+
+    def __init__(
+        self, reference: DriftReference, *, alpha: float = 0.05, restart_every: int | None = 1000
+    ) -> None:
+        if not reference.alpha < alpha < 1:
+            raise InputError(
+                f"alpha: expected a number between {reference.alpha:g}, which the reference has spent, "
+                f"and 1, got {alpha}"
+            )
+        every = None if restart_every is None else check_count(restart_every, "restart_every")
+        self.reference = reference
+        self.alpha = float(alpha)
+        self.restart_every = every
+        self._capital = Capital(reference, every)
+        self._edges = np.array(reference.edges)
+        self._count = np.zeros(reference.n_bins, dtype=np.int64)
+        self._gap_sum = np.zeros(reference.n_bins)
+        self._drifts = np.zeros((len(reference.groups), 2), dtype=bool)
+        self._log_peak = 0.0
+        self._alarm_at: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<DriftMonitor of {self.n} samples, log e-value {self.log_e_value:.3f}>"
+
+    @property
+    def n(self) -> int:
+        """Number of samples so far."""
+        return self._capital.n
+
+    @property
+    def log_e_value(self) -> float:
+        """Logarithm of the evidence against the null hypothesis as it stands now."""
+        return self._capital.log_e_value()
+
+    @property
+    def e_value(self) -> float:
+        """Evidence against the null hypothesis as it stands now; infinite if too large for a float."""
+        log_e = self.log_e_value
+        return math.exp(log_e) if log_e < 709 else math.inf
+
+    @property
+    def log_peak(self) -> float:
+        """Logarithm of the highest e-value after any sample so far."""
+        return self._log_peak
+
+    @property
+    def threshold(self) -> float:
+        """The e-value that raises the alarm."""
+        return 1 / (self.alpha - self.reference.alpha)
+
+    @property
+    def _log_threshold(self) -> float:
+        return -math.log(self.alpha - self.reference.alpha)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the e-value has ever reached the threshold."""
+        return self._alarm_at is not None
+
+    @property
+    def alarm_at(self) -> int | None:
+        """Number of samples after which the e-value first reached the threshold; None if it never did."""
+        return self._alarm_at
+
+    def update(self, confidence: ArrayLike, correct: ArrayLike) -> None:
+        """Read a batch of any size, in the order of time; one that is refused changes nothing.
+
+        Args:
+            confidence: Confidences of shape ``(n,)``.
+            correct: Whether each prediction was right, shape ``(n,)``.
+        """
+        outcomes = read_outcomes(confidence=confidence, correct=correct)
+        if outcomes is None:
+            return
+        stated, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
+        start = 0
+        while start < len(stated):
+            rows = slice(start, start + self._capital.room(_BLOCK))
+            c = stated[rows].astype(np.float64)
+            self._read(hits[rows] - c, np.searchsorted(self._edges, c, side="left"))
+            start = rows.stop
+
+    def _read(self, x: Floats, bins: Integers) -> None:
+        before = self.n
+        block = self._capital.bet(x, bins)
+        bounds = block.bounds()
+        own_alarm = self._log_threshold - self._capital.log_weight[:, None]
+        # While all is well, bounds show that nothing new has been reached, and the rest can be left out.
+        if block.total_bound(bounds) > self._log_peak or (~self._drifts & (bounds >= own_alarm)).any():
+            total, peaks = block.evidence()
+            self._drifts |= peaks >= own_alarm
+            self._log_peak = max(self._log_peak, float(total.max()))
+            reached = total >= self._log_threshold
+            if self._alarm_at is None and reached.any():
+                self._alarm_at = before + int(reached.argmax()) + 1
+        self._count += np.bincount(bins, minlength=len(self._count))
+        # One after the other, so that it does not matter where batches end.
+        np.add.at(self._gap_sum, bins, x)
+
+    def diagnosis(self) -> tuple[GroupDrift, ...]:
+        """Return what is known of every group in both directions, widest groups first."""
+        log_e = self._capital.log_e_values()
+        slack = self.reference.tolerance
+        found = []
+        for g, group in enumerate(self.reference.groups):
+            bins = slice(group.first, group.last + 1)
+            n = int(self._count[bins].sum())
+            gap = float(self._gap_sum[bins].sum()) / n if n else math.nan
+            region = (group.region[0] - slack, group.region[1] + slack)
+            for d, direction in enumerate(_DIRECTIONS):
+                found.append(
+                    GroupDrift(
+                        low=group.low,
+                        high=group.high,
+                        n=n,
+                        gap=gap,
+                        reference_gap=group.gap,
+                        region=region,
+                        direction=direction,
+                        log_e_value=float(log_e[g, d]),
+                        drifts=bool(self._drifts[g, d]),
+                    )
+                )
+        return tuple(found)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is needed to go on later, as a dictionary of plain values."""
+        return {
+            "format": _FORMAT,
+            "reference": self.reference.as_json(),
+            "alpha": self.alpha,
+            "restart_every": self.restart_every,
+            "n": self.n,
+            "alarm_at": self._alarm_at,
+            "log_peak": self._log_peak,
+            "drifts": self._drifts.tolist(),
+            "log_capital": self._capital.log_capital.tolist(),
+            "count": self._count.tolist(),
+            "gap_sum": self._gap_sum.tolist(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Return the monitor whose ``state`` this was; it goes on as if it had never stopped."""
+        if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
+            got = state.get("format") if isinstance(state, Mapping) else type(state).__name__
+            raise InputError(f"state: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
+        missing = [name for name in _STATE if name not in state]
+        if missing:
+            raise InputError(f"state: expected that of a drift monitor, got one without {', '.join(missing)}")
+        reference = DriftReference.from_json(state["reference"])
+        new = cls(reference, alpha=state["alpha"], restart_every=state["restart_every"])
+        new._capital.n = check_count(state["n"], "n", at_least=0)
+        new._capital.log_capital = _as(new._capital.log_capital, state, "log_capital")
+        new._drifts = _as(new._drifts, state, "drifts")
+        new._count = _as(new._count, state, "count")
+        new._gap_sum = _as(new._gap_sum, state, "gap_sum")
+        new._log_peak = float(state["log_peak"])
+        new._alarm_at = state["alarm_at"]
+        return new
+
+
+def _as(like: npt.NDArray[Any], state: Mapping[str, Any], name: str) -> npt.NDArray[Any]:
+    value = np.array(state[name], dtype=like.dtype)
+    if value.shape != like.shape:
+        raise InputError(f"state: expected {name} of shape {like.shape}, got shape {value.shape}")
+    return value

@@ -1,0 +1,1 @@
+"""What the post-hoc methods share: solvers, searches, folds and maps."""

@@ -1,0 +1,146 @@
+"""Many small logistic regressions at once, one per column, each leaning on what all columns share."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import FitError
+from calibrant.posthoc.fitting.fallback import both_answers
+
+# Makes the inputs of a regression, all of the same shape, from scores of any shape.
+Inputs: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
+
+# Rows handled at once are chosen so that temporaries stay in the processor's cache.
+_BLOCK_ENTRIES = 1 << 15
+_MAX_STEPS = 200
+_PULL_TO_IDENTITY = 1.0  # of the shared regression, about one sample among all: it only has to exist
+
+
+def fit_logistic(
+    scores: Tensor,
+    targets: Tensor,
+    inputs: Inputs,
+    *,
+    identity: Sequence[float],
+    lower: Sequence[float],
+    shrinkage: float,
+) -> tuple[Tensor, Tensor]:
+    r"""Minimise each column's cross-entropy of :math:`\sigma(\theta \cdot x)` plus a pull to the others.
+
+    First one :math:`\bar\theta` is fitted to all columns together, leaning very slightly on the identity.
+    Then every column has its own, pulled by :math:`\tfrac s2 \sum_j v_j (\theta_j - \bar\theta_j)^2`, where
+    :math:`v_j` is the variance of the input if that is below 1, else 1: as weak as :math:`s` samples for
+    logits of any size.
+
+    Args:
+        scores: Shape ``(n, m)``.
+        targets: Probabilities of shape ``(n, m)``.
+        inputs: Makes the regression's inputs :math:`x_j` from scores.
+        identity: The coefficients that change nothing, one per input and one for the intercept.
+        lower: Lower bounds of the same coefficients.
+        shrinkage: The strength :math:`s` of the pull; 0 leaves the plain maximum of the likelihood.
+
+    Returns:
+        Coefficients of each column, shape ``(m, d)``, and the shared ones, shape ``(d,)``, intercept last.
+    """
+    bound, start = torch.tensor([lower, identity], dtype=torch.float64, device=scores.device)
+    together = scores.reshape(-1, 1), targets.reshape(-1, 1)
+    shared = _minimise(*together, inputs, start, bound, _PULL_TO_IDENTITY, begin=torch.zeros_like(start))
+    return _minimise(scores, targets, inputs, shared, bound, shrinkage, begin=shared), shared[0]
+
+
+def _minimise(
+    scores: Tensor,
+    targets: Tensor,
+    inputs: Inputs,
+    centre: Tensor,
+    bound: Tensor,
+    shrinkage: float,
+    *,
+    begin: Tensor,
+) -> Tensor:
+    """Take Newton steps, cut at the bounds and shortened where they do not help: the problem is convex."""
+    spread = [x.var(dim=0, correction=0).double().clamp(1e-12, 1.0) for x in inputs(scores)]
+    pull = shrinkage * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
+
+    def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loss, slope, curve = _cross_entropy(scores, targets, inputs, theta)
+        away = theta - centre
+        loss = loss + (pull * away.square()).sum(dim=1) / 2
+        return loss, slope + pull * away, curve + torch.diag_embed(pull)
+
+    theta = begin.expand_as(pull)
+    loss, slope, curve = value(theta)
+    length = torch.ones_like(loss)
+    for _ in range(_MAX_STEPS):
+        direction, promised = _newton_step(theta, bound, slope, curve)
+        # A step that had to be cut to nothing promises only rounding errors.
+        unsettled = (promised > 1e-12 * (1 + loss)) & (length > 1e-9)
+        if not bool(unsettled.any()):
+            return theta
+        trial = torch.maximum(theta + length[:, None] * direction, bound)
+        after = value(trial)
+        better = unsettled & (after[0] <= loss)
+        length = torch.where(better, 1.0, torch.where(unsettled, length / 4, length))
+        theta = torch.where(better[:, None], trial, theta)
+        loss = torch.where(better, after[0], loss)
+        slope = torch.where(better[:, None], after[1], slope)
+        curve = torch.where(better[:, None, None], after[2], curve)
+    raise FitError(f"logistic regression: the fit did not settle within {_MAX_STEPS} steps; raise shrinkage")
+
+
+def _newton_step(theta: Tensor, bound: Tensor, slope: Tensor, curve: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the step of the coefficients that are free to move, and how much it promises to gain."""
+    stuck = (theta <= bound) & (slope > 0)
+    slope = slope.masked_fill(stuck, 0.0)
+    free = curve.masked_fill(stuck[:, :, None] | stuck[:, None, :], 0.0)
+    # Constant scores leave a singular curvature; coefficients that are stuck need any number on the diagonal.
+    ridge = 1e-12 * (1 + free.diagonal(dim1=1, dim2=2).sum(dim=1, keepdim=True))
+    step = -torch.linalg.solve(free + torch.diag_embed(torch.where(stuck, 1.0, ridge)), slope)
+    return step, -(step * slope).sum(dim=1) / 2
+
+
+def _cross_entropy(
+    scores: Tensor, targets: Tensor, inputs: Inputs, theta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss of each column and its first and second derivatives, summed over rows in float64."""
+    m, d = theta.shape
+    loss, slope, curve = theta.new_zeros(m), theta.new_zeros(m, d), theta.new_zeros(m, d, d)
+    rows = max(1, _BLOCK_ENTRIES // m)
+    for s, y in zip(scores.split(rows), targets.split(rows), strict=True):
+        x = inputs(s.double())
+        eta = sum((c * each for c, each in zip(theta.T, x, strict=False)), theta[:, -1])
+        p = torch.sigmoid(eta)
+        q = 1 - p
+        # softplus(eta), several times faster in float64 than the function of that name.
+        loss += (eta.clamp(min=0) - torch.maximum(p, q).log() - y * eta).sum(dim=0)
+        surplus, weight = p - y, p * q
+        for i in range(d):
+            # The last input is the constant 1.
+            slope[:, i] += (surplus * x[i] if i < d - 1 else surplus).sum(dim=0)
+            weighted = weight * x[i] if i < d - 1 else weight
+            for j in range(i, d):
+                entry = (weighted * x[j] if j < d - 1 else weighted).sum(dim=0)
+                curve[:, i, j] += entry
+                if i != j:
+                    curve[:, j, i] += entry
+    return loss, slope, curve
+
+
+def refuse_separable(scores: Tensor, answers: Tensor, *, method: str) -> None:
+    """Refuse columns in which a threshold divides all positive from all negative answers."""
+    yes_low, no_low = (
+        scores.masked_fill(~answers, torch.inf).amin(0),
+        scores.masked_fill(answers, torch.inf).amin(0),
+    )
+    yes_high = scores.masked_fill(~answers, -torch.inf).amax(0)
+    no_high = scores.masked_fill(answers, -torch.inf).amax(0)
+    apart = ((no_high < yes_low) | (yes_high < no_low)) & both_answers(answers)
+    if bool(apart.any()):
+        culprit = 1 if len(apart) == 1 else int(apart.nonzero()[0])
+        raise FitError(
+            f"{method}: no optimum, a threshold separates class {culprit} from the rest, so the likelihood "
+            "grows without end; fit with a positive shrinkage"
+        )

@@ -1,0 +1,144 @@
+"""A stream written again with other logits: file by file, each all or nothing."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from calibrant.data.formats.columns import class_names, find_columns
+from calibrant.data.formats.notes import from_text, to_text
+from calibrant.data.keys import choose
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.files import atomic_path
+from calibrant.streams.batch import to_predictions
+from calibrant.streams.layout import NOTES, Layout
+from calibrant.streams.prediction_stream import PredictionStream
+from calibrant.streams.row_group import LARGE, PIECE, naming
+from calibrant.streams.sources import Source
+
+# About so many numbers are in memory at a time.
+_ENTRIES = 1 << 21
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What was written: how many files, with how many rows."""
+
+    files: int
+    rows: int
+
+
+def rewrite_stream(
+    stream: PredictionStream,
+    transform: Callable[[Predictions], Tensor],
+    out: str | os.PathLike[str],
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Rewritten:
+    """Write each file of a stream again, its logits or probabilities replaced by new logits.
+
+    Files have the names of those that were read, below the folder ``out``, and appear when they are complete;
+    if one is refused, those before it are there. All other columns are carried through, except
+    ``confidence`` and ``correct``, which told of the old predictions.
+
+    Args:
+        stream: What is read.
+        transform: Returns new logits of shape ``(n, k)`` for some rows.
+        out: A folder, made if need be; for a stream of one file also the name of a ``.parquet`` file.
+        progress: Called with the file at work, how many rows are done, and how many there are.
+    """
+    layouts = stream.layouts()
+    targets = {source: _target(source, Path(out), alone=len(layouts) == 1) for source in layouts}
+    done, total = 0, sum(sum(layout.rows) for layout in layouts.values())
+    for source, layout in layouts.items():
+        targets[source].parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(targets[source]) as temporary:
+            for rows in _rewrite(source, layout, transform, temporary):
+                done += rows
+                if progress is not None:
+                    progress(source.name, done, total)
+    return Rewritten(len(layouts), done)
+
+
+def _target(source: Source, out: Path, *, alone: bool) -> Path:
+    if out.is_file() or (alone and out.suffix.lower() == ".parquet" and not out.is_dir()):
+        if not alone:
+            raise InputError(f"out: expected a folder for several files, got the file {out}; name a folder")
+        target = out
+    else:
+        target = out / source.name
+    if source.filesystem is None and target.resolve() == Path(source.path).resolve():
+        raise InputError(f"out: expected another place than that of {source.name}, got {out}; name another")
+    return target
+
+
+def _rewrite(
+    source: Source, layout: Layout, transform: Callable[[Predictions], Tensor], path: Path
+) -> Iterator[int]:
+    """Write one file and yield the number of rows of each piece as it is written."""
+    buffer = PIECE if layout.largest > LARGE else 0
+    with source.open(buffer_size=buffer) as file:
+        schema: pa.Schema = file.schema_arrow
+        columns = choose(find_columns(schema.names), schema.names, need_labels=False)
+        said = columns.get("logits") or columns.get("probs") or []
+        dropped = {*said, "confidence", "correct"} if said else set()
+        writer: pq.ParquetWriter | None = None
+        first_row = 0
+        try:
+            for group in range(len(layout.rows)):
+                where = f"{source.name}, row group {group}"
+                for rows in _batches(file, group, max(1024, _ENTRIES // layout.width), where):
+                    with naming(where, first_row=first_row):
+                        logits = transform(to_predictions(rows, columns, layout.names))
+                        table = _replaced(rows, logits, said[:1], dropped)
+                    table = table.replace_schema_metadata(_notes(schema, columns))
+                    if writer is None:
+                        writer = pq.ParquetWriter(path, table.schema)
+                    writer.write_table(table)
+                    first_row += rows.num_rows
+                    yield rows.num_rows
+            if writer is None:
+                writer = pq.ParquetWriter(path, schema)
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _batches(file: pq.ParquetFile, group: int, rows: int, where: str) -> Iterator[pa.RecordBatch]:
+    with naming(where):
+        batches = file.iter_batches(rows, row_groups=[group])
+    while True:
+        with naming(where):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        if batch.num_rows:
+            yield batch
+
+
+def _replaced(rows: pa.RecordBatch, logits: Tensor, at: list[str], dropped: set[str]) -> pa.Table:
+    """Put the new logits where the old predictions began."""
+    array = np.ascontiguousarray(logits.detach().cpu().numpy())
+    new = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
+    columns: dict[str, pa.Array] = {}
+    for name in rows.schema.names:
+        if name in at:
+            columns["logits"] = new
+        elif name not in dropped:
+            columns[name] = rows.column(name)
+    return pa.table(columns)
+
+
+def _notes(schema: pa.Schema, columns: dict[str, list[str]]) -> dict[bytes, bytes]:
+    """Keep what the file says of itself, with the class names that its headers told."""
+    kept = dict(schema.metadata or {})
+    if (names := class_names(columns)) is not None:
+        notes = from_text(kept.get(NOTES, b"{}").decode(), "calibrant")
+        kept[NOTES] = to_text({**notes, "class_names": names}).encode()
+    return kept

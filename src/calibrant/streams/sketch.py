@@ -1,0 +1,189 @@
+"""Rank sketch: measures that depend on the order of all confidences, from a stream, with exact bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, check_count
+from calibrant.outcomes import Outcomes
+from calibrant.streams.batches import read_outcomes
+from calibrant.streams.sketch_bounds import (
+    Bounded,
+    Cells,
+    bounded_augrc,
+    bounded_aurc,
+    bounded_auroc,
+    bounded_equal_mass_error,
+    bounded_excess_aurc,
+)
+from calibrant.streams.totals import Accumulator, Reduction, add_pairs, as_pair
+
+# Above 1/2 a float64 keeps its distance to 1 in multiples of 2**-53.
+_OCTAVES = 52
+_FEWEST = 64
+
+
+@dataclass(frozen=True)
+class RankEstimates:
+    """Rank-based measures of ``n`` samples, each with bounds that contain the exact value."""
+
+    n: int
+    equal_mass_error: Bounded
+    auroc_correctness: Bounded
+    aurc: Bounded
+    excess_aurc: Bounded
+    augrc: Bounded
+
+
+class RankSketch(Accumulator):
+    """Histogram of confidences, right and wrong, from which rank-based measures are bounded.
+
+    Sorting a stream takes all of it; counting it in narrow cells of confidence takes constant memory, and
+    only the order within a cell is lost. What that can change is computed from the cells, so that each
+    estimate has bounds of its own: no assumption, no chance.
+
+    Networks are often sure to many digits, so cells narrow towards 0 and 1: between distances of ``2**-e``
+    and ``2**-(e + 1)`` from the nearer end there are ``resolution / 2**(e // 2)`` cells, but not fewer than
+    64, and 0 and 1 have their own. The edges are sums of powers of two, the same on every machine. Each cell
+    keeps counts of right and wrong, the summed confidence, and the lowest and highest one: equal
+    confidences alone in a cell are known to be equal. The default takes 2.6 MB.
+
+    Args:
+        resolution: Cells between the confidences 1/2 and 3/4, a power of two up to 2**20. Doubling it
+            about halves the bounds and doubles the memory.
+
+    Example:
+        >>> sketch = RankSketch()
+        >>> sketch.update(confidence=[0.9, 0.8], correct=[True, False])
+        >>> sketch.update(confidence=[0.7, 0.6], correct=[True, False])
+        >>> sketch.compute().auroc_correctness
+        Bounded(value=0.75, low=0.75, high=0.75)
+    """
+
+    settings = ("resolution",)
+    reductions: ClassVar[Mapping[str, Reduction]] = {
+        "n": np.add,
+        "hits": np.add,
+        "misses": np.add,
+        "confidence_sum": add_pairs,
+        "lowest": np.minimum,
+        "highest": np.maximum,
+    }
+
+    def __init__(self, *, resolution: int = 8192) -> None:
+        self.resolution = check_count(resolution, "resolution")
+        if self.resolution.bit_count() != 1 or self.resolution > 1 << 20:
+            raise InputError(f"resolution: expected a power of two up to {1 << 20}, got {resolution}")
+        size = 2 * int(_layout(self.resolution)[1][-1]) + 3
+        super().__init__(
+            {
+                "hits": np.zeros(size, dtype=np.int64),
+                "misses": np.zeros(size, dtype=np.int64),
+                "confidence_sum": as_pair(np.zeros(size)),
+                "lowest": np.full(size, np.inf),
+                "highest": np.full(size, -np.inf),
+            }
+        )
+
+    def update(
+        self,
+        probs: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        logits: ArrayLike | None = None,
+        confidence: ArrayLike | None = None,
+        correct: ArrayLike | None = None,
+    ) -> None:
+        """Read a batch of probabilities or logits with labels, or of confidences with hits."""
+        outcomes = read_outcomes(probs, labels, logits=logits, confidence=confidence, correct=correct)
+        if outcomes is not None:
+            self.add(outcomes)
+
+    def add(self, outcomes: Outcomes) -> None:
+        """Read a batch that has been checked before, once for several accumulators say."""
+        self.add_sorted(outcomes.sorted())
+
+    def add_sorted(self, ordered: Outcomes) -> None:
+        """Read a batch that has been checked and sorted before: every cell is a run of it."""
+        size = len(self._totals["hits"])
+        values = ordered.confidence.numpy()
+        starts = np.searchsorted(values, _edges(self.resolution, values.dtype.str))
+        bounds = np.append(starts, len(values))
+        filled = np.flatnonzero(np.diff(bounds))
+        first, stop = bounds[filled], bounds[filled + 1]
+        count, hits = np.zeros((2, size), dtype=np.int64)
+        total, lowest, highest = np.zeros(size), np.full(size, np.inf), np.full(size, -np.inf)
+        count[filled] = stop - first
+        hits[filled] = np.add.reduceat(ordered.correct.numpy(), first, dtype=np.int64)
+        total[filled] = np.add.reduceat(values, first, dtype=np.float64)
+        lowest[filled], highest[filled] = values[first], values[stop - 1]
+        self._include(
+            {
+                "n": np.array(len(values)),
+                "hits": hits,
+                "misses": count - hits,
+                "confidence_sum": as_pair(total),
+                "lowest": lowest,
+                "highest": highest,
+            }
+        )
+
+    def compute(self, *, n_bins: int = 15) -> RankEstimates:
+        """Return the measures of all samples so far, the equal-mass error with ``n_bins`` bins."""
+        n_bins = check_count(n_bins, "n_bins")
+        seen = self._seen()
+        filled = np.flatnonzero(seen["hits"] + seen["misses"])
+        cells = Cells(**{name: total[filled] for name, total in seen.items() if name != "n"})
+        return RankEstimates(
+            n=self.n,
+            equal_mass_error=bounded_equal_mass_error(cells, n_bins),
+            auroc_correctness=bounded_auroc(cells),
+            aurc=bounded_aurc(cells),
+            excess_aurc=bounded_excess_aurc(cells),
+            augrc=bounded_augrc(cells),
+        )
+
+
+def cell_index(values: npt.NDArray[np.float64], resolution: int) -> npt.NDArray[np.int64]:
+    """Return the number of the cell of each confidence, which never falls as the confidence rises.
+
+    The exponent of the distance to the nearer end says which octave it is in, its leading digits which cell.
+    """
+    shift, base = _layout(resolution)
+    distance = np.minimum(values, 1 - values)
+    bits = np.maximum(distance, 2.0 ** -(_OCTAVES + 1)).view(np.int64)
+    octave = (bits >> 52) - (1023 - (_OCTAVES + 1))
+    step = base[octave] + ((bits & ((1 << 52) - 1)) >> shift[octave])
+    step[distance == 0] = -1
+    cells: npt.NDArray[np.int64] = np.where(values < 0.5, 1 + step, 2 * base[-1] + 1 - step)
+    return cells
+
+
+@cache
+def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
+    """Return the lowest number of a floating type in each cell, or in the next one that has any.
+
+    Found by bisection over the bits of the numbers between 0 and 1, which have the order of the numbers.
+    """
+    word = {4: np.int32, 8: np.int64}[np.dtype(kind).itemsize]
+    cells = np.arange(2 * int(_layout(resolution)[1][-1]) + 3)
+    low, high = np.zeros(len(cells), word), np.full(len(cells), np.ones(1, kind).view(word)[0])
+    while (low < high).any():
+        middle = low + (high - low) // 2
+        reached = cell_index(middle.view(kind).astype(np.float64), resolution) >= cells
+        high = np.where(reached, middle, high)
+        low = np.where(reached, low, np.minimum(middle + 1, high))
+    return high.view(kind)
+
+
+def _layout(resolution: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return how many digits each octave drops and where its cells begin, the nearest to 0 first."""
+    digits = resolution.bit_length() - 1
+    floor = min(digits, _FEWEST.bit_length() - 1)
+    kept = np.maximum(floor, digits - np.arange(_OCTAVES, -1, -1) // 2)
+    return 52 - kept, np.append(0, np.cumsum(1 << kept[:-1]))
