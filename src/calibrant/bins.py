@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.outcomes import Outcomes, check_outcomes
 from calibrant.threads import over_rows
 
 Binning: TypeAlias = Literal["width", "mass"]
 
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
 _BLOCK = 1 << 17
@@ -183,7 +182,7 @@ def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDAr
     return (number.clip(1, n_bins, out=number) - 1).astype(np.intp)
 
 
-def bin_number(values: _Floats, n_bins: int, *, exact: bool, out: _Floats | None = None) -> _Floats:
+def bin_number(values: Floats, n_bins: int, *, exact: bool, out: Floats | None = None) -> Floats:
     """Return the bin numbers, from 1, as floats; a value of zero has the number 0.
 
     ``exact`` promises that multiplying by ``n_bins`` does not round, as with what was float32.

@@ -2,20 +2,32 @@
 
 
 class CalibrantError(Exception):
-    """The root of Calibrant's own errors; the command line prints it as one line."""
+    """The base of Calibrant's errors; the command line prints one as a single line."""
 
 
 class InputError(CalibrantError, ValueError):
-    """An argument cannot mean what it would have to mean."""
+    """An argument has an invalid type, shape or value."""
 
 
 class FitError(CalibrantError, RuntimeError):
-    """A calibrator cannot be fitted to these data."""
+    """A calibrator cannot be fitted to the data."""
 
 
 class FormatError(CalibrantError, ValueError):
-    """A file is not what its name or its caller says it is."""
+    """A file has another format or content than expected."""
 
 
 class MissingPackageError(CalibrantError, ImportError):
-    """Something needs a package that is not installed; the message says how to get it."""
+    """An optional package is not installed.
+
+    Args:
+        purpose: What needs the package; the message begins with it.
+        package: The name of the package.
+        extra: The extra of Calibrant that contains it.
+    """
+
+    def __init__(self, purpose: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{purpose}: expected the package {package}, got none; install it from a clone of Calibrant "
+            f"with: pip install -c constraints.txt '.[{extra}]'"
+        )

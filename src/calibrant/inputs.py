@@ -6,6 +6,7 @@ Logits and probabilities are never told apart by their values: the caller names 
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,9 @@ from torch import Tensor
 from calibrant.errors import InputError
 
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
+Floats: TypeAlias = npt.NDArray[np.float64]
+#: Called with what is being worked on, how much of it is done, and how much there is.
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 # Rounding moves the sum of a softmax row by at most about this much; CSV files round to few digits.
 _SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 3e-2}

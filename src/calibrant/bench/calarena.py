@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from calibrant.bench.fitting import fit_or_leave
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, MissingPackageError
 
 if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
@@ -140,6 +140,4 @@ def _h5py() -> ModuleType:
     try:
         return import_module("h5py")
     except ImportError:
-        raise InputError(
-            "h5py: expected to be installed to read CalArena's files, got no such package; pip install h5py"
-        ) from None
+        raise MissingPackageError("CalArena", "h5py", "bench") from None

@@ -49,7 +49,6 @@ def plot(
     from calibrant.plots import kinds
     from calibrant.plots.display import check_format
     from calibrant.plots.run_kinds import RUN_KINDS, draw_run
-    from calibrant.plots.style import need_matplotlib
 
     if kind in RUN_KINDS:
         given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
@@ -58,13 +57,11 @@ def plot(
         from calibrant.training.folder import load_rows
 
         check_format(out)
-        need_matplotlib()
         draw_run(kind, *load_rows(path), title=title, width=width).save(out)
         typer.echo(f"{out}: {RUN_KINDS[kind].meaning}")
         return
     kinds.check_kind(kind)
     check_format(out)
-    need_matplotlib()
     with progress_bar() as progress:
         request = kinds.Request(
             load_predictions(path, need_labels=kind != "ood"),

@@ -13,7 +13,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
-from calibrant.evaluation.evaluate import Progress
+from calibrant.inputs import Progress
 from calibrant.report.folder import REPORT, load_page, with_shift
 from calibrant.report.gather import Sources, compare_files, describe_comparison
 from calibrant.report.page import Page

@@ -14,8 +14,8 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.evaluate import Progress, evaluate
-from calibrant.inputs import check_count
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.inputs import Progress, check_count
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator

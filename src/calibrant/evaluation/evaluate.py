@@ -4,18 +4,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.inputs import check_count
+from calibrant.inputs import Progress, check_count
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
-
-Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

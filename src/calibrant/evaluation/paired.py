@@ -9,7 +9,8 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import Progress, why_not
+from calibrant.evaluation.evaluate import why_not
+from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.metrics.paired import PairedDifference, paired_difference

@@ -12,8 +12,8 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.evaluate import Progress, evaluate
-from calibrant.inputs import check_count
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.inputs import Progress, check_count
 from calibrant.posthoc.names import METHODS
 
 

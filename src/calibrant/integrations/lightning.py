@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import check_count
 from calibrant.losses.loss import Loss
@@ -21,10 +21,7 @@ except ModuleNotFoundError:
     try:
         from pytorch_lightning import Callback  # type: ignore[assignment]  # the same class by its older name
     except ModuleNotFoundError as error:
-        raise ImportError(
-            "calibrant.integrations.lightning: expected the package lightning, found none; "
-            "install it with pip install lightning"
-        ) from error
+        raise MissingPackageError("lightning", "lightning", "train") from error
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -51,10 +51,7 @@ def export_onnx(
     """
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise MissingPackageError(
-            "export: expected the packages onnx, onnxruntime and onnxscript, got no "
-            f"{' and no '.join(missing)}; install them with: pip install 'calibrant[export]'"
-        )
+        raise MissingPackageError("export", " and ".join(missing), "export")
     widths = {"logits": _known("n_classes", n_classes, calibrator.n_classes)}
     parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
     known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Bins
-from calibrant.errors import InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
 from calibrant.streams.score_accumulators import ProperScoreAccumulator
 from calibrant.streams.sketch import RankSketch
@@ -19,10 +19,7 @@ from calibrant.streams.totals import Reduction
 try:
     from torchmetrics import Metric
 except ModuleNotFoundError as error:
-    raise ImportError(
-        "calibrant.integrations.torchmetrics: expected the package torchmetrics, found none; "
-        "install it with pip install torchmetrics"
-    ) from error
+    raise MissingPackageError("torchmetrics", "torchmetrics", "train") from error
 
 _Accumulator: TypeAlias = OutcomeAccumulator | ProperScoreAccumulator | ClasswiseAccumulator | RankSketch
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.files import atomic_path
 from calibrant.inputs import check_count
@@ -27,10 +27,7 @@ try:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.trainer_utils import get_last_checkpoint
 except ModuleNotFoundError as error:
-    raise ImportError(
-        "calibrant.integrations.transformers: expected the package transformers, found none; "
-        "install it with pip install transformers accelerate"
-    ) from error
+    raise MissingPackageError("transformers", "transformers", "train") from error
 
 #: Name of the file in a checkpoint's folder that holds the state of the loss.
 LOSS_FILE = "calibration_loss.safetensors"

@@ -59,10 +59,7 @@ def _criterion(temperature: float) -> nn.Module:
         from pytorch_metric_learning.losses import SupConLoss  # type: ignore[import-untyped]  # has none
         from pytorch_metric_learning.reducers import DoNothingReducer  # type: ignore[import-untyped]  # has none
     except ImportError:
-        raise MissingPackageError(
-            "supervised contrastive loss: expected the package pytorch-metric-learning, got none; "
-            "install it with: pip install 'calibrant[train]'"
-        ) from None
+        raise MissingPackageError("supervised contrastive loss", "pytorch-metric-learning", "train") from None
 
     class MaskedSupConLoss(SupConLoss):  # type: ignore[misc]  # the library has no types
         def compute_loss(self, embeddings: Tensor, labels: Tensor, *_: object) -> dict[str, Any]:

@@ -13,10 +13,18 @@ from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_confidence, check_count, check_labels, check_probs
+from calibrant.inputs import (
+    ArrayLike,
+    Floats,
+    Progress,
+    check_confidence,
+    check_count,
+    check_labels,
+    check_probs,
+)
 from calibrant.metrics.kernel import skce_pairs
 from calibrant.metrics.resampling.bins import fine_bins
-from calibrant.metrics.resampling.rows import Floats, Progress, Rows, as_rows, call, check_finite, generator
+from calibrant.metrics.resampling.rows import Rows, as_rows, call, check_finite, generator
 from calibrant.outcomes import Outcomes, check_outcomes
 
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal"]
@@ -117,7 +125,7 @@ def calibration_test(
         for r in range(n_resamples):
             null[r] = call(statistic, redraw(rng), options)
             if progress is not None:
-                progress(r + 1, n_resamples)
+                progress("resamples", r + 1, n_resamples)
     else:
         raise InputError(f"statistic: expected 'ece', 'skce' or a function, got {statistic!r}")
     # Written so that a resample without a value counts as extreme.

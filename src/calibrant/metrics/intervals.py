@@ -9,12 +9,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bins import BinResampler
 from calibrant.metrics.resampling.rows import (
-    Floats,
-    Progress,
     Resampler,
     RowResampler,
     Rows,

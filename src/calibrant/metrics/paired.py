@@ -7,11 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.intervals import check_level
 from calibrant.metrics.resampling.rows import (
-    Floats,
-    Progress,
     Resampler,
     RowResampler,
     Rows,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.intervals import check_level
-from calibrant.metrics.resampling.rows import Floats, Progress, generator
+from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import check_outcomes
 
 Curve: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -105,7 +105,7 @@ def curve_band(
     curves = []
     for done in range(n_resamples):
         if progress is not None:
-            progress(done, n_resamples)
+            progress("resamples", done, n_resamples)
         rows = torch.from_numpy(rng.integers(n, size=n)).to(outcomes.confidence.device)
         curves.append(curve(outcomes.confidence[rows], outcomes.correct[rows]).cpu().numpy())
     return _band(np.stack(curves), level)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.inputs import Floats
 from calibrant.monitoring.reference import DriftReference
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.intp]
 
 # Shares of the largest bet that cannot lose everything; each has an equal part of the capital.

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
-from calibrant.monitoring.capital import Capital, Floats, Integers
+from calibrant.inputs import ArrayLike, Floats, check_count
+from calibrant.monitoring.capital import Capital, Integers
 from calibrant.monitoring.reference import DriftReference
 from calibrant.streams.batches import read_outcomes
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.errors import FormatError, InputError
-from calibrant.metrics.resampling.rows import Floats
+from calibrant.inputs import Floats
 from calibrant.monitoring.files import Piece, find_files, read_pieces
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.rows import COLUMNS, check_sum, columns_of

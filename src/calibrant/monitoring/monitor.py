@@ -10,8 +10,7 @@ import numpy as np
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.inputs import check_count
-from calibrant.metrics.resampling.rows import Floats
+from calibrant.inputs import Floats, check_count
 from calibrant.monitoring.alarm import Alarm, strongest_changes
 from calibrant.monitoring.drift import DriftMonitor
 from calibrant.monitoring.reference import DriftReference

@@ -6,9 +6,10 @@ from typing import TypeAlias
 import numpy as np
 
 from calibrant.bins import equal_width_index
+from calibrant.inputs import Floats
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.intervals import Interval, with_interval
-from calibrant.metrics.resampling.rows import Floats, generator
+from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.terms import TermResampler
 
 Measured: TypeAlias = tuple[list[Interval], Interval]

@@ -6,8 +6,8 @@ import zlib
 import numpy as np
 
 from calibrant.data.predictions import Predictions
+from calibrant.inputs import Floats
 from calibrant.metrics.proper import log_losses, squared_errors
-from calibrant.metrics.resampling.rows import Floats
 
 COLUMNS = ("confidence", "correct", "nll", "brier")
 

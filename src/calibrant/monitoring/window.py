@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.inputs import Floats
 from calibrant.metrics.intervals import Interval
-from calibrant.metrics.resampling.rows import Floats
 from calibrant.monitoring.resampling import with_intervals
 
 

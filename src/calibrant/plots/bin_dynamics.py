@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
+from calibrant.inputs import Floats
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 #: Lines of ``dynamics.jsonl``, oldest first.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 _COLUMNS = 5
 _SHOWN = 3
@@ -35,8 +35,8 @@ class BinCourse:
     """
 
     epochs: Sequence[int]
-    gap: _Floats
-    gamma: _Floats | None = None
+    gap: Floats
+    gamma: Floats | None = None
 
 
 @dataclass(eq=False)
@@ -125,10 +125,10 @@ class CorrespondenceDisplay(Display):
     """
 
     epochs: Sequence[int]
-    validation: _Floats
-    train: _Floats
-    validation_share: _Floats
-    train_share: _Floats
+    validation: Floats
+    train: Floats
+    validation_share: Floats
+    train_share: Floats
 
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
@@ -204,7 +204,7 @@ def _draw_runs(ax: "Axes", runs: Mapping[str, BinCourse], part: str, place: int)
 
 
 def _draw_line(
-    ax: "Axes", xs: npt.ArrayLike, ys: _Floats, name: str, number: int, look: Mapping[str, Any] | None = None
+    ax: "Axes", xs: npt.ArrayLike, ys: Floats, name: str, number: int, look: Mapping[str, Any] | None = None
 ) -> None:
     # A marker every so often leaves long runs readable.
     marks = {"markevery": max(1, len(ys) // 8)} if look is None else look
@@ -273,12 +273,12 @@ def _course(rows: Rows) -> BinCourse:
     return BinCourse([row["epoch"] for row in rows], gap, _table(gammas) if any(entries) else None)
 
 
-def _table(rows: Iterable[Sequence[float | None]]) -> _Floats:
+def _table(rows: Iterable[Sequence[float | None]]) -> Floats:
     """Return numbers of shape ``(rows, columns)``, NaN for None."""
     return np.array(list(rows), dtype=np.float64)
 
 
-def _shares(rows: Iterable[Sequence[int]]) -> _Floats:
+def _shares(rows: Iterable[Sequence[int]]) -> Floats:
     counts = _table(rows)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 

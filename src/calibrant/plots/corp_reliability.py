@@ -8,9 +8,9 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
+from calibrant.inputs import Progress
 from calibrant.metrics.corp import CorpReliability, corp_reliability
 from calibrant.metrics.reliability_band import Band, curve_band
-from calibrant.metrics.resampling.rows import Progress
 from calibrant.plots.curve import draw_curve
 from calibrant.plots.display import Display, Place
 from calibrant.plots.marginal import marginal_counts

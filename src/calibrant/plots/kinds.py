@@ -8,7 +8,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.compare import compare
-from calibrant.evaluation.evaluate import Progress
+from calibrant.inputs import Progress
 from calibrant.plots.class_reliability import ClassReliabilityDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.corp_reliability import CorpReliabilityDisplay
@@ -48,11 +48,6 @@ class Request:
     n_bins: int | None = None
     place: Place | None = None
     progress: Progress | None = None
-
-    def resampling(self, done: int, total: int) -> None:
-        """Tell how far a bootstrap is."""
-        if self.progress is not None:
-            self.progress("bootstrap", done, total)
 
     @property
     def at(self) -> Place:
@@ -144,12 +139,12 @@ KINDS: Mapping[str, Kind] = {
         _BINNED,
     ),
     "smooth": Kind(
-        lambda r: SmoothReliabilityDisplay.from_predictions(r.shown, progress=r.resampling, **r.at),
+        lambda r: SmoothReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
         "accuracy against confidence, smoothed",
         _REPAIR,
     ),
     "corp": Kind(
-        lambda r: CorpReliabilityDisplay.from_predictions(r.shown, progress=r.resampling, **r.at),
+        lambda r: CorpReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
         "accuracy against confidence, by isotonic regression",
         _REPAIR,
     ),

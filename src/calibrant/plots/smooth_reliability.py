@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
+from calibrant.inputs import Progress
 from calibrant.metrics.reliability_band import Band, curve_band
-from calibrant.metrics.resampling.rows import Progress
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_reliability
 from calibrant.plots.curve import draw_curve
 from calibrant.plots.display import Display, Place

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypedDict
-
-from calibrant.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,18 +106,9 @@ def line(number: int) -> Line:
     return {"color": color, "linestyle": dashes, "marker": marker}
 
 
-def need_matplotlib() -> None:
-    """Refuse to draw where matplotlib is not installed."""
-    if find_spec("matplotlib") is None:
-        raise MissingPackageError(
-            "plots: expected the package matplotlib, got none; install it with: pip install matplotlib"
-        )
-
-
 @contextmanager
 def applied() -> Iterator[None]:
     """Let what is drawn or saved inside look like Calibrant's figures; the user's settings come back."""
-    need_matplotlib()
     import matplotlib
 
     with matplotlib.rc_context(_SETTINGS):

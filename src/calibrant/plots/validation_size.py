@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
 from calibrant.data.predictions import Predictions
-from calibrant.evaluation.evaluate import Progress
 from calibrant.evaluation.validation_size import ValidationSizes, by_validation_size
+from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place

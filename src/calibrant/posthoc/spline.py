@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.fitting.binary import binary_answers
 from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
 from calibrant.posthoc.fitting.log_sigmoid import log_sigmoids
 from calibrant.posthoc.fitting.piecewise import interpolate
-from calibrant.posthoc.fitting.score_groups import Floats, group_scores
+from calibrant.posthoc.fitting.score_groups import group_scores
 from calibrant.posthoc.fitting.top_label import join_top, split_top
 
 _TABLE = 512

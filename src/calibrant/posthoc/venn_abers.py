@@ -8,12 +8,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
+from calibrant.inputs import ArrayLike, Floats
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
 from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
 from calibrant.posthoc.fitting.piecewise import count_below, ragged, take
-from calibrant.posthoc.fitting.score_groups import Floats, group_scores
+from calibrant.posthoc.fitting.score_groups import group_scores
 
 _Places: TypeAlias = npt.NDArray[np.intp]
 

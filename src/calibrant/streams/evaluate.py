@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from calibrant.errors import FormatError
-from calibrant.evaluation.evaluate import Progress
+from calibrant.inputs import Progress
 from calibrant.streams.groups import GroupedMeasures
 from calibrant.streams.layout import Layout
 from calibrant.streams.measures import StreamEvaluation

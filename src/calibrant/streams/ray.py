@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from calibrant._version import __version__
 from calibrant.errors import CalibrantError
-from calibrant.evaluation.evaluate import Progress
+from calibrant.inputs import Progress
 from calibrant.streams.evaluate import evaluation_of, rows_at_once
 from calibrant.streams.groups import GroupedMeasures
 from calibrant.streams.lanes import ahead

@@ -23,10 +23,7 @@ def import_ray() -> ModuleType:
         import_module("ray.data")
         return import_module("ray")
     except ImportError as error:
-        raise MissingPackageError(
-            f"ray: expected the package ray with its part data, got none ({in_short(error)}); "
-            "install it with: pip install 'calibrant[scale]'"
-        ) from error
+        raise MissingPackageError("ray", f"ray with Ray Data ({in_short(error)})", "scale") from error
 
 
 def check_address(ray: ModuleType, address: str | None) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking
 
-_Floats: TypeAlias = npt.NDArray[np.float64]
 _Counts: TypeAlias = npt.NDArray[np.int64]
 
 # From this many samples on the expansion of a harmonic number is exact to the last digit.
@@ -38,9 +38,9 @@ class Cells:
 
     hits: _Counts
     misses: _Counts
-    confidence_sum: _Floats
-    lowest: _Floats
-    highest: _Floats
+    confidence_sum: Floats
+    lowest: Floats
+    highest: Floats
 
     @cached_property
     def count(self) -> _Counts:
@@ -128,7 +128,7 @@ def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
     return Bounded(length / n, min(shortest, length) / n, max(float(longest.max()), length) / n)
 
 
-def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[_Floats, _Floats, _Floats]:
+def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[Floats, Floats, Floats]:
     """Estimate and bound the summed gap of the lowest samples up to each cut.
 
     Samples that tie with the last one before the cut join it, so anything from the cut to the end of its cell
@@ -152,16 +152,16 @@ def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[_Floats, _Floats, _Float
     return np.where(tied, after, value), np.where(tied, after, low), np.where(tied, after, high)
 
 
-def _ramp(start: _Counts, length: _Counts) -> _Floats:
+def _ramp(start: _Counts, length: _Counts) -> Floats:
     """Sum ``i / (start + i)`` for ``i`` from 1 to ``length``."""
     return np.asarray(length - start * _harmonic(start, length))
 
 
-def _harmonic(start: _Counts, length: _Counts) -> _Floats:
+def _harmonic(start: _Counts, length: _Counts) -> Floats:
     """Sum ``1 / (start + i)`` for ``i`` from 1 to ``length``, to full precision also if it is small."""
     # The expansion of a difference of digammas about the middle of a step does not cancel as they do.
     x, y = np.maximum(start, _FEW) + 0.5, start + length + 0.5
-    sums: _Floats = np.log1p(length / x)
+    sums: Floats = np.log1p(length / x)
     for factor, power in ((1 / 24, 2), (-7 / 960, 4), (31 / 8064, 6)):
         sums += factor * (y**-power - x**-power)
     few = start < _FEW

@@ -91,10 +91,7 @@ def _remote(source: str) -> list[Source]:
     try:
         core = import_module("fsspec.core")
     except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"{source}: expected the package fsspec to read addresses, found none; "
-            "install it with pip install 'calibrant[scale]'"
-        ) from error
+        raise MissingPackageError(source, "fsspec", "scale") from error
     try:
         filesystem, path = core.url_to_fs(source)
         if glob.has_magic(path):

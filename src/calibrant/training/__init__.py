@@ -7,10 +7,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "lightning_fabric":
         raise
-    raise MissingPackageError(
-        "training: expected the package lightning-fabric, got none; "
-        "install it with: pip install 'calibrant[train]'"
-    ) from None
+    raise MissingPackageError("training", "lightning-fabric", "train") from None
 
 from calibrant.training.config import Config, load_config
 from calibrant.training.folder import load_folder_config, load_network, load_rows

@@ -10,7 +10,8 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
-from calibrant.evaluation.evaluate import Progress, evaluate
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.inputs import Progress
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.names import resolve_methods
 from calibrant.training.config.settings import PosthocSettings

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inputs import check_count
-from calibrant.metrics.resampling.rows import Floats, Progress
+from calibrant.inputs import Floats, Progress, check_count
 from calibrant.outcomes import Outcomes
 
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -70,7 +69,7 @@ class BinResampler:
                 rng.multinomial(cells.sum(), cells / cells.sum(), size=stop - start)
             )
             if progress is not None:
-                progress(stop, n_resamples)
+                progress("resamples", stop, n_resamples)
         return values
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count, to_tensor
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
-Progress: TypeAlias = Callable[[int, int], None]
 
 _GROUPS = 200
 _READABLE = (("probs", "labels"), ("logits", "labels"), ("confidence", "correct"))
@@ -70,7 +68,7 @@ class RowResampler:
         for r in range(n_resamples):
             values[r] = self.measure(take(self.rows, rng.integers(self.n, size=self.n)))
             if progress is not None:
-                progress(r + 1, n_resamples)
+                progress("resamples", r + 1, n_resamples)
         return values
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:

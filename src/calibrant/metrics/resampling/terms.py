@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.inputs import Floats, Progress
 from calibrant.metrics.names import measure_of
-from calibrant.metrics.resampling.rows import Floats, Progress
 
 # Up to this many terms every one of them is drawn by itself.
 _EXACT = 1 << 15
@@ -46,7 +46,7 @@ class TermResampler:
             stop = min(start + step, n_resamples)
             values[start:stop] = draw(stop - start)
             if progress is not None:
-                progress(stop, n_resamples)
+                progress("resamples", stop, n_resamples)
         return values
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps

@@ -1,13 +1,12 @@
 """Samples of equal score as one, and neighbours pooled until rates rise: the ground of isotonic methods."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+from calibrant.inputs import Floats
 
 
 @dataclass(frozen=True, eq=False)

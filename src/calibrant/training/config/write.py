@@ -18,10 +18,7 @@ def config_to_toml(config: Config) -> str:
     try:
         import tomli_w
     except ImportError:
-        raise MissingPackageError(
-            "configuration: expected the package tomli-w to write it, got none; "
-            "install it with: pip install 'calibrant[train]'"
-        ) from None
+        raise MissingPackageError("configuration", "tomli-w", "train") from None
     return tomli_w.dumps(config_to_table(config))
 
 

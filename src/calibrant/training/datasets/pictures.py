@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, MissingPackageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,10 +26,7 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError:
-        raise InputError(
-            "pillow: expected it to be installed for reading pictures, got none; "
-            "install it with pip install 'calibrant[train]'"
-        ) from None
+        raise MissingPackageError("pictures", "pillow", "train") from None
     return Image
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, MissingPackageError
 
 PADDING, UNKNOWN = 0, 1
 
@@ -81,10 +81,7 @@ def pretrained_encoder(
     try:
         transformers: Any = import_module("transformers")
     except ImportError:
-        raise InputError(
-            "transformers: expected it to be installed for the tokenizer of a model, got none; "
-            "install it with pip install 'calibrant[train]'"
-        ) from None
+        raise MissingPackageError("tokenizer", "transformers", "train") from None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:

@@ -97,10 +97,7 @@ def _transformers() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise
-        raise MissingPackageError(
-            "huggingface: expected the package transformers, got none; "
-            "install it with: pip install 'calibrant[train]'"
-        ) from None
+        raise MissingPackageError("huggingface", "transformers", "train") from None
 
 
 def _check_keys(config: Mapping[str, object], known: Iterable[str]) -> None:
