@@ -17,7 +17,7 @@ import torch
 from calibrant import evaluate
 from calibrant.bench.sources import RealSet, prediction_sets, split
 from calibrant.errors import CalibrantError
-from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.posthoc.names import METHODS, resolve_methods
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
@@ -79,7 +79,7 @@ def measure(method: str, real: RealSet, seed: int, n_validation: int | None) -> 
     """Fit on one part and return the measures on the other, the time of the fit, and those under shift."""
     validation, test = split(real.predictions, seed, n_validation=n_validation)
     start = time.perf_counter()
-    calibrator = METHODS[method].fit(validation, seed=seed)
+    calibrator = fit_method(METHODS[method], validation, seed=seed)
     seconds = time.perf_counter() - start
     values = evaluate(calibrated(calibrator, test), measures=MEASURES).metrics
     shifted = evaluate(calibrated(calibrator, real.shifted), measures=["accuracy", "ece", "nll"]).metrics

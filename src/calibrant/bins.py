@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 from calibrant.threads import over_rows
 
 Binning: TypeAlias = Literal["width", "mass"]
@@ -93,10 +93,9 @@ def top_label_bins(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
+    **pairs: Unpack[Pairs],
 ) -> Bins:
     """Group predictions by the confidence in their predicted class.
 
@@ -115,7 +114,7 @@ def top_label_bins(
         >>> bins.count.tolist(), round(float(bins.accuracy[1]), 3)
         ([0, 3], 0.667)
     """
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     n_bins = check_count(n_bins, "n_bins")
     if binning == "width":
         return equal_width_bins(outcomes, n_bins)

@@ -1,6 +1,7 @@
 """What top-label calibration is about: how sure each prediction was, and whether it was right."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,13 @@ class Outcomes:
         hits = (keys & 1).astype(bool)
         keys >>= 1
         return Outcomes(torch.from_numpy(keys.view(values.dtype)), torch.from_numpy(hits))
+
+
+class Pairs(TypedDict, total=False):
+    """What measures take instead of probabilities and labels: confidences, and whether each was right."""
+
+    confidence: ArrayLike | None
+    correct: ArrayLike | None
 
 
 def check_outcomes(

@@ -6,9 +6,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import compare
+from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.compare import choose, compare
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.names import METHODS, resolve_methods
@@ -84,7 +83,7 @@ def test_equal_seeds_give_equal_results(validation):
 
 def test_probabilities_are_calibrated_as_their_logits_are(validation):
     probs = Predictions(probs=torch.softmax(validation.logits, dim=1), labels=validation.labels)
-    fitted = [METHODS["temperature"].fit(p) for p in (validation, probs)]
+    fitted = [fit_method(METHODS["temperature"], p) for p in (validation, probs)]
     assert float(fitted[0].temperature) == pytest.approx(float(fitted[1].temperature), rel=1e-6)
 
 

@@ -217,7 +217,7 @@ def test_equal_seeds_give_equal_p_values_and_progress_is_told():
     )
     assert one == same
     assert one.p_value != other.p_value
-    assert steps[:40] == [(i + 1, 40) for i in range(40)]
+    assert steps[:40] == [("resamples", i + 1, 40) for i in range(40)]
 
 
 @pytest.mark.parametrize(

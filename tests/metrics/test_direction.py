@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InputError
-from calibrant.metrics.binned import expected_calibration_error
-from calibrant.metrics.direction import overconfidence, underconfidence
+from calibrant.metrics.binned import expected_calibration_error, overconfidence, underconfidence
 
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30)
 

@@ -177,7 +177,7 @@ def test_progress_ends_at_the_total(metric, n):
         confidence=confidence,
         correct=correct,
         n_resamples=5,
-        progress=lambda done, total: steps.append((done, total)),
+        progress=lambda _, done, total: steps.append((done, total)),
     )
     assert steps[-1] == (5, 5)
 

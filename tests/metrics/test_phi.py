@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from calibrant.errors import InputError
-from calibrant.metrics.phi import post_hoc_improvement
+from calibrant.metrics.proper import post_hoc_improvement
 from tests.conftest import softmax
 
 CERTAIN = [[1.0, 0.0], [0.0, 1.0]]

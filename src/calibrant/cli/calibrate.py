@@ -14,8 +14,7 @@ from calibrant.cli.terminal.command_line import command_line
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.data.files import load_predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import Comparison, MethodResult, compare
+from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
 from calibrant.report.folder import CALIBRATOR, REPORT, save_results
 from calibrant.report.gather import Sources, describe_comparison
 from calibrant.report.provenance import Origin

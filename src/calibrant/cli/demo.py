@@ -12,8 +12,7 @@ from calibrant.cli.terminal.diagram import reliability_diagram
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.data import load_bundled
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import compare
+from calibrant.evaluation.compare import choose, compare
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.report.folder import REPORT
 from calibrant.report.gather import Sources, describe_comparison

@@ -11,8 +11,7 @@ from calibrant.cli.terminal.progress import progress_bar
 from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import compare
+from calibrant.evaluation.compare import choose, compare
 from calibrant.inputs import Progress
 from calibrant.report.folder import REPORT, load_page, with_shift
 from calibrant.report.gather import Sources, compare_files, describe_comparison

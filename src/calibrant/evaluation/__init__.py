@@ -1,8 +1,7 @@
 """From predictions to frozen results: measures with intervals, parts, comparisons, detection, curves."""
 
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import Comparison, MethodResult, compare
+from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.loss_shape import LossShape, loss_shape

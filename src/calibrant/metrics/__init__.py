@@ -6,7 +6,9 @@ from calibrant.metrics.binned import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    overconfidence,
     rms_calibration_error,
+    underconfidence,
 )
 from calibrant.metrics.calibration_test import CalibrationTest, calibration_test
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
@@ -19,7 +21,6 @@ from calibrant.metrics.classwise import (
 from calibrant.metrics.corp import CorpReliability, corp_reliability
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
-from calibrant.metrics.direction import overconfidence, underconfidence
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
@@ -28,11 +29,9 @@ from calibrant.metrics.ks import ks_error
 from calibrant.metrics.margin import MarginSlice, margin_slices
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.ood import OODScores, ood_scores
-from calibrant.metrics.ood_roc import OODCurve, ood_curve
+from calibrant.metrics.ood import OODCurve, OODScores, ood_curve, ood_scores
 from calibrant.metrics.paired import PairedDifference, paired_difference
-from calibrant.metrics.phi import post_hoc_improvement
-from calibrant.metrics.proper import brier_score, negative_log_likelihood
+from calibrant.metrics.proper import brier_score, negative_log_likelihood, post_hoc_improvement
 from calibrant.metrics.reliability_band import Band, accuracy_band, curve_band
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (

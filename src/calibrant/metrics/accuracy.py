@@ -1,19 +1,19 @@
 """How often a classifier is right, and how often it believes to be."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 def accuracy(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     """Share of samples whose most probable class is the true one; the first of equal classes counts.
 
@@ -21,16 +21,14 @@ def accuracy(
         >>> accuracy([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.5
     """
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     return float(outcomes.correct.mean(dtype=torch.float64))
 
 
 def mean_confidence(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     """Share of samples that the classifier expects to be right; above the accuracy it is overconfident.
 
@@ -38,7 +36,7 @@ def mean_confidence(
         >>> mean_confidence([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.75
     """
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     return float(outcomes.confidence.mean(dtype=torch.float64))
 
 

@@ -1,17 +1,24 @@
-"""Binned calibration errors: the distance between confidence and accuracy."""
+"""Binned calibration errors: the distance between confidence and accuracy, and its direction."""
+
+import math
+from typing import Literal, TypeAlias, Unpack
+
+import torch
+from torch import Tensor
 
 from calibrant.bins import Binning, top_label_bins
+from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 def expected_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean gap between confidence and accuracy over bins of confidence.
 
@@ -34,9 +41,7 @@ def expected_calibration_error(
         Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis", EMNLP 2015 (equal count).
     """
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
+    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
     return float(bins.expected_gap())
 
 
@@ -44,10 +49,9 @@ def maximum_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Largest gap between confidence and accuracy in any bin that is not empty.
 
@@ -63,9 +67,7 @@ def maximum_calibration_error(
     References:
         Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
     """
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
+    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
     return float(bins.largest_gap())
 
 
@@ -73,10 +75,9 @@ def rms_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Root mean square gap between confidence and accuracy over bins of confidence.
 
@@ -91,9 +92,7 @@ def rms_calibration_error(
     References:
         Hendrycks et al., "Deep Anomaly Detection with Outlier Exposure", ICLR 2019.
     """
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
+    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
     return float(bins.root_mean_square_gap())
 
 
@@ -101,10 +100,9 @@ def average_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean gap between confidence and accuracy over bins that are not empty, each counted once.
 
@@ -121,7 +119,92 @@ def average_calibration_error(
     References:
         Neumann, Zisserman and Vedaldi, "Relaxed Softmax", NeurIPS workshops 2018.
     """
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
+    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
     return float(bins.average_gap())
+
+
+Definition: TypeAlias = Literal["binned", "conditional"]
+
+
+def overconfidence(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    definition: Definition = "binned",
+    n_bins: int = 15,
+    binning: Binning = "width",
+    **pairs: Unpack[Pairs],
+) -> float:
+    r"""How much surer a model is than right: the part of the calibration error where it is too high.
+
+    .. math:: \sum_b \frac{n_b}{n} \max(\mathrm{conf}_b - \mathrm{acc}_b, 0)
+        \quad\text{or, conditional,}\quad \mathrm{mean}(\mathrm{conf} \mid \text{wrong})
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+        labels: Integer classes of shape ``(n,)``.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+        definition: ``"binned"``: with :func:`underconfidence` it adds up to the expected calibration error of
+            the same bins. ``"conditional"``: mean confidence of the wrong predictions; NaN if none is wrong.
+        n_bins: Number of bins of the binned definition.
+        binning: Bins of equal ``"width"`` or of equal ``"mass"``.
+
+    Example:
+        >>> pairs = {"confidence": [0.9, 0.8, 0.6], "correct": [True, False, True]}
+        >>> round(overconfidence(n_bins=10, **pairs), 4)
+        0.2667
+        >>> overconfidence(definition="conditional", **pairs)
+        0.8
+
+    References:
+        Mund, Triebel and Cremers, "Active Online Confidence Boosting for Efficient Object Classification",
+        ICRA 2015 (conditional).
+        Wenger, Kjellström and Triebel, "Non-Parametric Calibration for Classification", AISTATS 2020.
+    """
+    if _is_binned(definition):
+        bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
+        return float(bins.overconfident_part())
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return _mean(outcomes.confidence[~outcomes.correct])
+
+
+def underconfidence(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    definition: Definition = "binned",
+    n_bins: int = 15,
+    binning: Binning = "width",
+    **pairs: Unpack[Pairs],
+) -> float:
+    r"""How much less sure a model is than right: the part of the calibration error where it is too low.
+
+    .. math:: \sum_b \frac{n_b}{n} \max(\mathrm{acc}_b - \mathrm{conf}_b, 0)
+        \quad\text{or, conditional,}\quad \mathrm{mean}(1 - \mathrm{conf} \mid \text{right})
+
+    Arguments and references are those of :func:`overconfidence`; the conditional form is NaN if no
+    prediction is right.
+
+    Example:
+        >>> pairs = {"confidence": [0.9, 0.8, 0.6], "correct": [True, False, True]}
+        >>> round(underconfidence(n_bins=10, **pairs), 4)
+        0.1667
+        >>> underconfidence(definition="conditional", **pairs)
+        0.25
+    """
+    if _is_binned(definition):
+        bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
+        return float(bins.underconfident_part())
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return _mean(1 - outcomes.confidence[outcomes.correct].double())
+
+
+def _is_binned(definition: Definition) -> bool:
+    if definition not in ("binned", "conditional"):
+        raise InputError(f"definition: expected 'binned' or 'conditional', got {definition!r}")
+    return definition == "binned"
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean(dtype=torch.float64)) if len(values) else math.nan

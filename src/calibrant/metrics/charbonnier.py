@@ -1,6 +1,7 @@
 """The smoothed absolute error of the SMART paper: an ingredient of a bound on the calibration error."""
 
 import math
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +9,7 @@ from scipy.interpolate import CubicSpline
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 _Floats = npt.NDArray[np.float64]
 
@@ -20,10 +21,9 @@ def charbonnier_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     lam: float = 200.0,
     delta: float = 1e-3,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean absolute error of the confidence, smoothed: part of a bound, **not a calibration error**.
 
@@ -60,7 +60,7 @@ def charbonnier_error(
     _check_lam(lam)
     if not 0 <= delta < math.inf:
         raise InputError(f"delta: expected a number of at least 0, got {delta}")
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     p, hits = outcomes.confidence.double().cpu().numpy(), outcomes.correct.cpu().numpy()
     total = 0.0
     for target, inside in ((0.0, p[~hits]), (1.0, p[hits])):

@@ -1,6 +1,7 @@
 """CORP reliability: accuracy as the best rising function of confidence, without bins to choose."""
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike
 from calibrant.metrics.decomposition import Decomposition, decompose_brier
 from calibrant.metrics.ranking import Ranking
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +45,7 @@ class CorpReliability:
 def corp_reliability(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> CorpReliability:
     """Accuracy as a function of confidence by isotonic regression: consistent, reproducible, without bins.
 
@@ -70,7 +69,7 @@ def corp_reliability(
     """
     from scipy.optimize import isotonic_regression  # a slow import that only CORP needs
 
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     ranking = Ranking.from_outcomes(outcomes)
     score, hits, count = ranking.score[::-1], ranking.hits[::-1], ranking.count[::-1]
     starts = isotonic_regression(hits / count, weights=count).blocks

@@ -1,7 +1,7 @@
 """Debiased calibration error: the binned error without what chance alone adds to it."""
 
 import math
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -9,17 +9,17 @@ from torch import Tensor
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
+from calibrant.outcomes import Pairs
 
 
 def debiased_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "mass",
     norm: Literal["l1", "l2"] = "l2",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Binned calibration error minus the part that noise in the bins' accuracy adds on average.
 
@@ -53,9 +53,7 @@ def debiased_calibration_error(
     References:
         Kumar, Liang and Ma, "Verified Uncertainty Calibration", NeurIPS 2019.
     """
-    bins = top_label_bins(
-        probs, labels, confidence=confidence, correct=correct, n_bins=n_bins, binning=binning
-    )
+    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
     if norm == "l2":
         return float(_debiased_square(bins).clamp(min=0).sqrt())
     if norm == "l1":

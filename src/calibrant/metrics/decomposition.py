@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from calibrant.bins import equal_width_bins
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
 from calibrant.metrics.ranking import Ranking
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 Method: TypeAlias = Literal["binned", "corp"]
 _Loss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -49,10 +49,9 @@ def decompose_brier(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     method: Method = "binned",
     n_bins: int = 15,
+    **pairs: Unpack[Pairs],
 ) -> Decomposition:
     r"""Brier score as miscalibration plus what no recalibration can repair.
 
@@ -91,8 +90,8 @@ def decompose_brier(
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for probabilistic classifiers", PNAS
         2021 (CORP).
     """
-    if probs is None or labels is None or confidence is not None or correct is not None:
-        outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    if probs is None or labels is None or any(value is not None for value in pairs.values()):
+        outcomes = check_outcomes(probs, labels, **pairs)
         return _decompose(outcomes, _squared, method, n_bins)
     p = check_probs(probs).clamp(0, 1)
     y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
@@ -115,10 +114,9 @@ def decompose_nll(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     method: Method = "binned",
     n_bins: int = 15,
+    **pairs: Unpack[Pairs],
 ) -> Decomposition:
     r"""Log-likelihood of being right as miscalibration plus what no recalibration can repair, in nats.
 
@@ -145,7 +143,7 @@ def decompose_nll(
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for probabilistic classifiers", PNAS
         2021 (CORP).
     """
-    outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+    outcomes = check_outcomes(probs, labels, **pairs)
     return _decompose(outcomes, _logarithmic, method, n_bins)
 
 

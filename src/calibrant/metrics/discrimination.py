@@ -1,21 +1,22 @@
 """Discrimination: does confidence tell right predictions from wrong ones, and one class from another?"""
 
 import math
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant.inputs import ArrayLike, check_labels, check_probs
 from calibrant.metrics.ranking import check_ranking, last_of_equals
+from calibrant.outcomes import Pairs
 
 
 def auroc_correctness(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     """Chance that a right prediction is more confident than a wrong one; ties count one half.
 
@@ -29,7 +30,7 @@ def auroc_correctness(
         >>> auroc_correctness(score=[3.0, -1.0, -1.0], correct=[True, False, True])
         0.75
     """
-    return check_ranking(probs, labels, confidence=confidence, correct=correct, score=score).auroc()
+    return check_ranking(probs, labels, score=score, **pairs).auroc()
 
 
 def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:

@@ -149,15 +149,16 @@ def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any
         return TermResampler(terms)
     measure = measure_of(metric)
     if measure is not None and measure.of_bins is not None:
-        signature = inspect.signature(metric)
-        bound = signature.bind(**rows, **options)
-        bound.apply_defaults()
-        given = {name: value for name, value in bound.arguments.items() if name not in rows}
-        bins = {name: given.pop(name) for name in ("n_bins", "binning")}
+        parameters = inspect.signature(metric).parameters
+        chosen = {name: options.get(name, parameters[name].default) for name in ("n_bins", "binning")}
+        others = {name: value for name, value in options.items() if name not in chosen}
+        # Other definitions of a measure, such as the conditional overconfidence, have no bins.
+        binned = all(
+            name in parameters and value == parameters[name].default for name, value in others.items()
+        )
         outcomes = check_outcomes(**rows)
-        by_default = all(value == signature.parameters[name].default for name, value in given.items())
-        if len(outcomes) > _FEW and by_default:
-            return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
+        if len(outcomes) > _FEW and binned:
+            return BinResampler.from_outcomes(outcomes, measure.of_bins, **chosen)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     return RowResampler(lambda drawn: call(metric, drawn, options), rows)
 

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_labels, check_probs
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 KDEMode: TypeAlias = Literal["top_label", "canonical"]
 
@@ -30,11 +30,10 @@ def kde_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     p: float = 1.0,
     bandwidth: float | None = None,
     mode: KDEMode = "top_label",
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Distance in :math:`L_p` between each prediction and what its neighbours came to (KDE-ECE).
 
@@ -74,13 +73,13 @@ def kde_calibration_error(
     if bandwidth is not None and not 0 < bandwidth < math.inf:
         raise InputError(f"bandwidth: expected a positive number, got {bandwidth}")
     if mode == "top_label":
-        ordered = check_outcomes(probs, labels, confidence=confidence, correct=correct).sorted()
+        ordered = check_outcomes(probs, labels, **pairs).sorted()
         stated = ordered.confidence.double()[:, None]
         seen = ordered.correct.double()[:, None]
         points = torch.cat([stated, 1 - stated], dim=1)
     elif mode == "canonical":
         stated, seen = _read_distributions(
-            probs, labels, pairs_given=confidence is not None or correct is not None
+            probs, labels, pairs_given=any(value is not None for value in pairs.values())
         )
         points = stated
     else:

@@ -1,7 +1,7 @@
 """Kernel calibration errors: how far predictions that resemble each other err in the same direction."""
 
 import math
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_labels, check_probs
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]
 
@@ -23,9 +23,8 @@ def mmce(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     width: float = 0.2,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Largest correlation of the error with a unit function of the confidence in a kernel space (MMCE).
 
@@ -56,24 +55,24 @@ def mmce(
         embeddings", ICML 2018.
     """
     _check_width(width)
-    ordered = check_outcomes(probs, labels, confidence=confidence, correct=correct).sorted()
+    ordered = check_outcomes(probs, labels, **pairs).sorted()
     p = ordered.confidence.numpy().astype(np.float64)
     error = ordered.correct.numpy() - p
     # Let L_i be the sum of error_j exp(-(p_i - p_j) / w) over j < i. Within a stretch of a few hundred widths
     # it is exp(-x_i) times a prefix sum of error_j exp(x_j), where x counts widths from the stretch's start;
     # what came before the stretch enters as one number. No term is lost: the prefix sum grows no faster
     # than the factor that divides it.
-    pairs, before, start = 0.0, 0.0, 0
+    cross, before, start = 0.0, 0.0, 0
     while start < len(p):
         stop = int(np.searchsorted(p, p[start] + _REACH * width, side="right"))
         growth = np.exp((p[start:stop] - p[start]) / width)
         prefix = np.cumsum(np.append(before, error[start:stop] * growth))
-        pairs += float((error[start:stop] / growth) @ prefix[:-1])
+        cross += float((error[start:stop] / growth) @ prefix[:-1])
         if stop < len(p):
             before = float(prefix[-1]) * math.exp(-(p[stop] - p[start]) / width)
         start = stop
     # Rounding may leave a sum of squares slightly below zero.
-    return math.sqrt(max(float(error @ error) + 2 * pairs, 0.0)) / len(p)
+    return math.sqrt(max(float(error @ error) + 2 * cross, 0.0)) / len(p)
 
 
 def skce(

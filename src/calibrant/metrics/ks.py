@@ -1,17 +1,17 @@
 """Kolmogorov-Smirnov calibration error: no bins, the largest drift between promised and kept."""
 
+from typing import Unpack
+
 import numpy as np
 
 from calibrant.inputs import ArrayLike
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 def ks_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Largest distance between the cumulative confidence and the cumulative accuracy.
 
@@ -28,7 +28,7 @@ def ks_error(
     References:
         Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
     """
-    ordered = check_outcomes(probs, labels, confidence=confidence, correct=correct).sorted()
+    ordered = check_outcomes(probs, labels, **pairs).sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
     drift = np.cumsum(hits - values.astype(np.float64))
     last_of_equals = np.append(values[1:] != values[:-1], True)

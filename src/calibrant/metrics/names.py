@@ -12,7 +12,9 @@ from calibrant.metrics.binned import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    overconfidence,
     rms_calibration_error,
+    underconfidence,
 )
 from calibrant.metrics.charbonnier import charbonnier_error
 from calibrant.metrics.classwise import (
@@ -22,7 +24,6 @@ from calibrant.metrics.classwise import (
 )
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import brier_calibration, brier_refinement
-from calibrant.metrics.direction import overconfidence, underconfidence
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce

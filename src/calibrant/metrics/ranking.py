@@ -7,6 +7,7 @@ detection. Equal scores form one group, so nothing here depends on the order of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_correct, check_score
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +90,17 @@ def check_ranking(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> Ranking:
     """Rank by the confidence of :func:`~calibrant.outcomes.check_outcomes`, or by any score instead.
 
     A score goes with ``correct``, or with ``probs`` and ``labels``, which then only say what is right.
     """
     if score is None:
-        return Ranking.from_outcomes(check_outcomes(probs, labels, confidence=confidence, correct=correct))
-    given = {"probs": probs, "labels": labels, "confidence": confidence, "correct": correct}
+        return Ranking.from_outcomes(check_outcomes(probs, labels, **pairs))
+    correct = pairs.get("correct")
+    given = {"probs": probs, "labels": labels, "confidence": pairs.get("confidence"), "correct": correct}
     named = [name for name, value in given.items() if value is not None]
     if named not in (["correct"], ["probs", "labels"]):
         raise InputError(

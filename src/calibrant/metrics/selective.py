@@ -7,6 +7,7 @@ of equal score count as the average over their orders, so the order of the rows 
 
 import math
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
 from calibrant.metrics.ranking import Ranking, check_ranking
+from calibrant.outcomes import Pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +38,8 @@ def aurc(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean error rate over all coverages, answering the most confident samples first.
 
@@ -64,16 +65,15 @@ def aurc(
         Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
         ICLR 2019.
     """
-    return _aurc(check_ranking(probs, labels, confidence=confidence, correct=correct, score=score))
+    return _aurc(check_ranking(probs, labels, score=score, **pairs))
 
 
 def excess_aurc(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""AURC above that of an oracle which ranks every right prediction before every wrong one (E-AURC).
 
@@ -93,7 +93,7 @@ def excess_aurc(
         Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
         ICLR 2019.
     """
-    ranking = check_ranking(probs, labels, confidence=confidence, correct=correct, score=score)
+    ranking = check_ranking(probs, labels, score=score, **pairs)
     n_right = ranking.n - ranking.n_wrong
     late = np.arange(n_right + 1, ranking.n + 1)
     oracle = float(((late - n_right) / late).sum() / ranking.n)
@@ -104,9 +104,8 @@ def augrc(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean share, over all coverages, of samples that are answered and wrong.
 
@@ -132,7 +131,7 @@ def augrc(
         Traub et al., "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
         NeurIPS 2024.
     """
-    ranking = check_ranking(probs, labels, confidence=confidence, correct=correct, score=score)
+    ranking = check_ranking(probs, labels, score=score, **pairs)
     errors_before = np.cumsum(ranking.misses) - ranking.misses
     return float((ranking.count * (errors_before + 0.5 * ranking.misses)).sum() / ranking.n**2)
 
@@ -200,10 +199,9 @@ def risk_coverage_curve(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     score: ArrayLike | None = None,
     max_points: int | None = None,
+    **pairs: Unpack[Pairs],
 ) -> RiskCoverage:
     """Error rate against the share of answered samples, at every threshold that makes a difference.
 
@@ -218,7 +216,7 @@ def risk_coverage_curve(
     References:
         El-Yaniv and Wiener, "On the Foundations of Noise-free Selective Classification", JMLR 2010.
     """
-    ranking = check_ranking(probs, labels, confidence=confidence, correct=correct, score=score)
+    ranking = check_ranking(probs, labels, score=score, **pairs)
     answered, errors = np.cumsum(ranking.count), np.cumsum(ranking.misses)
     kept = np.arange(len(answered))
     if max_points is not None and len(kept) > check_count(max_points, "max_points", at_least=2):

@@ -1,6 +1,7 @@
 """Smooth calibration error: the largest bias that a smooth function of the confidence can reveal."""
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 _Floats = npt.NDArray[np.float64]
 
@@ -31,9 +32,7 @@ class Probe:
 def smooth_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Largest correlation of the error ``correct - confidence`` with a smooth function of the confidence.
 
@@ -61,15 +60,13 @@ def smooth_calibration_error(
     References:
         Blasiok, Gopalan, Hu, Nakkiran, "A unifying theory of distance from calibration", STOC 2023.
     """
-    return worst_case_probe(probs, labels, confidence=confidence, correct=correct).value
+    return worst_case_probe(probs, labels, **pairs).value
 
 
 def worst_case_probe(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> Probe:
     """Smooth function of the confidence that shows the miscalibration best.
 
@@ -86,7 +83,7 @@ def worst_case_probe(
     # +1, and the bound at -1 never binds. Hence u need never fall: it is the weighted isotonic median
     # regression of S, kept within [0, S_m], and
     #     smCE = S_m + min over nondecreasing u of  sum_i d_i |S_i - u_i|.
-    x, s = _cumulative_error(check_outcomes(probs, labels, confidence=confidence, correct=correct))
+    x, s = _cumulative_error(check_outcomes(probs, labels, **pairs))
     sign = -1.0 if s[-1] < 0 else 1.0
     total, s, gap = float(sign * s[-1]), sign * s[:-1], np.diff(x)
     u = _isotonic_median(s.clip(0.0, total), gap)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 _Floats = npt.NDArray[np.float64]
 
@@ -48,9 +49,8 @@ def smooth_ece(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     bandwidth: float | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Mean gap between confidence and accuracy after a blur as wide as the gap itself (smECE).
 
@@ -87,7 +87,7 @@ def smooth_ece(
     References:
         Blasiok and Nakkiran, "Smooth ECE: principled reliability diagrams via kernel smoothing", ICLR 2024.
     """
-    gap, _ = _gap_and_mass(check_outcomes(probs, labels, confidence=confidence, correct=correct))
+    gap, _ = _gap_and_mass(check_outcomes(probs, labels, **pairs))
     spectrum = _spectrum(gap)
     return _area(_blur(spectrum, _choose_bandwidth(spectrum, bandwidth)))
 
@@ -96,9 +96,8 @@ def smooth_reliability(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     bandwidth: float | None = None,
+    **pairs: Unpack[Pairs],
 ) -> SmoothReliability:
     """Accuracy as a smooth function of confidence, drawn so that its distance to the diagonal is the smECE.
 
@@ -109,7 +108,7 @@ def smooth_reliability(
         >>> round(float(curve.accuracy[3072]), 6), round(curve.bandwidth, 6)
         (0.5, 0.25)
     """
-    gap, mass = _gap_and_mass(check_outcomes(probs, labels, confidence=confidence, correct=correct))
+    gap, mass = _gap_and_mass(check_outcomes(probs, labels, **pairs))
     spectrum = _spectrum(gap)
     bandwidth = _choose_bandwidth(spectrum, bandwidth)
     blurred = _blur(spectrum, bandwidth)

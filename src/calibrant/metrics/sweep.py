@@ -1,6 +1,6 @@
 """ECE-sweep: as many bins as the data allow before accuracy stops rising with confidence."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from calibrant.bins import Binning
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 _Floats = npt.NDArray[np.float64]
 
@@ -17,11 +17,10 @@ def sweep_calibration_error(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    confidence: ArrayLike | None = None,
-    correct: ArrayLike | None = None,
     binning: Binning = "mass",
     norm: Literal["l1", "l2"] = "l1",
     max_bins: int = 2000,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Binned calibration error with the number of bins chosen by the data.
 
@@ -52,7 +51,7 @@ def sweep_calibration_error(
     if norm not in ("l1", "l2"):
         raise InputError(f"norm: expected 'l1' or 'l2', got {norm!r}")
     max_bins = check_count(max_bins, "max_bins")
-    ordered = check_outcomes(probs, labels, confidence=confidence, correct=correct).sorted()
+    ordered = check_outcomes(probs, labels, **pairs).sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
     confidence_below = np.append(0.0, np.cumsum(values, dtype=np.float64))
     hits_below = np.append(0, np.cumsum(hits, dtype=np.int64))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import Comparison
+from calibrant.evaluation.compare import Comparison, choose
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference
 from calibrant.plots import style

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics.ood_roc import OODCurve, ood_curve
+from calibrant.metrics.ood import OODCurve, ood_curve
 from calibrant.metrics.scores import confidence_score
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place

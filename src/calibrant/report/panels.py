@@ -8,7 +8,7 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.temperature_curve import temperature_curve
-from calibrant.metrics.ood_roc import ood_curve
+from calibrant.metrics.ood import ood_curve
 from calibrant.metrics.scores import confidence_score
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.smart import SMART

@@ -7,8 +7,7 @@ from typing import Any
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import choose
-from calibrant.evaluation.compare import Comparison, MethodResult, compare
+from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Progress

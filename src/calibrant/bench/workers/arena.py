@@ -21,7 +21,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.metrics.phi import post_hoc_improvement
+from calibrant.metrics.proper import post_hoc_improvement
 from calibrant.posthoc.names import METHODS
 
 SCORE = "brier"
