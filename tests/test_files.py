@@ -1,16 +1,23 @@
+"""Files: written whole or not at all, with errors that name them; JSON and dataclasses."""
+
+import dataclasses
+import errno
+import json
+import math
 import os
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pytest
 
 from calibrant.data import Predictions, save_predictions
 from calibrant.data.files import FORMATS
-from calibrant.data.formats import csv, npz, parquet, safetensors
-from calibrant.errors import InputError
-from calibrant.files import atomic_path
+from calibrant.errors import FormatError, InputError
+from calibrant.files import atomic_path, read_dataclass, reading, without_nan, write_file
 
 SAID = Predictions(probs=[[0.5, 0.5]], labels=[0])
-MODULES = {".npz": npz, ".parquet": parquet, ".csv": csv, ".safetensors": safetensors}
 
 
 def test_nothing_is_at_the_target_before_the_end(tmp_path):
@@ -44,11 +51,11 @@ def test_a_failure_in_the_middle_of_saving_leaves_the_old_predictions(tmp_path, 
     target = tmp_path / f"preds{suffix}"
     target.write_text("old")
 
-    def fail(path, _):
+    def fail(_, path, __):
         path.write_text("half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(MODULES[suffix], "write", fail)
+    monkeypatch.setattr(".".join((*FORMATS[suffix], "write")), fail)
     with pytest.raises(OSError, match="disk full"):
         save_predictions(SAID, target)
     assert target.read_text() == "old"
@@ -78,3 +85,96 @@ def test_a_directory_is_not_overwritten(tmp_path):
     (tmp_path / "preds.npz").mkdir()
     with pytest.raises(InputError, match=r"^preds.npz: expected the name of a file, got a directory;"):
         save_predictions(SAID, tmp_path / "preds.npz")
+
+
+def test_a_full_disk_is_one_sentence_that_names_the_file(tmp_path, monkeypatch):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InputError) as caught:
+        write_file(target, "new")
+    assert str(caught.value) == (
+        f"{target}: expected room for 3 bytes, got an error: {os.strerror(errno.ENOSPC)}"
+    )
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_any_failure_to_read_is_one_sentence_that_names_the_file():
+    with pytest.raises(FormatError) as caught, reading("a.csv", "a table"):
+        raise KeyError("line 1\nline 2")
+    assert str(caught.value).startswith("a.csv: expected a table, got a file that cannot be read as such (")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"^a.csv: labels: expected numbers$"), reading("a.csv", "a table"):
+        raise InputError("labels: expected numbers")
+
+
+def test_json_has_no_nan_at_any_depth():
+    value = {"a": math.nan, "b": [math.inf, (1.0, -math.inf)], "c": {"d": math.nan}, "e": "nan", "f": 3}
+    assert without_nan(value) == {"a": None, "b": [None, [1.0, None]], "c": {"d": None}, "e": "nan", "f": 3}
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A table inside another."""
+
+    size: int
+    share: float | None = None
+
+    def __post_init__(self):
+        if self.size < 0:
+            raise InputError(f"size: expected a number from 0, got {self.size}")
+
+
+@dataclass(frozen=True)
+class Outer:
+    """One field for each kind of annotation."""
+
+    inner: Inner
+    word: Literal["low", "high"] = "low"
+    pair: tuple[float, float] = (0.0, 1.0)
+    names: tuple[str | int, ...] = ()
+    parts: Mapping[str, Inner] = field(default_factory=dict)
+    flag: bool = False
+    rest: Any = None
+
+
+def test_a_dataclass_comes_back_from_json():
+    outer = Outer(Inner(1, 0.5), "high", (2.0, 3.0), ("a", 4), {"b": Inner(2)}, True, [{"c": None}])
+    assert read_dataclass(Outer, json.loads(json.dumps(dataclasses.asdict(outer)))) == outer
+    assert read_dataclass(Outer, {"inner": {"size": 1, "share": 2}}) == Outer(Inner(1, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "Outer: expected 'inner', got none"),
+        ([], "page: expected a table, got []"),
+        ({"inner": {}}, "inner: expected 'size', got none"),
+        ({"inner": {"size": 1.5}}, "inner.size: expected a whole number, got 1.5"),
+        ({"inner": {"size": True}}, "inner.size: expected a whole number, got True"),
+        ({"inner": {"size": None}}, "inner.size: expected a whole number, got None"),
+        ({"inner": {"size": 1, "share": math.nan}}, "inner.share: expected a finite number, got nan"),
+        ({"inner": {"size": -1}}, "inner.size: expected a number from 0, got -1"),
+        ({"inner": {"sise": 1}}, "inner.sise: expected a key of [inner] (size, share), got 'sise'; did you"),
+        ({"inner": {"size": 1}, "word": "lo"}, "word: expected 'low' or 'high', got 'lo'; did you mean"),
+        ({"inner": {"size": 1}, "pair": [1]}, "pair: expected a list of 2, got [1]"),
+        ({"inner": {"size": 1}, "names": "ab"}, "names: expected a list, got 'ab'; write it as"),
+        ({"inner": {"size": 1}, "names": [0.5]}, "names: expected text or a whole number, got 0.5"),
+        ({"inner": {"size": 1}, "flag": 1}, "flag: expected true or false, got 1"),
+        ({"inner": {"size": 1}, "parts": {"b": 1}}, "parts.b: expected a table, got 1"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_one_sentence_that_names_its_place(table, message):
+    with pytest.raises(InputError) as caught:
+        read_dataclass(Outer, table, "page" if table == [] else "", error=InputError)
+    assert str(caught.value).startswith(message)
+
+
+def test_unknown_keys_can_be_ignored():
+    table = {"inner": {"size": 1, "newer": 2}, "newest": 3}
+    assert read_dataclass(Outer, table, ignore_unknown=True) == Outer(Inner(1))

@@ -1,5 +1,8 @@
 """What Calibrant raises: one sentence naming the argument, what was expected, what came, what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class CalibrantError(Exception):
     """The base of Calibrant's errors; the command line prints one as a single line."""
@@ -31,3 +34,14 @@ class MissingPackageError(CalibrantError, ImportError):
             f"{purpose}: expected the package {package}, got none; install it from a clone of Calibrant "
             f"with: pip install -c constraints.txt '.[{extra}]'"
         )
+
+
+def did_you_mean(word: str, known: Iterable[object]) -> str:
+    """Return the end of an error message that names the nearest known word, or nothing.
+
+    Example:
+        >>> did_you_mean("digit", ["digits", "cifar10"])
+        "; did you mean 'digits'?"
+    """
+    near = get_close_matches(word, [str(each) for each in known], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

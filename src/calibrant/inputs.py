@@ -1,13 +1,14 @@
-"""The one door for arrays: lists, NumPy, torch, pandas and polars come in, checked tensors go on.
+"""The one door for arrays: lists, NumPy, torch, pandas and polars arrays become checked tensors.
 
 Every ``check_*`` function returns a detached float32 or float64 tensor (int64 or bool for labels and
 hits) on the caller's device, or raises :class:`~calibrant.errors.InputError` with one sentence.
-Logits and probabilities are never told apart by their values: the caller names them.
+Whether values are logits or probabilities is never guessed: the caller names them.
 """
 
+import math
 import warnings
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,11 @@ from calibrant.errors import InputError
 
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 Floats: TypeAlias = npt.NDArray[np.float64]
-#: Called with what is being worked on, how much of it is done, and how much there is.
+#: Called with a description of the current work, how much is done, and the total.
 Progress: TypeAlias = Callable[[str, int, int], None]
+ChoiceT = TypeVar("ChoiceT", bound=str)
 
-# Rounding moves the sum of a softmax row by at most about this much; CSV files round to few digits.
+# Rounding changes the sum of a softmax row by at most about this much; CSV files have few digits.
 _SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 3e-2}
 _DEFAULT_SUM_TOLERANCE = 1e-3
 
@@ -34,11 +36,11 @@ def to_tensor(value: ArrayLike, name: str) -> Tensor:
     if array.dtype.kind in "iu":
         array = array.astype(np.int64, copy=False)
     elif array.dtype not in (np.float16, np.float32, np.float64, np.bool_):
-        array = array.astype(np.float64)  # longdouble and foreign byte orders
+        array = array.astype(np.float64)  # longdouble and other byte orders
     if any(stride < 0 for stride in array.strides):
         array = array.copy()
     with warnings.catch_warnings():
-        # Nothing here writes to its input, so a read-only array needs no copy.
+        # Calibrant never writes to its input, so a read-only array needs no copy.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
@@ -53,7 +55,7 @@ def _to_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """Refuse what is not numeric; columns of Python numbers (pandas with gaps, say) become arrays of them."""
+    """Refuse arrays that are not numeric; objects that are numbers become a numeric one."""
     if array.dtype.kind == "O" and not any(isinstance(entry, str) for entry in array.flat):
         try:
             array = np.array(array.tolist())
@@ -69,7 +71,7 @@ def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 
 def same_kind(result: Tensor, like: ArrayLike) -> ArrayLike:
-    """Return a result in the kind of array, and the floating type, of what the caller passed in."""
+    """Return a result as the same kind of array, with the same floating type, as the caller's argument."""
     if isinstance(like, Tensor):
         return result.to(like.device, like.dtype if like.is_floating_point() else result.dtype)
     if isinstance(like, (list, tuple)):
@@ -83,9 +85,7 @@ def same_kind(result: Tensor, like: ArrayLike) -> ArrayLike:
 def check_logits(logits: ArrayLike, *, name: str = "logits") -> Tensor:
     """Check scores of shape ``(n, k)``; shape ``(n,)`` is the log-odds of class 1 in a binary problem."""
     z = _check_table(to_tensor(logits, name), name, binary="the log-odds of class 1")
-    low, high = torch.aminmax(z)
-    if not (torch.isfinite(low) and torch.isfinite(high)):
-        raise _not_finite(z, name)
+    _check_finite(z, name)
     return torch.stack([torch.zeros_like(z), z], dim=1) if z.ndim == 1 else z
 
 
@@ -97,7 +97,7 @@ def check_probs(probs: ArrayLike, *, name: str = "probs") -> Tensor:
     _check_unit_interval(p, name, slack=tolerance, hint="; if these are logits, pass them as logits")
     if p.ndim == 1:
         return torch.stack([1 - p, p], dim=1)
-    # As a product twice as fast as a sum over few classes.
+    # For few classes a product is twice as fast as a sum.
     sums = p @ torch.ones(p.shape[1], dtype=p.dtype, device=p.device)
     wrong = (sums - 1).abs()
     if float(wrong.max()) > tolerance:
@@ -146,8 +146,14 @@ def check_labels(labels: ArrayLike, *, n: int, k: int, name: str = "labels") -> 
     return y
 
 
+def check_labelled_probs(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Check distributions and their true classes, which go to the device of the distributions."""
+    p = check_probs(probs)
+    return p, check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
+
+
 def check_confidence(confidence: ArrayLike, *, name: str = "confidence") -> Tensor:
-    """Check stated probabilities of being right, shape ``(n,)``."""
+    """Check confidences, the stated probabilities of a correct prediction, of shape ``(n,)``."""
     c = to_tensor(confidence, name)
     _check_column(c, name)
     c = _floating(c, name)
@@ -156,18 +162,16 @@ def check_confidence(confidence: ArrayLike, *, name: str = "confidence") -> Tens
 
 
 def check_score(score: ArrayLike, *, name: str = "score") -> Tensor:
-    """Check finite real numbers of shape ``(n,)``; higher means surer."""
+    """Check finite scores of shape ``(n,)``; a higher score means more confident."""
     s = to_tensor(score, name)
     _check_column(s, name)
     s = _floating(s, name)
-    low, high = torch.aminmax(s)
-    if not (torch.isfinite(low) and torch.isfinite(high)):
-        raise _not_finite(s, name)
+    _check_finite(s, name)
     return s
 
 
 def check_correct(correct: ArrayLike, *, n: int, name: str = "correct") -> Tensor:
-    """Check hits of shape ``(n,)``: true or 1 where the prediction was right."""
+    """Check hits of shape ``(n,)``: true or 1 where the prediction was correct."""
     a = to_tensor(correct, name)
     _check_column(a, name, n=n)
     if a.dtype == torch.bool:
@@ -189,9 +193,7 @@ def check_features(features: ArrayLike, *, n: int, name: str = "features") -> Te
         raise InputError(f"{name}: expected shape (n, d), got shape {tuple(h.shape)}")
     _check_length(h, name, n)
     h = _floating(h, name)
-    low, high = torch.aminmax(h)
-    if not (torch.isfinite(low) and torch.isfinite(high)):
-        raise _not_finite(h, name)
+    _check_finite(h, name)
     return h
 
 
@@ -200,6 +202,42 @@ def check_count(value: int, name: str, *, at_least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise InputError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
     return int(value)
+
+
+def check_number(value: float, name: str, *, at_least: float | None = None) -> float:
+    """Check a finite number: a positive one unless a lower bound is given.
+
+    Example:
+        >>> check_number(-1, "width")
+        Traceback (most recent call last):
+        calibrant.errors.InputError: width: expected a positive number, got -1
+    """
+    is_number = isinstance(value, (int, float, np.number, Tensor)) and not isinstance(value, bool)
+    if not is_number or not (value > 0 if at_least is None else value >= at_least) or value == math.inf:
+        wanted = "a positive number" if at_least is None else f"a number of at least {at_least:g}"
+        raise InputError(f"{name}: expected {wanted}, got {value}")
+    return float(value)
+
+
+def check_choice(value: str, name: str, choices: Iterable[ChoiceT]) -> ChoiceT:
+    """Check a word against the words that an option knows.
+
+    Example:
+        >>> check_choice("mas", "binning", ["width", "mass"])
+        Traceback (most recent call last):
+        calibrant.errors.InputError: binning: expected 'width' or 'mass', got 'mas'
+    """
+    known = list(choices)
+    for choice in known:
+        if value == choice:
+            return choice
+    shown = " or ".join(map(repr, known)) if len(known) == 2 else f"one of {', '.join(known)}"
+    raise InputError(f"{name}: expected {shown}, got {value!r}")
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Widen half precision, in which a softmax would lose too many digits."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _check_table(x: Tensor, name: str, *, binary: str) -> Tensor:
@@ -236,23 +274,24 @@ def _check_length(x: Tensor, name: str, n: int) -> None:
 
 
 def _check_unit_interval(x: Tensor, name: str, *, slack: float, hint: str) -> None:
-    # One pass without a temporary: NaN and infinities reach the extremes too.
+    # One pass without a temporary; the extremes also show NaN and infinity.
     low, high = (float(v) for v in torch.aminmax(x))
     if low >= -min(slack, 1e-6) and high <= 1 + slack:
         return
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise _not_finite(x, name)
+    _check_finite(x, name)
     bad = low if low < 0 else high
     row = int((x == bad).nonzero()[0, 0])
     raise InputError(f"{name}: expected numbers between 0 and 1, got {bad:.6g} in row {row}{hint}")
 
 
-def _not_finite(x: Tensor, name: str) -> InputError:
+def _check_finite(x: Tensor, name: str) -> None:
+    if all(torch.isfinite(end) for end in torch.aminmax(x)):
+        return
     where = (~torch.isfinite(x)).nonzero()[0].tolist()
     place = f"row {where[0]}" + (f", column {where[1]}" if len(where) > 1 else "")
     value = float(x[tuple(where)])
     advice = "drop or repair such rows" if np.isnan(value) else "use a large finite number such as 1e4"
-    return InputError(f"{name}: expected finite numbers, got {value} in {place}; {advice}")
+    raise InputError(f"{name}: expected finite numbers, got {value} in {place}; {advice}")
 
 
 def _floating(x: Tensor, name: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""What top-label calibration is about: how sure each prediction was, and whether it was right."""
+"""Outcomes of predictions: the confidence in the predicted class, and whether it was correct."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_confidence, check_correct, check_labels, check_probs
+from calibrant.inputs import ArrayLike, check_confidence, check_correct, check_labelled_probs
+
+#: Confidence score functions of probabilities, by the names that both the metrics and the losses use.
+ProbabilityScore: TypeAlias = Literal["msp", "softmax_margin", "negative_entropy"]
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Confidence in the predicted class and whether that class was the true one, both of shape ``(n,)``."""
+    """Confidence in the predicted class and whether that class was correct, both of shape ``(n,)``."""
 
     confidence: Tensor
     correct: Tensor
@@ -24,17 +27,17 @@ class Outcomes:
 
     @classmethod
     def from_probs(cls, probs: Tensor, labels: Tensor) -> "Outcomes":
-        """Take the most probable class of each checked row; the first of equals."""
+        """Return the confidence in the most probable class of each checked row; the first of equals."""
         predicted = probs.argmax(dim=1)
         confidence = probs.gather(1, predicted[:, None]).squeeze(1).clamp(max=1.0)
         return cls(confidence, predicted == labels)
 
     @classmethod
     def from_logits(cls, logits: Tensor, labels: Tensor, *, rows_at_once: int = 8192) -> "Outcomes":
-        """Take the most probable class of each checked row, with confidence in float64.
+        """Return the confidence in the most probable class of each checked row, in float64.
 
-        Float32 rounds a very sure softmax to exactly 1 and so forgets which sample was surest; here
-        only a block of rows at a time is widened.
+        Float32 rounds very high confidences to exactly 1, which loses their order. Rows are converted to
+        float64 in blocks.
         """
         confidence = torch.empty(len(logits), dtype=torch.float64, device=logits.device)
         for rows in range(0, len(logits), rows_at_once):
@@ -45,10 +48,10 @@ class Outcomes:
         return cls(confidence, logits.argmax(dim=1) == labels)
 
     def sorted(self) -> "Outcomes":
-        """Order by confidence, lowest first, on the CPU; among equals, misses come before hits.
+        """Return the outcomes in ascending order of confidence, on the CPU; misses come before hits in ties.
 
-        A non-negative float has a zero sign bit, so its bits, shifted by one to make room for the hit,
-        are an integer key of the same order: sorting keys is several times faster than an argsort.
+        A non-negative float has a zero sign bit. So its bits, shifted by one to make room for the hit, are an
+        integer key with the same order, and sorting keys is several times faster than an argsort.
         """
         # Adding zero turns -0.0, whose sign bit is set, into 0.0.
         values = self.confidence.cpu().numpy() + 0
@@ -63,7 +66,7 @@ class Outcomes:
 
 
 class Pairs(TypedDict, total=False):
-    """What measures take instead of probabilities and labels: confidences, and whether each was right."""
+    """Keyword arguments of measures instead of probabilities and labels: confidences and hits."""
 
     confidence: ArrayLike | None
     correct: ArrayLike | None
@@ -76,14 +79,13 @@ def check_outcomes(
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
 ) -> Outcomes:
-    """Read either class probabilities with labels, or confidences with hits, never both.
+    """Return outcomes from either class probabilities with labels, or confidences with hits; never both.
 
-    Every top-label measure takes these four arguments, so that a black box of which only
-    (confidence, correct) is known is measured by the same functions.
+    Every top-label measure takes these four arguments, so the same functions measure black-box models that
+    give only confidences.
     """
     if probs is not None and labels is not None and confidence is None and correct is None:
-        p = check_probs(probs)
-        return Outcomes.from_probs(p, check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device))
+        return Outcomes.from_probs(*check_labelled_probs(probs, labels))
     if confidence is not None and correct is not None and probs is None and labels is None:
         c = check_confidence(confidence)
         return Outcomes(c, check_correct(correct, n=len(c)).to(c.device))
@@ -93,3 +95,16 @@ def check_outcomes(
         "arguments: expected either probs with labels or confidence with correct, "
         f"got {' with '.join(named) if named else 'none of them'}"
     )
+
+
+def margin(scores: Tensor) -> Tensor:
+    """Return how far the largest entry of each row is ahead of the second largest, shape ``(n,)``.
+
+    The margin of logits says how far a sample is from another class, and never saturates.
+
+    Example:
+        >>> margin(torch.tensor([[3.0, 1.0, 2.5], [1.0, 1.0, 0.0]]))
+        tensor([0.5000, 0.0000])
+    """
+    first, second = scores.topk(2, dim=1).values.unbind(dim=1)
+    return first - second

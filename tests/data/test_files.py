@@ -68,7 +68,7 @@ def test_an_empty_file_is_refused(tmp_path, suffix):
 def test_something_else_by_that_name_is_refused(tmp_path, suffix, content):
     path = tmp_path / f"preds{suffix}"
     path.write_bytes(content)
-    assert f"expected a {suffix} file, got one that cannot be read as such (" in refusal(path)
+    assert f"expected a {suffix} file, got a file that cannot be read as such (" in refusal(path)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])

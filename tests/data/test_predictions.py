@@ -138,7 +138,7 @@ def test_metadata_cannot_be_changed_from_inside_or_outside():
 
 def test_fields_cannot_be_set():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Predictions(logits=LOGITS).labels = None
+        Predictions(logits=LOGITS).labels = None  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def test_the_suffix_may_be_in_capitals_and_the_path_a_string(tmp_path, suffix):
     assert load_predictions(path).probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_pyarrow():
     code = "import sys, calibrant.data; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -128,7 +128,7 @@ def test_numbers_that_do_not_count_from_zero_are_names(csv):
 
 
 def test_scores_that_start_out_whole_and_turn_fractional_are_read(csv, monkeypatch):
-    monkeypatch.setattr("calibrant.data.formats.csv._BLOCK_BYTES", 64)
+    monkeypatch.setattr("calibrant.data.tables._BLOCK_BYTES", 64)
     rows = "1,2,0\n" * 50 + "1.5,2.5,1\n"
     assert load_predictions(csv(f"logits_0,logits_1,labels\n{rows}")).logits[-1].tolist() == [1.5, 2.5]
 
@@ -157,9 +157,9 @@ def test_scores_that_start_out_whole_and_turn_fractional_are_read(csv, monkeypat
         ("confidence,correct\n0.9,yes\n", "correct: expected numbers, got strings such as 'yes'"),
         (
             "logits_0,logits_1,labels\n1,2,1\n1,2\n",
-            "expected a .csv file, got one that cannot be read as such (",
+            "expected a .csv file, got a file that cannot be read as such (",
         ),
-        ('logits,labels\n"[1.0, 2.0]",1\n', "expected a .csv file, got one that cannot be read as such ("),
+        ('logits,labels\n"[1.0, 2.0]",1\n', "expected a .csv file, got a file that cannot be read as such ("),
     ],
 )
 def test_csv_that_cannot_be_predictions_is_refused_with_the_reason(csv, text, message):

@@ -1,4 +1,4 @@
-"""Predictions of a classifier: the value that flows through Calibrant, and the files it lives in."""
+"""Predictions of a classifier, their files, and predictions that come with the package."""
 
 from calibrant.data.bundled import load_bundled
 from calibrant.data.files import load_predictions, save_predictions

@@ -1,37 +1,32 @@
-"""Predictions on disk: the suffix of the name says the format."""
+"""Predictions on disk: the suffix of the file decides the format."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from calibrant.data.keys import choose
+from calibrant.data.contents import choose
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path
+from calibrant.errors import FormatError
+from calibrant.files import atomic_path, reading
 
-# Modules by name, so that pyarrow is imported only by those who read or write with it.
+# Module and class by name, so that pyarrow is imported only if a table is read or written.
 FORMATS = {
-    ".npz": "calibrant.data.formats.npz",
-    ".parquet": "calibrant.data.formats.parquet",
-    ".csv": "calibrant.data.formats.csv",
-    ".safetensors": "calibrant.data.formats.safetensors",
+    ".npz": ("calibrant.data.archives", "Npz"),
+    ".parquet": ("calibrant.data.tables", "Parquet"),
+    ".csv": ("calibrant.data.tables", "Csv"),
+    ".safetensors": ("calibrant.data.archives", "Safetensors"),
 }
 
 
 class Format(Protocol):
-    """What a module in ``calibrant.data.formats`` offers."""
+    """What every format offers."""
 
-    def names(self, path: Path) -> list[str]:
-        """Return the names of all that the file holds, ours or not."""
-
-    def read(self, path: Path) -> dict[str, Any]:
-        """Return the unchecked values of the file that have one of our keys."""
+    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+        """Return the unchecked values under our keys, and the names of all arrays or columns."""
 
     def write(self, path: Path, predictions: Predictions) -> None:
-        """Write the predictions over what is there."""
+        """Write the predictions to the file."""
 
 
 def load_predictions(path: str | os.PathLike[str], *, need_labels: bool = True) -> Predictions:
@@ -44,27 +39,26 @@ def load_predictions(path: str | os.PathLike[str], *, need_labels: bool = True) 
     and probabilities is refused. Nothing is ever unpickled.
 
     Args:
-        path: The file; its suffix says the format.
+        path: The file; its suffix decides the format.
         need_labels: Whether a file without labels (or pairs) is refused.
 
     Raises:
-        FormatError: The file is missing, is not what its suffix says, or lacks what is needed.
-        InputError: The values cannot be predictions; the sentence starts with the file's name.
+        FormatError: The file is missing, has another format than its suffix, or lacks something needed.
+        InputError: The values are not valid predictions; the message starts with the file's name.
     """
     path = Path(path)
     form = _format(path)
-    with _naming(path):
+    with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
-        values = form.read(path)
-        chosen = choose(values, form.names(path), need_labels=need_labels)
-        return Predictions(**chosen)
+        values, names = form.read(path)
+        return Predictions(**choose(values, names, need_labels=need_labels))
 
 
 def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
     """Write predictions to a ``.npz``, ``.parquet``, ``.csv`` or ``.safetensors`` file, all or nothing.
 
-    What is loaded again equals what was saved, except that ``.npz`` and ``.parquet`` keep bfloat16 as
-    float32, and that ``.csv`` keeps all numbers as float64 and has no place for metadata.
+    Loading returns what was saved, except that ``.npz`` and ``.parquet`` store bfloat16 as float32, and that
+    ``.csv`` stores all numbers as float64 and no metadata.
     """
     form = _format(Path(path))
     with atomic_path(path) as temporary:
@@ -72,14 +66,13 @@ def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> 
 
 
 def _format(path: Path) -> Format:
-    module = FORMATS.get(path.suffix.lower())
-    if module is None:
-        known = ", ".join(FORMATS)
+    if path.suffix.lower() not in FORMATS:
         raise FormatError(
-            f"{path.name}: expected a file named {known}, got {path.suffix or 'no suffix'!r}; "
-            "the suffix says the format"
+            f"{path.name}: expected a file named {', '.join(FORMATS)}, got {path.suffix or 'no suffix'!r}; "
+            "the suffix decides the format"
         )
-    return cast("Format", import_module(module))
+    module, name = FORMATS[path.suffix.lower()]
+    return cast("Format", getattr(import_module(module), name)())
 
 
 def _check_is_file(path: Path) -> None:
@@ -89,19 +82,3 @@ def _check_is_file(path: Path) -> None:
         raise FormatError(f"no such file in {path.parent}; check the path")
     if path.stat().st_size == 0:
         raise FormatError("expected predictions, got an empty file; write it again")
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Start every refusal with the name of the file, and turn a parser's failure into one sentence."""
-    try:
-        yield
-    except (InputError, FormatError) as error:
-        raise type(error)(f"{path.name}: {error}") from None
-    except Exception as error:
-        # Parsers of damaged files raise nearly anything; the cause stays attached for those who look.
-        detail = " ".join(str(error).split())[:160] or type(error).__name__
-        raise FormatError(
-            f"{path.name}: expected a {path.suffix} file, got one that cannot be read as such ({detail}); "
-            "it may be truncated or something else by that name"
-        ) from error

@@ -1,4 +1,4 @@
-"""The one value that flows through Calibrant: what a classifier said and, where known, what was true."""
+"""``Predictions``: the output of a classifier and, if known, the true classes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ from calibrant.outcomes import Outcomes
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions:
-    """What a classifier said about ``n`` samples, with what was true if that is known.
+    """The output of a classifier for ``n`` samples and, if known, their true classes.
 
     Exactly one form is given: ``logits``, ``probs``, or ``confidence`` with ``correct`` for a black box
-    that only says how sure it is. Arrays are checked once, here, and kept as detached tensors of the
+    that only returns its confidence. Arrays are checked once, here, and stored as detached tensors of the
     caller's floating type on the device of the predictions; memory is shared where possible.
 
     Args:
         logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``.
         probs: Distributions of shape ``(n, k)``, or probabilities of class 1 of shape ``(n,)``.
-        confidence: Stated probabilities of being right, shape ``(n,)``.
-        correct: Hits that go with ``confidence``, shape ``(n,)``.
+        confidence: Stated probabilities that the prediction is correct, shape ``(n,)``.
+        correct: Whether each prediction was correct, beside ``confidence``, shape ``(n,)``.
         labels: True classes of shape ``(n,)``; none for unlabelled or out-of-distribution samples.
         features: Penultimate activations of shape ``(n, d)``.
         class_names: One name for each of the ``k`` classes.
-        metadata: Notes on where the predictions come from, text to text; empty if none are given.
+        metadata: Notes about the predictions, text to text; empty by default.
 
     Example:
         >>> Predictions(probs=[[0.9, 0.1], [0.4, 0.6]], labels=[0, 1], class_names=["cat", "dog"])
@@ -79,27 +79,27 @@ class Predictions:
         }
         given = {name: value for name, value in values.items() if value is not None}
         form = _check_form(list(given))
-        said = _keep_type(_FORMS[form], given[form], form)
-        n, k = len(said), said.shape[-1]  # pairs have no classes, and nothing that asks for k below
-        given[form] = said
+        main = _keep_type(_FORMS[form], given[form], form)
+        n, k = len(main), main.shape[-1]  # pairs have no k, and none of the arguments that need it below
+        given[form] = main
         if "correct" in given:
-            given["correct"] = check_correct(given["correct"], n=n).to(said.device)
+            given["correct"] = check_correct(given["correct"], n=n).to(main.device)
         if "labels" in given:
-            given["labels"] = check_labels(given["labels"], n=n, k=k).to(said.device)
+            given["labels"] = check_labels(given["labels"], n=n, k=k).to(main.device)
         if "features" in given:
             check = partial(check_features, n=n)
-            given["features"] = _keep_type(check, given["features"], "features").to(said.device)
+            given["features"] = _keep_type(check, given["features"], "features").to(main.device)
         if "class_names" in given:
             given["class_names"] = _check_class_names(given["class_names"], k)
         for name, value in (values | given | {"metadata": _check_metadata(metadata or {})}).items():
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._main)
 
     def __repr__(self) -> str:
-        form, said = next(iter(self._tensors().items()))
-        parts = [f"n={self.n}", f"{form} {str(said.dtype).removeprefix('torch.')}"]
+        form, main = next(iter(self._tensors().items()))
+        parts = [f"n={self.n}", f"{form} {str(main.dtype).removeprefix('torch.')}"]
         if self.k is not None:
             parts.insert(1, f"k={self.k}")
         parts += [name for name in ("correct", "labels") if getattr(self, name) is not None]
@@ -109,7 +109,7 @@ class Predictions:
         return f"Predictions({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
-        # Workers and deepcopy need it: a read-only mapping cannot be pickled as it is.
+        # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.
         return partial(Predictions, **{**self._tensors(), **self._notes()}), ()
 
     @property
@@ -120,7 +120,7 @@ class Predictions:
     @property
     def k(self) -> int | None:
         """Number of classes; none for (confidence, correct) pairs."""
-        return None if self.confidence is not None else self._said.shape[1]
+        return None if self.confidence is not None else self._main.shape[1]
 
     def to_probs(self) -> Tensor:
         """Return class probabilities of shape ``(n, k)``: those given, or the softmax of the logits."""
@@ -130,7 +130,7 @@ class Predictions:
             return torch.softmax(_widen(self.logits), dim=1)
         raise InputError(
             "predictions: expected logits or probs, got confidence with correct; "
-            "class probabilities cannot be had from pairs, so use a top-label measure"
+            "pairs have no class probabilities, so use a top-label measure"
         )
 
     def to_logits(self) -> Tensor:
@@ -144,30 +144,30 @@ class Predictions:
         return p.clamp(min=torch.finfo(p.dtype).tiny).log()
 
     def outcomes(self) -> Outcomes:
-        """Return how sure each prediction was and whether it was right."""
+        """Return the confidence of each prediction and whether it was correct."""
         if self.confidence is not None and self.correct is not None:
             return Outcomes(_widen(self.confidence), self.correct)
         if self.labels is None:
             raise InputError(
                 "labels: expected the true class of each sample, got none; "
-                "whether a prediction was right is only known with labels"
+                "without labels it is unknown whether a prediction was correct"
             )
         if self.logits is not None:
             return Outcomes.from_logits(self.logits, self.labels)
-        return Outcomes.from_probs(_widen(self._said), self.labels)
+        return Outcomes.from_probs(_widen(self._main), self.labels)
 
     def take(self, rows: ArrayLike) -> "Predictions":
-        """Return the samples of these row numbers, or those where a mask of length ``n`` is true."""
-        index = _check_rows(rows, self.n).to(self._said.device)
+        """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
+        index = _check_rows(rows, self.n).to(self._main.device)
         chosen = {name: tensor[index] for name, tensor in self._tensors().items()}
         return Predictions(**{**chosen, **self._notes()})
 
     @property
-    def _said(self) -> Tensor:
+    def _main(self) -> Tensor:
         return next(iter(self._tensors().values()))
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Return the arrays that are there, the predictions first."""
+        """Return the arrays that were given, the predictions first."""
         names = ("logits", "probs", "confidence", "correct", "labels", "features")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
@@ -194,7 +194,7 @@ def _check_form(given: list[str]) -> str:
         )
     if "labels" in given:
         raise InputError(
-            "labels: expected none next to confidence, which does not tell the predicted class, got some; "
+            "labels: expected none next to confidence, because the predicted class is unknown, got some; "
             "pass correct = (predicted == labels) instead"
         )
     if "correct" not in form:
@@ -210,7 +210,7 @@ def _check_form(given: list[str]) -> str:
 
 
 def _keep_type(check: Callable[[Tensor], Tensor], value: ArrayLike, name: str) -> Tensor:
-    """Check, then undo the widening of half precision, which is exact and doubles the memory."""
+    """Check a value and return it in its own floating type; checks convert half precision to float32."""
     raw = to_tensor(value, name)
     checked = check(raw)
     return checked.to(raw.dtype) if raw.is_floating_point() else checked

@@ -1,10 +1,10 @@
-"""Real predictions that come with the package, so that everything can be tried without a download."""
+"""Real predictions that come with the package, to try Calibrant without a download."""
 
 from importlib.resources import as_file, files
 
 from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.inputs import check_choice
 
 BUNDLED = ("cifar10_val", "cifar10_test", "cifar10_test_noise")
 
@@ -20,7 +20,5 @@ def load_bundled(name: str) -> Predictions:
         >>> load_bundled("cifar10_val").n
         5000
     """
-    if name not in BUNDLED:
-        raise InputError(f"name: expected one of {', '.join(BUNDLED)}, got {name!r}")
-    with as_file(files("calibrant.data.bundled") / f"{name}.npz") as path:
+    with as_file(files("calibrant.data.bundled") / f"{check_choice(name, 'name', BUNDLED)}.npz") as path:
         return load_predictions(path)

@@ -1,1 +1,0 @@
-"""One module per file format, each with ``names``, ``read`` and ``write``."""

@@ -1,0 +1,180 @@
+"""Tables with one row per sample: ``.parquet`` and ``.csv``.
+
+A matrix is one column of lists, or one column per class: ``logits_0, logits_1, ...`` or
+``logits_<class name>``.
+"""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv, write_csv
+
+from calibrant.data.contents import MATRICES, VECTORS, from_text, notes_of, to_arrays, to_text
+from calibrant.data.predictions import Predictions
+from calibrant.errors import FormatError, InputError
+
+_NOTES = b"calibrant"
+# A row must fit into one block of a CSV file, and features may make it long.
+_BLOCK_BYTES = 1 << 24
+
+
+class Parquet:
+    """Matrices as fixed-size lists, class names and metadata in the schema under ``calibrant``."""
+
+    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+        """Return the columns with our keys, whether lists or one column per class, and all names."""
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            columns = find_columns(schema.names)
+            table = file.read(columns=[column for spread in columns.values() for column in spread])
+        notes = from_text((schema.metadata or {}).get(_NOTES, b"{}").decode(), "calibrant")
+        known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
+        return to_values(table, columns) | known, schema.names
+
+    def write(self, path: Path, predictions: Predictions) -> None:
+        """Write one row per sample."""
+        columns = {
+            key: pa.array(array)
+            if array.ndim == 1
+            else pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
+            for key, array in to_arrays(predictions).items()
+        }
+        pq.write_table(pa.table(columns, metadata={_NOTES: to_text(notes_of(predictions))}), path)
+
+
+class Csv:
+    """One column per class, named by its number or its class; numbers become float64, metadata is lost."""
+
+    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+        """Return the columns with our keys, and all names; headers other than numbers name the classes."""
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = next((row for row in csv.reader(file) if row), [])
+        columns = find_columns(header)
+        # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
+        numbers = [c for key, spread in columns.items() if key not in ("labels", "correct") for c in spread]
+        table = read_csv(
+            path,
+            read_options=ReadOptions(block_size=_BLOCK_BYTES),
+            parse_options=ParseOptions(newlines_in_values=True),
+            convert_options=ConvertOptions(
+                include_columns=[column for spread in columns.values() for column in spread],
+                column_types=dict.fromkeys(numbers, pa.float64()),
+            ),
+        )
+        return to_values(table, columns), header
+
+    def write(self, path: Path, predictions: Predictions) -> None:
+        """Write a header and one row per sample, with enough digits to read back the same number."""
+        columns: dict[str, Any] = {}
+        for key, array in to_arrays(predictions).items():
+            if array.dtype.kind == "f":
+                array = array.astype(np.float64)
+            if array.ndim == 1:
+                columns[key] = array
+            else:
+                headers = _headers(key, array.shape[1], predictions.class_names)
+                columns |= dict(zip(headers, array.T, strict=True))
+        write_csv(pa.table(columns), path)
+
+
+def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of each of our keys, in the order of the classes; other columns are ignored."""
+    found = {key: [key] for key in (*MATRICES, *VECTORS) if key in names}
+    for key in MATRICES:
+        spread = [f"{key}_{suffix}" for suffix in _suffixes(names, key)]
+        if spread and key in found:
+            raise FormatError(
+                f"{key}: expected one column or one per class, got both {key!r} and {spread[0]!r}; drop one"
+            )
+        if spread:
+            found[key] = spread
+    for column in (column for columns in found.values() for column in columns):
+        if names.count(column) > 1:
+            raise FormatError(f"expected each column once, got {column!r} twice; drop or rename one")
+    return found
+
+
+def class_names(columns: dict[str, list[str]]) -> list[str] | None:
+    """Return the names in the headers of the predictions, unless these only count from zero."""
+    for key in ("logits", "probs"):
+        spread = columns.get(key, [key])
+        if spread != [key]:
+            named = [column.removeprefix(f"{key}_") for column in spread]
+            return None if named == [str(i) for i in range(len(named))] else named
+    return None
+
+
+def to_values(table: pa.Table, columns: dict[str, list[str]]) -> dict[str, Any]:
+    """Return an array for each key, and the class names if the headers contain them."""
+    values: dict[str, Any] = {}
+    for key, spread in columns.items():
+        arrays = [_array(table[column], column) for column in spread]
+        values[key] = arrays[0] if spread == [key] else np.stack(arrays, axis=1)
+    if (named := class_names(columns)) is not None:
+        values["class_names"] = named
+    return values
+
+
+def _array(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
+    _check_complete(column, name)
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return np.asarray(column.to_numpy())
+    lengths = pc.list_value_length(column).to_numpy()
+    width = int(lengths[0]) if len(lengths) else 0
+    if (lengths != width).any():
+        row = int((lengths != width).argmax())
+        raise InputError(
+            f"{name}: expected lists of equal length, got {width} in row 0 and {lengths[row]} in row {row}; "
+            "give every row all classes"
+        )
+    flat = pc.list_flatten(column)
+    _check_complete(flat, name, per_row=width)
+    return np.asarray(flat.to_numpy()).reshape(len(column), width)
+
+
+def _check_complete(column: pa.ChunkedArray, name: str, *, per_row: int = 1) -> None:
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py() // per_row
+        raise InputError(
+            f"{name}: expected a value in every row, got an empty one in row {row}; drop or fill such rows"
+        )
+
+
+def _suffixes(names: Sequence[str], key: str) -> list[str]:
+    """Return what follows ``key_``: numbers in numeric order, names in the order of the table."""
+    found = [name.removeprefix(f"{key}_") for name in names if name.startswith(f"{key}_")]
+    numbers = {int(suffix) for suffix in found if _is_number(suffix)}
+    if all(_is_number(suffix) for suffix in found):
+        return sorted(found, key=int)
+    if len(numbers) > 1 and numbers == set(range(len(numbers))):
+        # To take 'logits_max' next to 'logits_0' and 'logits_1' for a third class would be a silent error.
+        stray = next(suffix for suffix in found if not _is_number(suffix))
+        raise FormatError(
+            f"{key}: expected columns with numbers or with names, "
+            f"got both '{key}_0' and '{key}_{stray}'; rename one kind"
+        )
+    return found
+
+
+def _is_number(suffix: str) -> bool:
+    return suffix.isascii() and suffix.isdigit() and str(int(suffix)) == suffix
+
+
+def _headers(key: str, width: int, class_names: tuple[str, ...] | None) -> list[str]:
+    if class_names is None or key == "features":
+        return [f"{key}_{i}" for i in range(width)]
+    headers = [f"{key}_{name}" for name in class_names]
+    if _suffixes(headers, key) != list(class_names):
+        raise InputError(
+            f"class_names: expected names that do not look like column numbers, got {class_names[0]!r} and "
+            "others; save as .npz, .parquet or .safetensors"
+        )
+    return headers
