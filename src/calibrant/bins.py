@@ -2,24 +2,23 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, TypeVar, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_count
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_count
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 from calibrant.threads import over_rows
 
 Binning: TypeAlias = Literal["width", "mass"]
+_Number = TypeVar("_Number", bound=np.floating)
 
-
-# A block of confidences and its temporaries stay in the processor's cache, and memory stays flat.
+# A block of confidences and its temporaries fit into the processor's cache, and memory use is constant.
 _BLOCK = 1 << 17
-# Torch counts pieces of up to this size without threads of its own, and lets ours run meanwhile.
+# Torch counts pieces of up to this size without threads of its own, so that ours can run in parallel.
 _GRAIN = 1 << 15
 _LANES = 4
 _WORTH_THREADS = 1 << 20
@@ -27,11 +26,11 @@ _WORTH_THREADS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """How often predictions of about the same confidence were right.
+    """Counts, confidences and hits of predictions with about the same confidence.
 
-    Bin ``b`` holds the confidences in ``(edges[b], edges[b + 1]]``; the first one also its lower edge.
-    Tensors are on the CPU, sums are float64. The last dimension counts the bins; one before it may count
-    classes or resamples, and every property and method keeps it.
+    Bin ``b`` holds the confidences in ``(edges[b], edges[b + 1]]``; the first bin also holds its lower edge.
+    Tensors are on the CPU, sums are float64. The last dimension is the bins. A leading dimension may be
+    classes or resamples; every property and method preserves it.
     """
 
     edges: Tensor
@@ -51,21 +50,21 @@ class Bins:
 
     @property
     def confidence(self) -> Tensor:
-        """Mean confidence in each bin; NaN where it is empty."""
+        """Mean confidence in each bin; NaN in an empty bin."""
         return self.confidence_sum / self.count
 
     @property
     def accuracy(self) -> Tensor:
-        """Share of right predictions in each bin; NaN where it is empty."""
+        """Share of right predictions in each bin; NaN in an empty bin."""
         return self.correct_sum.double() / self.count
 
     @property
     def gap(self) -> Tensor:
-        """Accuracy minus mean confidence in each bin: negative is overconfident, an empty bin has none."""
+        """Accuracy minus mean confidence in each bin: negative is overconfident; 0 in an empty bin."""
         return (self.correct_sum - self.confidence_sum) / self.count.clamp(min=1)
 
     def expected_gap(self) -> Tensor:
-        """Return the mean size of the gap over samples: the expected calibration error."""
+        """Return the mean absolute gap over samples: the expected calibration error."""
         return (self.correct_sum - self.confidence_sum).abs().sum(dim=-1) / self.count.sum(dim=-1)
 
     def overconfident_part(self) -> Tensor:
@@ -77,16 +76,23 @@ class Bins:
         return (self.correct_sum - self.confidence_sum).clamp(min=0).sum(dim=-1) / self.count.sum(dim=-1)
 
     def largest_gap(self) -> Tensor:
-        """Return the largest size of the gap in any bin: the maximum calibration error."""
+        """Return the largest absolute gap of any bin: the maximum calibration error."""
         return self.gap.abs().amax(dim=-1)
 
     def root_mean_square_gap(self) -> Tensor:
-        """Return the root of the mean squared gap over samples."""
+        """Return the root mean square gap over samples."""
         return (self.weight * self.gap.square()).sum(dim=-1).sqrt()
 
     def average_gap(self) -> Tensor:
-        """Return the mean size of the gap over bins that are not empty, however few samples they hold."""
+        """Return the mean absolute gap over non-empty bins, each with the same weight."""
         return self.gap.abs().sum(dim=-1) / (self.count > 0).sum(dim=-1)
+
+
+class BinOptions(Pairs, total=False):
+    """Keyword arguments of :func:`top_label_bins`, for measures that pass them on."""
+
+    n_bins: int
+    binning: Binning
 
 
 def top_label_bins(
@@ -97,7 +103,7 @@ def top_label_bins(
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
 ) -> Bins:
-    """Group predictions by the confidence in their predicted class.
+    """Group predictions into bins by the confidence in their predicted class.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.
@@ -106,8 +112,8 @@ def top_label_bins(
         correct: Whether each prediction was right, shape ``(n,)``.
         n_bins: Number of bins.
         binning: ``"width"`` for bins of equal width, ``"mass"`` for bins of equal count. Equal
-            confidences are never parted: they share the lowest bin that reaches them, so with ties
-            counts differ and the result does not depend on the order of the rows.
+            confidences always share a bin, the lowest one that reaches them. So ties make counts
+            unequal, and the order of the rows does not matter.
 
     Example:
         >>> bins = top_label_bins(confidence=[0.9, 0.8, 0.6], correct=[True, False, True], n_bins=2)
@@ -116,11 +122,9 @@ def top_label_bins(
     """
     outcomes = check_outcomes(probs, labels, **pairs)
     n_bins = check_count(n_bins, "n_bins")
-    if binning == "width":
+    if check_choice(binning, "binning", get_args(Binning)) == "width":
         return equal_width_bins(outcomes, n_bins)
-    if binning == "mass":
-        return equal_mass_bins(outcomes, n_bins)
-    raise InputError(f"binning: expected 'width' or 'mass', got {binning!r}")
+    return equal_mass_bins(outcomes, n_bins)
 
 
 def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
@@ -139,14 +143,14 @@ def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
 def _width_sums(
     values: npt.NDArray[np.floating], hits: npt.NDArray[np.uint8], n_bins: int
 ) -> tuple[Tensor, Tensor]:
-    """Count samples and sum confidences for misses and hits of each bin, shape ``(2, n_bins)`` both."""
+    """Return counts and summed confidences of the misses and hits in each bin, shape ``(2, n_bins)`` each."""
     shape = (_LANES, 2, n_bins + 1)
     size = math.prod(shape)
     kind = next(kind for kind in (np.uint8, np.int16, np.int64) if size <= np.iinfo(kind).max)
     block = min(_BLOCK, len(values))
-    # Neighbours in memory go to tables of their own: adding to one place again and again has to wait.
+    # Neighbouring samples add to different tables: additions to the same address would wait for each other.
     lane = (np.arange(block) % _LANES * (size // _LANES)).astype(kind)
-    # Temporaries are made once: asking the system for fresh memory costs as much as the sums.
+    # Temporaries are allocated once: allocating memory in each block would cost as much as the sums.
     widened, scaled = np.empty((2, block))
     place, row = np.empty((2, block), dtype=kind)
     count = torch.zeros(size, dtype=torch.int64)
@@ -167,24 +171,24 @@ def _width_sums(
 
 
 def _join_zero(table: Tensor) -> Tensor:
-    """Let the first bin have the confidences of exactly zero, too."""
+    """Add the confidences of exactly zero to the first bin."""
     table[:, 1] += table[:, 0]
     return table[:, 1:]
 
 
 def equal_width_index(values: npt.NDArray[np.floating], n_bins: int) -> npt.NDArray[np.intp]:
-    """Return the number, from 0, of the right-closed bin ``(b / n_bins, (b + 1) / n_bins]`` of each value.
+    """Return for each value the index ``b`` of its right-closed bin ``(b / n_bins, (b + 1) / n_bins]``.
 
-    Exact: a value equal to an edge, in its own precision, lies below that edge.
+    This is exact: a value that equals an edge in its own precision belongs to the bin below that edge.
     """
     number = bin_number(values.astype(np.float64), n_bins, exact=values.dtype != np.float64)
     return (number.clip(1, n_bins, out=number) - 1).astype(np.intp)
 
 
 def bin_number(values: Floats, n_bins: int, *, exact: bool, out: Floats | None = None) -> Floats:
-    """Return the bin numbers, from 1, as floats; a value of zero has the number 0.
+    """Return the bin numbers as floats, counted from 1; a value of zero has the number 0.
 
-    ``exact`` promises that multiplying by ``n_bins`` does not round, as with what was float32.
+    ``exact`` means that multiplying by ``n_bins`` does not round, which holds for values that were float32.
     """
     scaled = np.multiply(values, n_bins, out=out)
     if exact:
@@ -202,49 +206,45 @@ def bin_number(values: Floats, n_bins: int, *, exact: bool, out: Floats | None =
 
 
 def sorted_width_bins(ordered: Outcomes, n_bins: int) -> Bins:
-    """Fill bins of equal width, as ``equal_width_bins`` does, from outcomes that ``sorted`` has returned."""
+    """Fill the bins of ``equal_width_bins`` from outcomes that are already sorted by confidence."""
     edges = np.arange(n_bins + 1) / n_bins
     values = ordered.confidence.numpy()
-    # An edge between two numbers of their type is moved down to the lower one.
-    uppers = edges[1:].astype(values.dtype)
-    uppers = np.where(uppers > edges[1:], np.nextafter(uppers, values.dtype.type(0)), uppers)
-    stops = np.searchsorted(values, uppers, side="right")
+    stops = np.searchsorted(values, rounded_down(edges[1:], values.dtype), side="right")
     return _between(edges, values, ordered.correct.numpy(), stops)
 
 
+def rounded_down(edges: Floats, dtype: np.dtype[_Number]) -> npt.NDArray[_Number]:
+    """Return the largest numbers of a type that do not exceed the edges, so that comparisons are exact."""
+    rounded = edges.astype(dtype)
+    return np.where(rounded > edges, np.nextafter(rounded, dtype.type(0)), rounded)
+
+
 def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
-    """Fill bins of equal count from the sorted confidences; equal confidences are never parted."""
+    """Fill bins of equal count; equal confidences always share a bin."""
     ordered = outcomes.sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
-    n = len(values)
-    uppers = values[-(-np.arange(1, n_bins + 1) * n // n_bins) - 1]
+    uppers = equal_mass_uppers(values, n_bins)
     stops = np.searchsorted(values, uppers, side="right")
     return _between(np.concatenate([values[:1], uppers]), values, hits, stops)
 
 
+def equal_mass_uppers(ordered: npt.NDArray[_Number], n_bins: int) -> npt.NDArray[_Number]:
+    """Return the largest value of each of ``n_bins`` groups of equal count, from sorted values."""
+    return ordered[-(-np.arange(1, n_bins + 1) * len(ordered) // n_bins) - 1]
+
+
 def _between(
-    edges: npt.ArrayLike,
+    edges: npt.NDArray[np.floating],
     values: npt.NDArray[np.floating],
     hits: npt.NDArray[np.bool_],
     stops: npt.NDArray[np.intp],
 ) -> Bins:
-    """Make bins of sorted values, each of which ends before its stop."""
+    """Return bins of sorted values; each bin ends before its stop."""
     starts = np.concatenate([[0], stops[:-1]])
     slices = [slice(a, b) for a, b in zip(starts, stops, strict=True)]
-    return _bins(
-        edges,
-        stops - starts,
-        [values[s].sum(dtype=np.float64) for s in slices],
-        [np.count_nonzero(hits[s]) for s in slices],
-    )
-
-
-def _bins(
-    edges: npt.ArrayLike, count: npt.ArrayLike, confidence_sum: npt.ArrayLike, correct_sum: npt.ArrayLike
-) -> Bins:
     return Bins(
-        torch.as_tensor(np.asarray(edges, dtype=np.float64)),
-        torch.as_tensor(np.asarray(count, dtype=np.int64)),
-        torch.as_tensor(np.asarray(confidence_sum, dtype=np.float64)),
-        torch.as_tensor(np.asarray(correct_sum, dtype=np.int64)),
+        torch.from_numpy(edges.astype(np.float64)),
+        torch.from_numpy(stops - starts),
+        torch.tensor([values[s].sum(dtype=np.float64) for s in slices], dtype=torch.float64),
+        torch.tensor([np.count_nonzero(hits[s]) for s in slices]),
     )

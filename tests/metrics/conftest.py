@@ -1,4 +1,4 @@
-"""What simulations of measures share."""
+"""Fixtures for simulations of measures."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture
 def one_thread():
-    """Thousands of small tensors: a second thread would only be waited for."""
+    """Run with one thread: for thousands of small tensors a second one only adds waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -34,6 +34,7 @@ def outcomes(n, *, seed=0, slope=0.9, dtype=np.float64):
     return confidence, rng.random(n) < slope * confidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "binning", "slope"),
     [

@@ -17,7 +17,7 @@ SETS = 250
 
 
 def outcomes(n, rng, *, slope=1.0):
-    """Confidences as of a sure model, with hits that follow them (times a slope)."""
+    """Return the confidences of a very confident model, and hits that follow them (times a slope)."""
     confidence = np.sqrt(np.sqrt(rng.random(n)))
     return {"confidence": confidence, "correct": rng.random(n) < slope * confidence}
 
@@ -31,13 +31,14 @@ def distributions(n, k, rng, *, sharpen=1.0):
 
 
 def assert_uniform(p_values, *, step=0.0):
-    """Right size within binomial error, and no sign of another distribution; p-values move in steps."""
+    """Check the size of the test within binomial error, and the distribution; p-values are discrete."""
     p_values = np.array(p_values)
     assert stats.binomtest(int((p_values <= 0.05).sum()), len(p_values), 0.05).pvalue > 0.001
     spread = p_values - step * np.random.default_rng(0).random(len(p_values))
     assert stats.kstest(spread, "uniform").pvalue > 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "options"),
     [(30, {}), (300, {}), (300, {"binning": "mass"}), (300, {"n_bins": 3})],
@@ -54,6 +55,7 @@ def test_p_values_of_a_calibrated_model_are_uniform(n, options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binning", ["width", "mass"])
 def test_p_values_of_a_calibrated_sample_of_100_000_are_uniform(binning):
     rng = np.random.default_rng(5)
@@ -78,6 +80,7 @@ def test_kernel_p_values_of_a_calibrated_model_are_uniform_even_if_rows_are_sort
     assert_uniform(p_values)
 
 
+@pytest.mark.slow
 def test_p_values_of_any_statistic_are_uniform():
     rng = np.random.default_rng(0)
     assert_uniform(
@@ -131,7 +134,7 @@ def test_drawing_fine_bins_gives_the_p_value_of_drawing_samples(binning):
     assert fast.p_value == pytest.approx(plain.p_value, abs=4 * error)
 
 
-def test_probabilities_are_judged_by_their_predicted_class():
+def test_probabilities_are_measured_by_their_predicted_class():
     probs, labels = distributions(500, 4, np.random.default_rng(0), sharpen=1.3)
     found = calibration_test(probs, labels)
     right = {"confidence": probs.max(axis=1), "correct": probs.argmax(axis=1) == labels}
@@ -181,7 +184,7 @@ def test_the_kernel_test_reads_confidences_as_a_binary_problem():
 
 
 def standard_error(data, *, seed):
-    """The kernel terms of the pairs that the seed makes, by the definition, for two classes."""
+    """Compute the kernel terms of the pairs for this seed, by the definition, for two classes."""
     c, a = data["confidence"], data["correct"].astype(float)
     order = np.random.default_rng(seed).permutation(len(c))
     terms = [
@@ -202,7 +205,7 @@ def test_a_resample_without_a_value_counts_against_rejection():
     assert calibration_test(**data, statistic=auroc_correctness).p_value > 0.8
 
 
-def test_equal_seeds_give_equal_p_values_and_progress_is_told():
+def test_equal_seeds_give_equal_p_values_and_progress_is_reported():
     data = outcomes(50, np.random.default_rng(0))
     steps = []
     one, same, other = (
@@ -229,7 +232,7 @@ def test_equal_seeds_give_equal_p_values_and_progress_is_told():
             {"statistic": lambda **_: math.nan},
             "^statistic: expected a finite value on the whole sample, got nan",
         ),
-        ({"statistic": "skce"}, "^probs: expected at least four samples, which are two pairs, got 3"),
+        ({"statistic": "skce"}, "^probs: expected at least four samples, for two pairs, got 3"),
         ({"n_resamples": 0}, "^n_resamples: expected a whole number of at least 1, got 0"),
         ({"n_bins": 0}, "^n_bins: expected a whole number of at least 1, got 0"),
         ({"binning": "log"}, "^binning: expected 'width' or 'mass', got 'log'"),

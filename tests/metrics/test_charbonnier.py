@@ -52,7 +52,7 @@ def test_many_samples_are_interpolated_without_loss():
 
 
 @pytest.mark.parametrize("lam", [1e-3, 0.5, 1.0, 7.0, 200.0, 1e4])
-def test_the_bias_is_the_largest_mean_distance_and_keeps_below_its_bound(lam):
+def test_the_bias_is_the_largest_mean_distance_and_stays_below_its_bound(lam):
     worst = max(kernel_mean(lambda u, p=p: abs(p - u), p, lam) for p in np.linspace(0, 1, 41))
     assert smoothing_bias(lam) == pytest.approx(worst, rel=1e-9)
     assert smoothing_bias(lam) <= smoothing_bias_bound(lam)
@@ -84,7 +84,7 @@ def test_theorem_3_1_bounds_the_smooth_calibration_error(pairs, lam, delta):
     h = charbonnier_error(confidence=confidence, correct=correct, lam=lam, delta=delta)
     exact = smooth_calibration_error(confidence=confidence, correct=correct)
     assert exact <= h + 2 * smoothing_bias(lam) + 1e-9
-    # The proof gives more: the mean absolute error lies between, and one bias is enough.
+    # The proof shows more: the mean absolute error lies between the two, and one bias is enough.
     absolute = np.mean(np.abs(np.subtract(correct, confidence)))
     assert exact <= absolute + 1e-12
     assert absolute <= h + smoothing_bias(lam) + 1e-9
@@ -97,11 +97,11 @@ def test_theorem_3_1_holds_for_predictions_of_a_network(overconfident, temperatu
     assert smooth_calibration_error(probs, labels) <= charbonnier_error(probs, labels) + 2 * smoothing_bias()
 
 
-def test_it_falls_while_calibration_is_lost_and_so_is_no_objective():
+def test_it_falls_while_calibration_gets_worse():
     correct = [1] * 7 + [0] * 3
-    honest, boastful = ({"confidence": [c] * 10, "correct": correct} for c in (0.7, 1.0))
-    assert charbonnier_error(**boastful) < charbonnier_error(**honest)
-    assert smooth_calibration_error(**boastful) > smooth_calibration_error(**honest) + 0.29
+    calibrated, overconfident = ({"confidence": [c] * 10, "correct": correct} for c in (0.7, 1.0))
+    assert charbonnier_error(**overconfident) < charbonnier_error(**calibrated)
+    assert smooth_calibration_error(**overconfident) > smooth_calibration_error(**calibrated) + 0.29
 
 
 @settings(max_examples=40)

@@ -302,3 +302,12 @@ def test_no_measure_takes_logits_or_half_a_distribution_for_probabilities(functi
         function(np.log(probs + 1e-3), labels)
     with pytest.raises(InputError, match="finite"):
         function(np.where(probs == probs[0, 0], np.nan, probs), labels)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [metrics.maximum_calibration_error, metrics.overconfidence, metrics.aurc, metrics.auroc_correctness],
+)
+def test_unknown_keywords_are_refused(function, sample):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bins'"):
+        function(*sample, bins=3)

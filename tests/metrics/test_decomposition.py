@@ -38,7 +38,7 @@ def mean_loss(loss, forecasts, outcomes):
 
 
 def pool_adjacent_violators(pairs):
-    """Isotonic recalibration by the textbook: equal forecasts together, then merge while the rate falls."""
+    """Recalibrate by the textbook algorithm: group equal forecasts, then merge while the rate falls."""
     blocks = []
     for value in sorted({f for f, _ in pairs}):
         outcomes = [a for f, a in pairs if f == value]
@@ -179,7 +179,7 @@ def test_an_overconfident_model_loses_calibration_and_keeps_refinement(overconfi
     logits, labels = (torch.tensor(x) for x in overconfident)
     confidence, predicted = torch.softmax(logits, dim=1).max(dim=1)
     correct = predicted == labels
-    # Softer confidences of the same order: only the calibration part may change, rounding and bins aside.
+    # Less confident, in the same order: only the calibration part may change, except for rounding and bins.
     sure, soft = (
         FUNCTIONS[name](confidence=c, correct=correct, method=method)
         for c in (confidence.clamp(max=1 - 1e-12), confidence * 0.8)
@@ -236,7 +236,7 @@ def test_a_bin_whose_mean_rounds_to_one_keeps_the_sum_finite():
     assert_adds_up(parts)
 
 
-def test_refuses_what_it_does_not_know():
+def test_unknown_methods_are_refused():
     with pytest.raises(InputError, match="^method: expected 'binned' or 'corp', got 'kde'"):
         decompose_nll(confidence=[0.5], correct=[True], method="kde")
     with pytest.raises(InputError, match="^n_bins: expected a whole number of at least 1, got 0"):

@@ -1,4 +1,4 @@
-"""Over- and underconfidence in both of their meanings, against plain loops."""
+"""Over- and underconfidence by both definitions, against plain loops."""
 
 import math
 

@@ -86,7 +86,7 @@ def test_two_classes_are_the_binary_auroc():
 
 
 @pytest.mark.parametrize("function", [auroc_ovo, auroc_ovr])
-def test_one_class_leaves_nothing_to_tell_apart(function):
+def test_auroc_of_a_single_class_is_undefined(function):
     assert math.isnan(function([[0.5, 0.5], [0.2, 0.8]], [1, 1]))
     assert math.isnan(function([[0.5, 0.5]], [1]))
 
@@ -107,7 +107,7 @@ def test_rows_and_classes_may_come_in_any_order(function, seed, n, k):
 
 
 @pytest.mark.parametrize("function", [auroc_ovo, auroc_ovr])
-def test_constant_probabilities_are_a_coin_toss_and_perfect_ones_certain(function):
+def test_constant_probabilities_score_one_half_and_perfect_ones_one(function):
     labels = torch.tensor([0, 1, 2, 2, 1])
     assert function(torch.full((5, 3), 1 / 3), labels) == 0.5
     assert function(torch.eye(3)[labels], labels) == 1
@@ -124,7 +124,7 @@ def test_frequencies_move_one_vs_rest_but_not_one_vs_one():
     assert auroc_ovr(*more) != pytest.approx(auroc_ovr(probs, labels), abs=1e-4)
 
 
-def test_correctness_may_be_told_by_any_score(sample):
+def test_any_score_can_replace_the_confidence(sample):
     probs, labels = sample
     correct = probs.argmax(axis=1) == labels
     margin = np.diff(np.sort(probs, axis=1)[:, -2:])[:, 0] - 5

@@ -79,8 +79,8 @@ def test_two_classes_give_the_same_error_in_both_columns():
 
 
 @pytest.mark.parametrize("bandwidth", [1e-5, 0.01, None])
-def test_certain_predictions_are_judged_by_the_surest_of_the_others(bandwidth):
-    # A confidence of exactly 1 has no density under any other centre but the limit exists.
+def test_certain_predictions_are_compared_with_the_most_certain_of_the_others(bandwidth):
+    # A confidence of exactly 1 has no density around any other centre, but the limit exists.
     value = kde_calibration_error(confidence=[1.0, 0.9, 0.5], correct=[1, 0, 1], bandwidth=bandwidth)
     assert math.isfinite(value)
     first = kde_calibration_error(confidence=[1.0, 0.9], correct=[1, 0], bandwidth=bandwidth)
@@ -117,6 +117,7 @@ def test_the_order_of_the_rows_does_not_matter():
     assert first == pytest.approx(second, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_is_near_zero_and_an_overconfident_one_at_its_gap():
     rng = np.random.default_rng(6)
     p = 0.5 + rng.random(4000) / 2

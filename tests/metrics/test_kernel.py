@@ -39,7 +39,7 @@ def test_mmce_does_not_depend_on_where_its_stretches_end(reach, monkeypatch):
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30), st.integers(0, 100))
-def test_mmce_is_a_fraction_and_blind_to_the_order_of_the_rows(pairs, seed):
+def test_mmce_is_a_fraction_and_ignores_the_order_of_the_rows(pairs, seed):
     confidence, correct = map(np.array, zip(*pairs, strict=True))
     value = mmce(confidence=confidence, correct=correct)
     assert 0 <= value <= 1 + 1e-12
@@ -153,10 +153,10 @@ def test_unbiased_estimators_of_a_calibrated_model_are_zero_on_average():
 
 def test_skce_of_a_large_calibrated_sample_is_small_and_sees_overconfidence(overconfident):
     logits, labels = overconfident
-    honest, sharp = (torch.softmax(torch.tensor(logits) / t, dim=1) for t in (3, 1))
-    assert abs(skce(honest, labels)) < 5e-4
+    calibrated, sharp = (torch.softmax(torch.tensor(logits) / t, dim=1) for t in (3, 1))
+    assert abs(skce(calibrated, labels)) < 5e-4
     assert skce(sharp, labels) > 5e-3
-    assert abs(skce(honest, labels, estimator="linear")) < 0.02
+    assert abs(skce(calibrated, labels, estimator="linear")) < 0.02
 
 
 def test_skce_agrees_in_single_and_double_precision_and_in_binary_form():

@@ -33,6 +33,6 @@ def test_equal_margins_share_a_group():
     assert [(part.n, part.high) for part in slices] == [(5, 1.0), (1, 2.0)]
 
 
-def test_no_groups_are_a_bad_number_of_groups():
+def test_zero_groups_are_refused():
     with pytest.raises(InputError, match="^n_groups: expected a whole number of at least 1, got 0"):
         metrics.margin_slices([[1.0, 0.0]], [0], n_groups=0)

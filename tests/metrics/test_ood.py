@@ -84,7 +84,7 @@ def test_the_two_sides_may_have_different_types():
         (["a"], [1.0], "^in_scores: expected numbers, got strings"),
     ],
 )
-def test_refuses_what_is_no_score_in_one_sentence(known, foreign, message):
+def test_invalid_scores_are_refused_in_one_sentence(known, foreign, message):
     with pytest.raises(InputError, match=message) as caught:
         ood_scores(known, foreign)
     assert "\n" not in str(caught.value)

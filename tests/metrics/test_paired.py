@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def models(n, rng, *, spoil=0.0):
-    """Two noisy views of the same truth, the second sharper by a share, and labels."""
+    """Return the probabilities of two noisy models, the second one sharper by a factor, and labels."""
     logits = rng.normal(size=(n, 3)) * 2
     labels = (softmax(logits).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     a, b = logits + 0.7 * rng.normal(size=(2, n, 3))
@@ -108,7 +108,7 @@ def test_the_interval_agrees_with_scipy_and_is_narrower_than_the_models_own():
 
 
 @pytest.mark.parametrize("metric", [brier_score, negative_log_likelihood, accuracy])
-def test_models_of_equal_worth_are_rarely_told_apart(metric):
+def test_equally_good_models_rarely_differ_significantly(metric):
     rng = np.random.default_rng(0)
     p_values = np.array(
         [
@@ -118,11 +118,11 @@ def test_models_of_equal_worth_are_rarely_told_apart(metric):
     )
     rejected = int((p_values <= 0.05).sum())
     assert stats.binomtest(rejected, 250, 0.06).pvalue > 0.001
-    if metric is not accuracy:  # whose differences are few
+    if metric is not accuracy:  # which has few distinct differences
         assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 
-def test_calibration_errors_of_equal_worth_are_rarely_told_apart():
+def test_equally_calibrated_models_rarely_differ_significantly():
     rng = np.random.default_rng(0)
     rejected = sum(
         paired_difference(
@@ -149,7 +149,7 @@ def test_power_grows_with_the_samples_and_with_the_difference():
         assert powers[-1] > max(0.9, powers[0] + 0.3)
 
 
-def test_the_p_value_and_the_interval_say_the_same():
+def test_the_p_value_and_the_interval_agree():
     rng = np.random.default_rng(2)
     for seed in range(40):
         found = paired_difference(brier_score, *models(80, rng, spoil=0.5), seed=seed, level=0.8)

@@ -19,7 +19,7 @@ def tables(overconfident):
     return softmax(logits), softmax(logits / 3), labels
 
 
-def test_is_the_share_of_the_score_that_went_away(tables):
+def test_is_the_share_of_the_score_that_calibration_removed(tables):
     before, after, labels = tables
     losses = [log_loss(labels, p) for p in (before, after)]
     assert post_hoc_improvement(before, after, labels) == pytest.approx(1 - losses[1] / losses[0], abs=1e-12)
@@ -34,7 +34,7 @@ def test_is_the_share_of_the_score_that_went_away(tables):
 
 
 @pytest.mark.parametrize("score", ["nll", "brier"])
-def test_repair_is_positive_damage_negative_and_nothing_zero(tables, score):
+def test_improvement_is_positive_damage_negative_and_no_change_zero(tables, score):
     before, after, labels = tables
     assert 0 < post_hoc_improvement(before, after, labels, score=score) < 1
     assert post_hoc_improvement(after, before, labels, score=score) < 0
@@ -48,7 +48,7 @@ def test_giving_up_discrimination_is_no_improvement(tables):
 
 
 @pytest.mark.parametrize("score", ["nll", "brier"])
-def test_a_perfect_score_can_only_be_kept_or_lost(score):
+def test_a_perfect_score_cannot_be_improved(score):
     assert post_hoc_improvement(CERTAIN, CERTAIN, [0, 1], score=score) == 0
     assert post_hoc_improvement(CERTAIN, [0.25, 0.75], [0, 1], score=score) == -math.inf
     assert post_hoc_improvement([0.25, 0.75], CERTAIN, [0, 1], score=score) == 1

@@ -38,7 +38,7 @@ def test_counts_hits_and_misses_at_each_score(dtype, pairs):
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
-def test_confidences_and_scores_take_different_ways_to_the_same_ranking(pairs):
+def test_confidences_and_scores_give_the_same_ranking(pairs):
     confidence, correct = (torch.tensor(column) for column in zip(*pairs, strict=True))
     fast = Ranking.from_outcomes(Outcomes(confidence, correct))
     general = Ranking.from_scores(confidence, correct)
@@ -57,7 +57,7 @@ def test_auroc_is_that_of_scikit_learn(pairs):
         assert ours == pytest.approx(roc_auc_score(correct, score), abs=1e-12)
 
 
-def test_a_score_may_go_with_probabilities_that_say_what_is_right():
+def test_a_score_can_be_given_with_probabilities_and_labels():
     probs = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     ranking = check_ranking(probs, [0, 1, 1], score=[-3, 5, -3])
     assert ranking.score.tolist() == [5, -3]
@@ -81,7 +81,7 @@ def test_a_score_may_go_with_probabilities_that_say_what_is_right():
         ({"score": [1j], "correct": [1]}, "^score: expected numbers"),
     ],
 )
-def test_refuses_what_it_cannot_rank_in_one_sentence(arguments, message):
+def test_arguments_that_cannot_be_ranked_are_refused_in_one_sentence(arguments, message):
     with pytest.raises(InputError, match=message) as caught:
         check_ranking(**arguments)
     assert "\n" not in str(caught.value)

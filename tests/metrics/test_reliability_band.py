@@ -52,8 +52,8 @@ def test_equal_seeds_give_equal_bands():
     assert (float(first.low), float(first.high)) != (float(other.low), float(other.high))
 
 
-def test_what_cannot_be_is_refused(sample):
-    with pytest.raises(InputError, match="bins: expected those of one set"):
+def test_invalid_arguments_are_refused(sample):
+    with pytest.raises(InputError, match="bins: expected the bins of one set"):
         accuracy_band(class_bins(*sample))
     bins = top_label_bins(*sample)
     with pytest.raises(InputError, match="level"):

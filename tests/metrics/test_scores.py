@@ -52,7 +52,7 @@ def test_scores_of_probabilities_read_logits_too(name, overconfident):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_surer_prediction_scores_higher_and_many_rows_are_as_good_as_one(name):
+def test_a_more_confident_prediction_scores_higher_and_rows_are_independent(name):
     logits = torch.tensor([[0.0, 0.5, 0.0], [0.0, 4.0, 0.0]]).repeat(10_000, 1)
     scores = confidence_score(name, logits=logits)
     assert scores.shape == (20_000,)

@@ -126,7 +126,7 @@ def test_augrc_is_what_the_paper_derives_from_the_auroc_and_the_error_rate(pairs
     rate = correct.count(False) / len(correct)
     area = auroc_correctness(score=score, correct=correct)
     if math.isnan(area):
-        area = 1.0  # nothing to tell apart: its factor is 0
+        area = 1.0  # undefined, but its factor is 0
     expected = (1 - area) * rate * (1 - rate) + rate**2 / 2
     assert augrc(score=score, correct=correct) == pytest.approx(expected, abs=1e-12)
 

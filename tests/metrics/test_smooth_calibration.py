@@ -50,12 +50,12 @@ def assert_feasible_and_attained(probe: Probe, confidence, correct) -> None:
 
 
 def hits(rng, p):
-    """Right as often as stated, too often, too rarely, or by the toss of a coin."""
+    """Return hits that occur as often as the confidence, more often, less often, or half of the time."""
     return rng.random(len(p)) < [p, np.sqrt(p), p**2, np.full(len(p), 0.5)][rng.integers(4)]
 
 
 def errors_that_cancel(rng, n):
-    """The mean error is exactly zero, so that the probe need not touch its bounds."""
+    """Return samples with a mean error of exactly zero, for which the probe need not touch its bounds."""
     p = rng.integers(0, 65, n) / 64
     return np.append(p, 1 - p), rng.permuted([False, True] * n)
 
@@ -70,11 +70,15 @@ CONFIDENCES = {
     "only 0 and 1": lambda rng, n: rng.integers(0, 2, n).astype(float),
     "two values": lambda rng, n: rng.choice(rng.random(2), n),
 }
+
+
+def calibrated(draw):
+    """Confidences of this kind, and whether each is right, which is as likely as it says."""
+    return lambda rng, n: (p := draw(rng, n), hits(rng, p))
+
+
 FAMILIES = {
-    **{
-        name: lambda rng, n, draw=draw: (p := draw(rng, n), hits(rng, p))
-        for name, draw in CONFIDENCES.items()
-    },
+    **{name: calibrated(draw) for name, draw in CONFIDENCES.items()},
     "all right": lambda rng, n: (rng.random(n), np.ones(n, dtype=bool)),
     "all wrong": lambda rng, n: (rng.random(n), np.zeros(n, dtype=bool)),
     "errors that cancel": errors_that_cancel,

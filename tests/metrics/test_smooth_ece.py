@@ -24,7 +24,7 @@ def loop_smooth_ece(confidence, correct, sigma, *, points=1500):
 
 
 def hits(rng, p):
-    """Right as often as stated, too often, too rarely, or by the toss of a coin."""
+    """Return hits that occur as often as the confidence, more often, less often, or half of the time."""
     return [rng.random(len(p)) < q for q in (p, np.sqrt(p), p**2, np.full(len(p), 0.5))]
 
 
@@ -43,7 +43,7 @@ def test_equals_the_definition_at_a_given_bandwidth(confidence, sigma):
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(0, 100))
-def test_is_its_own_bandwidth_a_fraction_and_blind_to_the_order_of_the_rows(pairs, seed):
+def test_equals_its_bandwidth_is_a_fraction_and_ignores_the_order_of_the_rows(pairs, seed):
     confidence, correct = map(np.array, zip(*pairs, strict=True))
     value = smooth_ece(confidence=confidence, correct=correct)
     assert -1e-12 <= value <= 1 + 1e-9
@@ -54,7 +54,7 @@ def test_is_its_own_bandwidth_a_fraction_and_blind_to_the_order_of_the_rows(pair
     assert smooth_ece(confidence=confidence[order], correct=correct[order]) == pytest.approx(value, abs=1e-8)
 
 
-def test_a_wider_blur_never_shows_more():
+def test_the_error_never_rises_with_the_bandwidth():
     rng = np.random.default_rng(0)
     p = rng.random(300)
     for a in hits(rng, p):
@@ -114,7 +114,7 @@ def test_certain_predictions_count_in_full_which_relplot_counts_by_half():
     assert relplot.smECE(p, a) == pytest.approx(0.5 * 0.2 / 0.75, abs=2e-3), "relplot has changed: say so"
 
 
-def test_the_curve_lies_as_far_from_the_diagonal_as_the_error_says():
+def test_the_distance_of_the_curve_from_the_diagonal_is_the_error():
     rng = np.random.default_rng(5)
     p = rng.beta(5, 1, 3000)
     for a in hits(rng, p):
@@ -127,7 +127,7 @@ def test_the_curve_lies_as_far_from_the_diagonal_as_the_error_says():
         assert curve.bandwidth == pytest.approx(curve.value, abs=1e-8)
 
 
-def test_the_curve_finds_the_accuracy_and_is_silent_where_nothing_was_predicted():
+def test_the_curve_shows_the_accuracy_and_is_nan_where_nothing_was_predicted():
     rng = np.random.default_rng(6)
     p = 0.6 + 0.4 * rng.random(200_000)
     curve = smooth_reliability(confidence=p, correct=rng.random(len(p)) < p - 0.1, bandwidth=0.01)

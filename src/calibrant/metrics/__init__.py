@@ -1,4 +1,4 @@
-"""Measures of calibration and of what goes with it: pure functions from predictions to a number."""
+"""Measures of calibration, discrimination and selective prediction: pure functions of predictions."""
 
 from calibrant.bins import Bins, top_label_bins
 from calibrant.metrics.accuracy import accuracy, mean_confidence, top_k_error
@@ -25,7 +25,6 @@ from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
-from calibrant.metrics.ks import ks_error
 from calibrant.metrics.margin import MarginSlice, margin_slices
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
@@ -43,7 +42,7 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
+from calibrant.metrics.smooth_calibration import Probe, ks_error, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
 

@@ -1,14 +1,13 @@
 """Binned calibration errors: the distance between confidence and accuracy, and its direction."""
 
 import math
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant.bins import Binning, top_label_bins
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike
+from calibrant.bins import Binning, BinOptions, top_label_bins
+from calibrant.inputs import ArrayLike, check_choice
 from calibrant.outcomes import Pairs, check_outcomes
 
 
@@ -20,7 +19,7 @@ def expected_calibration_error(
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""Mean gap between confidence and accuracy over bins of confidence.
+    r"""Return the mean gap between confidence and accuracy over bins of confidence (ECE).
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n}\,|\mathrm{acc}_b - \mathrm{conf}_b|
 
@@ -31,7 +30,7 @@ def expected_calibration_error(
         correct: Whether each prediction was right, shape ``(n,)``.
         n_bins: Number of bins.
         binning: ``"width"``: right-closed bins of equal width over the unit interval. ``"mass"``: bins
-            of equal count (AdaECE); equal confidences share a bin.
+            of equal count (AdaECE); equal confidences always share a bin.
 
     Example:
         >>> round(expected_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
@@ -41,24 +40,18 @@ def expected_calibration_error(
         Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis", EMNLP 2015 (equal count).
     """
-    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    return float(bins.expected_gap())
+    return float(top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs).expected_gap())
 
 
 def maximum_calibration_error(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    *,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **options: Unpack[BinOptions]
 ) -> float:
-    r"""Largest gap between confidence and accuracy in any bin that is not empty.
+    r"""Return the largest gap between confidence and accuracy in any bin that is not empty (MCE).
 
     .. math:: \mathrm{MCE} = \max_b |\mathrm{acc}_b - \mathrm{conf}_b|
 
-    A bin of one sample counts as much as a bin of thousands: read it beside the counts. Arguments are
-    those of :func:`expected_calibration_error`.
+    A bin with one sample counts as much as a bin with thousands, so check the counts too. Arguments are
+    those of :func:`expected_calibration_error`, with the same defaults: ``n_bins=15, binning="width"``.
 
     Example:
         >>> round(maximum_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
@@ -67,23 +60,18 @@ def maximum_calibration_error(
     References:
         Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
     """
-    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    return float(bins.largest_gap())
+    return float(top_label_bins(probs, labels, **options).largest_gap())
 
 
 def rms_calibration_error(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    *,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **options: Unpack[BinOptions]
 ) -> float:
-    r"""Root mean square gap between confidence and accuracy over bins of confidence.
+    r"""Return the root mean square gap between confidence and accuracy over bins of confidence (RMSCE).
 
     .. math:: \mathrm{RMSCE} = \sqrt{\sum_b \frac{n_b}{n}\,(\mathrm{acc}_b - \mathrm{conf}_b)^2}
 
-    Weighs large gaps more than :func:`expected_calibration_error`, whose arguments it shares.
+    It gives large gaps more weight than :func:`expected_calibration_error`, whose arguments and defaults
+    it shares: ``n_bins=15, binning="width"``.
 
     Example:
         >>> round(rms_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
@@ -92,25 +80,19 @@ def rms_calibration_error(
     References:
         Hendrycks et al., "Deep Anomaly Detection with Outlier Exposure", ICLR 2019.
     """
-    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    return float(bins.root_mean_square_gap())
+    return float(top_label_bins(probs, labels, **options).root_mean_square_gap())
 
 
 def average_calibration_error(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    *,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **options: Unpack[BinOptions]
 ) -> float:
-    r"""Mean gap between confidence and accuracy over bins that are not empty, each counted once.
+    r"""Return the mean gap between confidence and accuracy, with equal weight for each non-empty bin (ACE).
 
     .. math:: \mathrm{ACE} = \frac{1}{|\{b: n_b > 0\}|} \sum_b |\mathrm{acc}_b - \mathrm{conf}_b|
 
-    The same letters stand for the adaptive error of Nixon et al. elsewhere:
+    Elsewhere ACE also stands for the adaptive error of Nixon et al., which is
     :func:`~calibrant.metrics.adaptive_calibration_error`. Arguments are those of
-    :func:`expected_calibration_error`.
+    :func:`expected_calibration_error`, with the same defaults: ``n_bins=15, binning="width"``.
 
     Example:
         >>> round(average_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
@@ -119,8 +101,7 @@ def average_calibration_error(
     References:
         Neumann, Zisserman and Vedaldi, "Relaxed Softmax", NeurIPS workshops 2018.
     """
-    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    return float(bins.average_gap())
+    return float(top_label_bins(probs, labels, **options).average_gap())
 
 
 Definition: TypeAlias = Literal["binned", "conditional"]
@@ -135,7 +116,7 @@ def overconfidence(
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""How much surer a model is than right: the part of the calibration error where it is too high.
+    r"""Return the part of the calibration error from bins whose confidence exceeds their accuracy.
 
     .. math:: \sum_b \frac{n_b}{n} \max(\mathrm{conf}_b - \mathrm{acc}_b, 0)
         \quad\text{or, conditional,}\quad \mathrm{mean}(\mathrm{conf} \mid \text{wrong})
@@ -145,7 +126,7 @@ def overconfidence(
         labels: Integer classes of shape ``(n,)``.
         confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
         correct: Whether each prediction was right, shape ``(n,)``.
-        definition: ``"binned"``: with :func:`underconfidence` it adds up to the expected calibration error of
+        definition: ``"binned"``: the sum with :func:`underconfidence` is the expected calibration error of
             the same bins. ``"conditional"``: mean confidence of the wrong predictions; NaN if none is wrong.
         n_bins: Number of bins of the binned definition.
         binning: Bins of equal ``"width"`` or of equal ``"mass"``.
@@ -162,7 +143,7 @@ def overconfidence(
         ICRA 2015 (conditional).
         Wenger, Kjellström and Triebel, "Non-Parametric Calibration for Classification", AISTATS 2020.
     """
-    if _is_binned(definition):
+    if check_choice(definition, "definition", get_args(Definition)) == "binned":
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.overconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
@@ -178,7 +159,7 @@ def underconfidence(
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""How much less sure a model is than right: the part of the calibration error where it is too low.
+    r"""Return the part of the calibration error from bins whose accuracy exceeds their confidence.
 
     .. math:: \sum_b \frac{n_b}{n} \max(\mathrm{acc}_b - \mathrm{conf}_b, 0)
         \quad\text{or, conditional,}\quad \mathrm{mean}(1 - \mathrm{conf} \mid \text{right})
@@ -193,17 +174,11 @@ def underconfidence(
         >>> underconfidence(definition="conditional", **pairs)
         0.25
     """
-    if _is_binned(definition):
+    if check_choice(definition, "definition", get_args(Definition)) == "binned":
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.underconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
     return _mean(1 - outcomes.confidence[outcomes.correct].double())
-
-
-def _is_binned(definition: Definition) -> bool:
-    if definition not in ("binned", "conditional"):
-        raise InputError(f"definition: expected 'binned' or 'conditional', got {definition!r}")
-    return definition == "binned"
 
 
 def _mean(values: Tensor) -> float:

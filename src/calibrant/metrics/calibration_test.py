@@ -1,4 +1,4 @@
-"""Tests of calibration: could a calibrated model look as bad as this one, by chance alone?"""
+"""Tests of calibration: could a calibrated model look this miscalibrated by chance?"""
 
 import math
 from collections.abc import Callable
@@ -19,12 +19,13 @@ from calibrant.inputs import (
     Progress,
     check_confidence,
     check_count,
-    check_labels,
+    check_labelled_probs,
     check_probs,
 )
 from calibrant.metrics.kernel import skce_pairs
 from calibrant.metrics.resampling.bins import fine_bins
-from calibrant.metrics.resampling.rows import Rows, as_rows, call, check_finite, generator
+from calibrant.metrics.resampling.bootstrap import check_finite
+from calibrant.metrics.resampling.rows import Rows, as_rows, call, generator
 from calibrant.outcomes import Outcomes, check_outcomes
 
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal"]
@@ -35,13 +36,13 @@ _BLOCK = 1 << 19
 
 @dataclass(frozen=True)
 class CalibrationTest:
-    """Evidence against the claim that a model is calibrated.
+    """Result of a test of the hypothesis that a model is calibrated.
 
     Attributes:
-        p_value: Chance that a calibrated model shows at least this much miscalibration; small speaks
-            against calibration, large does not prove it.
+        p_value: Probability that a calibrated model shows at least this much miscalibration. A small value is
+            evidence against calibration; a large value does not prove it.
         statistic: The miscalibration of the sample.
-        n_resamples: Number of samples drawn from the null hypothesis; 0 if its distribution is known.
+        n_resamples: Number of resamples under the null hypothesis; 0 if its distribution is known.
         method: ``"consistency resampling"`` or ``"asymptotic normal"``.
     """
 
@@ -63,37 +64,37 @@ def calibration_test(
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> CalibrationTest:
-    r"""Chance that a calibrated model would show at least as much miscalibration as this one.
+    r"""Test whether a calibrated model would show at least as much miscalibration as this one.
 
-    The predictions are held fixed. If they are calibrated, hits are drawn from the confidences, and
-    labels from the class probabilities; doing so :math:`B` times gives the distribution of the statistic
-    :math:`T` under that hypothesis (consistency resampling):
+    The predictions are fixed. For a calibrated model, hits follow the confidences and labels follow the
+    class probabilities. Drawing them :math:`B` times gives the distribution of the statistic :math:`T`
+    under that hypothesis (consistency resampling):
 
     .. math:: p = \frac{1 + \#\{b : T_b \ge T\}}{1 + B}
 
-    This is right at any sample size and for any statistic, also for one that is biased. What it can
-    detect depends on the statistic:
+    This is valid for any sample size and any statistic, including biased ones. The statistic determines
+    what the test can detect:
 
-    - ``"ece"``: the binned error of the predicted class; options ``n_bins`` and ``binning``. Hits are drawn
-      for all samples of a fine bin at once (at least 512 of them), as if each had their mean confidence.
-      With bins of equal width this raises the variance by less than 0.2 %, mostly far less, and never
-      lowers it; millions of samples take about as long as one pass.
+    - ``"ece"``: the binned error of the predicted class; options ``n_bins`` and ``binning``. There
+      are at least 512 fine bins; hits are drawn for all samples of a fine bin at once, as if each sample had
+      the mean confidence. With bins of equal width this raises the variance by less than 0.2 %, usually far
+      less, and never lowers it; millions of samples take about as long as one pass.
     - ``"skce"``: the squared kernel error of all classes by its linear estimator; option ``width``. The mean
-      of independent pairs of samples is normal in large samples, so that nothing is resampled. The rows
-      are paired at random by the seed, as an order that depends on the labels would feign miscalibration.
-    - any measure of this library, or a function with the same arguments, that grows with
-      miscalibration, such as ``smooth_calibration_error`` or ``skce``; it is called once per resample. A
-      resample on which it is NaN counts as miscalibrated.
+      of independent pairs is normal in large samples, so nothing is resampled. Rows are paired at random,
+      by the seed, because an order that depends on the labels would look like miscalibration.
+    - a measure of this library, or a function with the same arguments, that grows with miscalibration, such
+      as ``smooth_calibration_error`` or ``skce``. It is called once per resample; a resample with the value
+      NaN counts as miscalibrated.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.
         labels: Integer classes of shape ``(n,)``.
         confidence: Instead of ``probs``: confidences of shape ``(n,)``, with ``correct``.
         correct: Whether each prediction was right, shape ``(n,)``.
-        statistic: What is compared with its distribution for a calibrated model.
-        n_resamples: Number of samples drawn from the hypothesis; the p-value is at least one over that.
+        statistic: The statistic that is compared with its distribution for a calibrated model.
+        n_resamples: Number of resamples; the p-value is at least ``1 / (1 + n_resamples)``.
         seed: Equal seeds give equal p-values.
-        progress: Called with the number of resamples done and their total.
+        progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the statistic.
 
     Example:
@@ -117,18 +118,15 @@ def calibration_test(
     if statistic == "ece":
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
     elif callable(statistic):
-        value, redraw, null = (
-            call(statistic, rows, options, name="statistic"),
-            _redraw(rows),
-            np.empty(n_resamples),
-        )
+        value, redraw = call(statistic, rows, options, name="statistic"), _redraw(rows)
+        null = np.empty(n_resamples)
         for r in range(n_resamples):
             null[r] = call(statistic, redraw(rng), options)
             if progress is not None:
                 progress("resamples", r + 1, n_resamples)
     else:
         raise InputError(f"statistic: expected 'ece', 'skce' or a function, got {statistic!r}")
-    # Written so that a resample without a value counts as extreme.
+    # Counted this way, a resample with the value NaN is extreme.
     at_least = n_resamples - np.count_nonzero(null < check_finite(value, name="statistic"))
     return CalibrationTest(
         float((1 + at_least) / (1 + n_resamples)), value, n_resamples, "consistency resampling"
@@ -143,7 +141,7 @@ def _ece_null(
     n_bins: int = 15,
     binning: Binning = "width",
 ) -> tuple[float, Floats]:
-    """The binned error of a sample, and of samples whose hits follow their confidences."""
+    """Return the binned error of a sample, and of resamples whose hits follow the confidences."""
     fine = fine_bins(outcomes, n_bins=n_bins, binning=binning, at_least=_FINE)
     expected = fine.confidence_sum.numpy().reshape(n_bins, -1).sum(axis=1)
     used = fine.count.numpy() > 0
@@ -152,7 +150,7 @@ def _ece_null(
     count, confidence = fine.count.numpy()[used], fine.confidence.numpy()[used].clip(0.0, 1.0)
 
     def error(hits: npt.NDArray[np.int64]) -> Floats:
-        # Sums of whole numbers are exact, so that equal hits give equal errors.
+        # Sums of whole numbers are exact, so equal hits give equal errors.
         return np.asarray(np.abs(hits @ member - expected).sum(axis=-1) / len(outcomes))
 
     step = max(1, _BLOCK // len(count))
@@ -164,7 +162,7 @@ def _ece_null(
 
 
 def _redraw(rows: Rows) -> Callable[[np.random.Generator], Rows]:
-    """Draw hits or labels as if the predictions were calibrated; the predictions stay as they are."""
+    """Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated."""
     (given, predictions), (drawn, _) = rows.items()
     n = len(predictions)
 
@@ -186,14 +184,13 @@ def _redraw(rows: Rows) -> Callable[[np.random.Generator], Rows]:
 
 
 def _skce_test(rows: Rows, rng: np.random.Generator, *, width: float | None = None) -> CalibrationTest:
-    """Whether the mean of the kernel terms of random pairs is above zero."""
+    """Test whether the mean of the kernel terms of random pairs is above zero."""
     if "confidence" in rows:
         outcomes = check_outcomes(**rows)
         rows = {"probs": outcomes.confidence, "labels": outcomes.correct.long()}
-    p = check_probs(rows["probs"])
-    y = check_labels(rows["labels"], n=p.shape[0], k=p.shape[1]).to(p.device)
+    p, y = check_labelled_probs(rows["probs"], rows["labels"])
     if len(p) < 4:
-        raise InputError(f"probs: expected at least four samples, which are two pairs, got {len(p)}")
+        raise InputError(f"probs: expected at least four samples, for two pairs, got {len(p)}")
     order = torch.from_numpy(rng.permutation(len(p))).to(p.device)
     terms = skce_pairs(p[order], y[order], width=width)
     mean, error = float(terms.mean()), float(terms.std()) / math.sqrt(len(terms))

@@ -1,31 +1,31 @@
-"""Classwise calibration error: are all class probabilities honest, not only the largest?"""
+"""Classwise calibration errors: are all class probabilities calibrated, not only the largest?"""
 
-from typing import Any, Literal
+import dataclasses
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
+from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index, rounded_down
+from calibrant.inputs import ArrayLike, check_choice, check_count, check_labelled_probs
 from calibrant.outcomes import Outcomes
 
-# Rows are taken in blocks of about this many entries, which stay in the processor's cache.
+# Rows are processed in blocks of about this many entries, which fit into the processor's cache.
 _BLOCK_ENTRIES = 1 << 20
 
 
 def classwise_calibration_error(
     probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width"
 ) -> float:
-    r"""Mean over classes of the binned gap between a class's probability and its frequency.
+    r"""Return the binned gap between the probability and the frequency of each class, averaged (cwECE).
 
     .. math:: \mathrm{cwECE} = \frac{1}{k} \sum_c \sum_b \frac{n_{cb}}{n}\,
         |\mathrm{freq}_{cb} - \mathrm{prob}_{cb}|
 
     Also known as CECE, and as the static calibration error of Nixon et al. With many classes most
-    probabilities are near 0 and so is this error: compare it only between models of the same classes.
+    probabilities are near 0 and so is this error: compare only models with the same classes.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``.
@@ -45,12 +45,12 @@ def classwise_calibration_error(
 
 
 def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15) -> float:
-    r"""Mean gap over all classes and over bins of equal count, each bin counted once.
+    r"""Return the mean gap over all classes and their bins of equal count (ACE of Nixon et al.).
 
     .. math:: \mathrm{ACE} = \frac{1}{k R} \sum_c \sum_r |\mathrm{freq}_{cr} - \mathrm{prob}_{cr}|
 
-    Without ties it is the classwise error with bins of equal mass, up to bins that differ by one sample;
-    bins that ties leave empty are not counted.
+    Every bin has the same weight. Without ties this is the classwise error with bins of equal mass, except
+    that counts may differ by one sample. Bins that are empty because of ties are not counted.
 
     Example:
         >>> round(adaptive_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=2), 6)
@@ -69,7 +69,7 @@ def static_calibration_error(
     n_bins: int = 15,
     definition: Literal["nixon", "true_class"] = "nixon",
 ) -> float:
-    r"""Mean over classes of a binned calibration error, in one of the two definitions called SCE.
+    r"""Return the mean over classes of a binned calibration error, by either of two definitions of SCE.
 
     ``"nixon"`` is :func:`classwise_calibration_error`: the probability of class ``c`` against ``[y = c]``
     over all samples. ``"true_class"`` is Eq. 17 of the SECA paper: the top-label error of the samples
@@ -78,21 +78,18 @@ def static_calibration_error(
     .. math:: \mathrm{SCE} = \frac{1}{k} \sum_c \sum_b \frac{n_{bc}}{n_c}\,
         |\mathrm{acc}_{bc} - \mathrm{conf}_{bc}|,
 
-    over classes that occur. The two differ by orders of magnitude, and tables often show either times
-    100. Sorting samples by their true class conditions on the answer: even an honest model has a large
-    error of the second kind, so use it only to compare with papers that do.
+    over classes that occur. The two differ by orders of magnitude, and tables often show either of them
+    times 100. Grouping samples by their true class conditions on the outcome: even a calibrated model has a
+    large error of the second kind, so use it only to compare with papers that do.
 
     Example:
         >>> probs, labels = [[0.9, 0.1], [0.6, 0.4]], [0, 1]
         >>> round(static_calibration_error(probs, labels, definition="true_class"), 6)
         0.35
     """
-    if definition == "nixon":
+    if check_choice(definition, "definition", ("nixon", "true_class")) == "nixon":
         return classwise_calibration_error(probs, labels, n_bins=n_bins)
-    if definition != "true_class":
-        raise InputError(f"definition: expected 'nixon' or 'true_class', got {definition!r}")
-    p = check_probs(probs)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
+    p, y = check_labelled_probs(probs, labels)
     outcomes = Outcomes.from_probs(p, y)
     n_bins = check_count(n_bins, "n_bins")
     errors = [
@@ -105,40 +102,33 @@ def static_calibration_error(
 
 
 def class_bins(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width") -> Bins:
-    """Group samples by each class's probability; the result has a leading dimension of classes.
+    """Group samples by the probability of each class; the result has a leading dimension of classes.
 
-    ``accuracy`` is then the frequency of the class and ``confidence`` the mean of its probability.
+    ``accuracy`` is then the frequency of the class, and ``confidence`` the mean of its probability.
 
     Example:
         >>> class_bins([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=2).count.tolist()
         [[0, 2], [2, 0]]
     """
-    p = check_probs(probs)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
+    p, y = check_labelled_probs(probs, labels)
     n_bins = check_count(n_bins, "n_bins")
-    if binning == "width":
+    if check_choice(binning, "binning", get_args(Binning)) == "width":
         return _equal_width_class_bins(p, y, n_bins)
-    if binning != "mass":
-        raise InputError(f"binning: expected 'width' or 'mass', got {binning!r}")
     per_class = [
         equal_mass_bins(Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c), n_bins) for c in range(p.shape[1])
     ]
-    return Bins(
-        torch.stack([b.edges for b in per_class]),
-        torch.stack([b.count for b in per_class]),
-        torch.stack([b.confidence_sum for b in per_class]),
-        torch.stack([b.correct_sum for b in per_class]),
-    )
+    fields = ([getattr(bins, field.name) for bins in per_class] for field in dataclasses.fields(Bins))
+    return Bins(*(torch.stack(values) for values in fields))
 
 
 def _equal_width_class_bins(p: Tensor, y: Tensor, n_bins: int) -> Bins:
-    """Place only the entries above the lowest bin, of which a row that sums to one has few.
+    """Fill the bins of all classes; only entries above the lowest bin are placed, few per row.
 
-    The lowest bin is what remains of the column's totals.
+    The lowest bin is the rest of the total of each column.
     """
     n, k = p.shape
     table, labels = np.ascontiguousarray(p.cpu().numpy()), y.cpu().numpy()
-    lowest = _below(1 / n_bins, table.dtype)
+    lowest = rounded_down(np.array([1 / n_bins]), table.dtype)
     size = k * n_bins
     count, hits = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     placed, totals = np.zeros(size), np.zeros(k)
@@ -163,13 +153,7 @@ def _equal_width_class_bins(p: Tensor, y: Tensor, n_bins: int) -> Bins:
 
 
 def _with_lowest(placed: npt.NDArray[Any], totals: npt.NDArray[Any]) -> Tensor:
-    """Give the lowest bin of each class what the others leave of its total."""
+    """Add the rest of the total of each class to its lowest bin."""
     table = placed.reshape(len(totals), -1)
     table[:, 0] += totals - table.sum(axis=1)
     return torch.from_numpy(table)
-
-
-def _below(edge: float, dtype: np.dtype[Any]) -> np.floating:
-    """Return the largest number of the type that does not exceed the edge: comparisons stay exact."""
-    rounded: np.floating = dtype.type(edge)
-    return np.nextafter(rounded, dtype.type(0)) if float(rounded) > edge else rounded

@@ -1,4 +1,4 @@
-"""CORP reliability: accuracy as the best rising function of confidence, without bins to choose."""
+"""CORP reliability: accuracy as the best nondecreasing function of confidence, without bins."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -15,14 +15,14 @@ from calibrant.outcomes import Pairs, check_outcomes
 
 @dataclass(frozen=True, eq=False)
 class CorpReliability:
-    """Groups of neighbouring confidences with the same recalibrated accuracy, lowest first.
+    """Groups of neighbouring confidences with the same recalibrated accuracy, in ascending order.
 
     Attributes:
         low: Lowest confidence of each group.
         high: Highest confidence of each group.
         accuracy: Share of right predictions in each group, which rises from group to group.
         count: Number of predictions in each group.
-        parts: Brier score of the confidences as miscalibration, refinement and uncertainty.
+        parts: Brier score of the confidences, split into miscalibration, refinement and uncertainty.
     """
 
     low: Tensor
@@ -33,24 +33,23 @@ class CorpReliability:
 
     @property
     def curve(self) -> tuple[Tensor, Tensor]:
-        """Confidence and accuracy at both ends of each group: the line of the diagram."""
+        """Confidence and accuracy at both ends of each group: the points of the line in the diagram."""
         return torch.stack([self.low, self.high], dim=1).flatten(), self.accuracy.repeat_interleave(2)
 
     def at(self, confidence: Tensor) -> Tensor:
-        """Return the accuracy at other confidences: linear between groups, level beyond the ends."""
+        """Return the accuracy at other confidences: linear between groups, constant beyond the ends."""
         x, y = self.curve
         return torch.from_numpy(np.interp(confidence.numpy(), x.numpy(), y.numpy()))
 
 
 def corp_reliability(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
 ) -> CorpReliability:
-    """Accuracy as a function of confidence by isotonic regression: consistent, reproducible, without bins.
+    """Return accuracy as a function of confidence, by isotonic regression.
 
     Neighbouring confidences are pooled until the share of right predictions rises with the confidence. No
-    rising function of the confidence has a lower Brier score; what it gains is the miscalibration.
+    other nondecreasing function of the confidence has a lower Brier score; the reduction of the Brier score
+    is the miscalibration.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.

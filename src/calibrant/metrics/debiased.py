@@ -1,4 +1,4 @@
-"""Debiased calibration error: the binned error without what chance alone adds to it."""
+"""Debiased calibration error: the binned error minus the part that is due to chance."""
 
 import math
 from typing import Literal, Unpack
@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike
+from calibrant.inputs import ArrayLike, check_choice
 from calibrant.outcomes import Pairs
 
 
@@ -21,26 +20,24 @@ def debiased_calibration_error(
     norm: Literal["l1", "l2"] = "l2",
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""Binned calibration error minus the part that noise in the bins' accuracy adds on average.
+    r"""Return the binned calibration error minus the mean contribution of noise in the accuracy of the bins.
 
-    A perfectly calibrated model has a positive ECE, because the accuracy of a bin scatters around its
+    Even a perfectly calibrated model has a positive ECE, because the accuracy of a bin varies around its
     confidence. With :math:`s_b^2 = \mathrm{acc}_b (1 - \mathrm{acc}_b) / (n_b - 1)`,
 
     .. math:: \ell_2: \sqrt{\max\Big(0, \sum_b \frac{n_b}{n} (g_b^2 - s_b^2)\Big)}, \qquad
         \ell_1: \max\Big(0, \sum_b \frac{n_b}{n} \big(2 |g_b| - \mathbb{E}\,|g_b + s_b' \varepsilon|\big)\Big)
 
-    where :math:`g_b` is the gap, :math:`\varepsilon` standard normal and :math:`s_b'` has :math:`n_b`
-    for :math:`n_b - 1`. The mean of the folded normal is taken in closed form instead of by simulation.
+    where :math:`g_b` is the gap, :math:`\varepsilon` is standard normal, and :math:`s_b'` is :math:`s_b` with
+    :math:`n_b` instead of :math:`n_b - 1`. The mean of the folded normal is in closed form, not simulated.
 
-    A bin with a single sample says nothing about its noise; as in the authors' code it counts as zero
-    in the first form, and it adds its plain gap in the second. Where the correction exceeds the error
-    the result is 0.
+    The noise of a bin with a single sample is unknown. As in the authors' code, such a bin counts as zero in
+    the first form; in the second it adds its plain gap. If the correction exceeds the error, the result is 0.
 
     Args:
-        probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+        probs: Class probabilities of shape ``(n, k)``; ``confidence`` with ``correct`` may replace ``probs``
+            with ``labels``, as in :func:`~calibrant.metrics.expected_calibration_error`.
         labels: Integer classes of shape ``(n,)``.
-        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
-        correct: Whether each prediction was right, shape ``(n,)``.
         n_bins: Number of bins.
         binning: ``"mass"`` as in the paper, or ``"width"``.
         norm: ``"l2"`` (root mean square, as in the paper's analysis) or ``"l1"`` (to compare with ECE).
@@ -54,11 +51,9 @@ def debiased_calibration_error(
         Kumar, Liang and Ma, "Verified Uncertainty Calibration", NeurIPS 2019.
     """
     bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    if norm == "l2":
+    if check_choice(norm, "norm", ("l1", "l2")) == "l2":
         return float(_debiased_square(bins).clamp(min=0).sqrt())
-    if norm == "l1":
-        return float(_debiased_absolute(bins).clamp(min=0))
-    raise InputError(f"norm: expected 'l1' or 'l2', got {norm!r}")
+    return float(_debiased_absolute(bins).clamp(min=0))
 
 
 def _debiased_square(bins: Bins) -> Tensor:

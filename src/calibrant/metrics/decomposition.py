@@ -1,16 +1,15 @@
-"""Decompositions of proper scores: how much of a score is miscalibration, how much is lack of knowledge."""
+"""Decompositions of proper scores into miscalibration and the part that recalibration cannot remove."""
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count, check_labels, check_probs
+from calibrant.inputs import ArrayLike, check_choice, check_count, check_labelled_probs
 from calibrant.metrics.ranking import Ranking
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
@@ -20,14 +19,14 @@ _Loss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Parts of a proper score, of which lower is better: ``score = calibration + refinement + remainder``.
+    """Parts of a proper score: ``score = calibration + refinement + remainder``; lower is better.
 
     Attributes:
-        score: The mean score as it is.
-        calibration: What recalibration takes away, at least 0 (reliability; MCB in CORP).
-        refinement: What recalibration leaves: the score of the recalibrated forecasts.
-        uncertainty: The score of always forecasting the mean outcome, which depends on the data alone.
-        remainder: What averaging the forecasts of each bin changes; 0 for CORP, which has no bins.
+        score: The mean score of the forecasts.
+        calibration: The part that recalibration removes, at least 0 (reliability; MCB in CORP).
+        refinement: The part that recalibration leaves: the score of the recalibrated forecasts.
+        uncertainty: The score of always forecasting the mean outcome; it depends only on the outcomes.
+        remainder: The change from averaging the forecasts of each bin; 0 for CORP, which has no bins.
     """
 
     score: float
@@ -38,7 +37,7 @@ class Decomposition:
 
     @property
     def resolution(self) -> float:
-        """What the forecasts know, ``uncertainty - refinement``, at least 0 (DSC in CORP).
+        """Information in the forecasts, ``uncertainty - refinement``, at least 0 (DSC in CORP).
 
         ``score = calibration - resolution + uncertainty + remainder``.
         """
@@ -53,23 +52,22 @@ def decompose_brier(
     n_bins: int = 15,
     **pairs: Unpack[Pairs],
 ) -> Decomposition:
-    r"""Brier score as miscalibration plus what no recalibration can repair.
+    r"""Split the Brier score into miscalibration and the part that recalibration cannot remove.
 
-    A forecast :math:`f` of an outcome :math:`a \in \{0, 1\}` scores :math:`(f - a)^2`. With groups :math:`b`
-    of forecasts, their mean :math:`\bar f_b` and the share :math:`\bar a_b` of outcomes that came true,
+    A forecast :math:`f` of an outcome :math:`a \in \{0, 1\}` scores :math:`(f - a)^2`. For groups :math:`b`
+    of forecasts with mean :math:`\bar f_b` and mean outcome :math:`\bar a_b`,
 
     .. math:: \mathrm{calibration} = \sum_b \tfrac{n_b}{n} (\bar f_b - \bar a_b)^2, \quad
         \mathrm{refinement} = \sum_b \tfrac{n_b}{n} \bar a_b (1 - \bar a_b), \quad
         \mathrm{uncertainty} = \bar a (1 - \bar a)
 
     ``"binned"`` (Murphy) groups by bins of equal width; forecasts that differ within a bin leave a remainder.
-    ``"corp"`` groups by isotonic regression of the outcomes on the forecasts, which needs no choice of bins,
-    and compares the forecasts themselves: ``calibration = score - refinement``.
+    ``"corp"`` groups by isotonic regression of the outcomes on the forecasts, without bins, and uses the
+    forecasts themselves instead of their means: ``calibration = score - refinement``.
 
-    Given ``probs`` and ``labels``, every class is forecast against the rest and the parts are summed over
-    the classes, so that the score is :func:`~calibrant.metrics.brier_score`. Given ``confidence`` and
-    ``correct`` (or the probability of any event, and whether it came true) it is the mean of
-    :math:`(f - a)^2`.
+    With ``probs`` and ``labels``, every class is a forecast against the rest and the parts are summed over
+    the classes, so the score is :func:`~calibrant.metrics.brier_score`. With ``confidence`` and ``correct``
+    (or the probability of any event, and whether it occurred) the score is the mean of :math:`(f - a)^2`.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.
@@ -93,20 +91,19 @@ def decompose_brier(
     if probs is None or labels is None or any(value is not None for value in pairs.values()):
         outcomes = check_outcomes(probs, labels, **pairs)
         return _decompose(outcomes, _squared, method, n_bins)
-    p = check_probs(probs).clamp(0, 1)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
-    classes = (Outcomes(p[:, c].contiguous(), y == c) for c in range(p.shape[1]))
+    p, y = check_labelled_probs(probs, labels)
+    classes = (Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c) for c in range(p.shape[1]))
     parts = [astuple(_decompose(outcomes, _squared, method, n_bins)) for outcomes in classes]
     return Decomposition(*np.sum(parts, axis=0).tolist())
 
 
 def brier_calibration(probs: ArrayLike, labels: ArrayLike) -> float:
-    """Calibration part of the Brier score, by isotonic regression (CORP)."""
+    """Return the calibration part of the Brier score, by isotonic regression (CORP)."""
     return decompose_brier(probs, labels, method="corp").calibration
 
 
 def brier_refinement(probs: ArrayLike, labels: ArrayLike) -> float:
-    """Refinement part of the Brier score, by isotonic regression (CORP)."""
+    """Return the refinement part of the Brier score, by isotonic regression (CORP)."""
     return decompose_brier(probs, labels, method="corp").refinement
 
 
@@ -118,20 +115,21 @@ def decompose_nll(
     n_bins: int = 15,
     **pairs: Unpack[Pairs],
 ) -> Decomposition:
-    r"""Log-likelihood of being right as miscalibration plus what no recalibration can repair, in nats.
+    r"""Split the log loss of being right into miscalibration and the rest, in nats.
 
-    The score is that of the confidence :math:`f` as a forecast of being right, :math:`-\log f` for a right
-    prediction and :math:`-\log(1 - f)` for a wrong one. With two classes this is
-    :func:`~calibrant.metrics.negative_log_likelihood`; with more, that also counts
-    :math:`-\log(p_y / (1 - f))` for each wrong prediction: which of the other classes it was. The parts
+    The confidence :math:`f` is a forecast of being right: it scores :math:`-\log f` for a right prediction
+    and :math:`-\log(1 - f)` for a wrong one. With two classes the mean is
+    :func:`~calibrant.metrics.negative_log_likelihood`. With more classes, that also contains
+    :math:`-\log(p_y / (1 - f))` for each wrong prediction, for which of the other classes is true. The parts
     are those of :func:`decompose_brier`, with the divergence and the entropy of the logarithmic score,
 
     .. math:: \mathrm{calibration} = \sum_b \tfrac{n_b}{n} \mathrm{KL}(\bar a_b \,\|\, \bar f_b), \quad
         \mathrm{refinement} = \sum_b \tfrac{n_b}{n} H(\bar a_b), \quad \mathrm{uncertainty} = H(\bar a)
 
-    A forecast of exactly 0 or 1 that fails makes the score infinite, and with it the calibration part of
-    ``"corp"``; for ``"binned"``, the remainder, or the calibration part if the whole bin forecasts so.
-    The others stay finite, as :math:`0 \log 0 = 0`. Arguments are those of :func:`decompose_brier`.
+    A wrong forecast of exactly 0 or 1 makes the score infinite. For ``"corp"`` the calibration part is then
+    infinite too; for ``"binned"`` it is the remainder, or the calibration part if the whole bin has that
+    forecast. The other parts are finite, as :math:`0 \log 0 = 0`. Arguments are those of
+    :func:`decompose_brier`.
 
     Example:
         >>> parts = decompose_nll(confidence=[0.8, 0.8, 0.4, 0.4], correct=[1, 1, 0, 1], method="corp")
@@ -143,13 +141,11 @@ def decompose_nll(
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for probabilistic classifiers", PNAS
         2021 (CORP).
     """
-    outcomes = check_outcomes(probs, labels, **pairs)
-    return _decompose(outcomes, _logarithmic, method, n_bins)
+    return _decompose(check_outcomes(probs, labels, **pairs), _logarithmic, method, n_bins)
 
 
 def _decompose(outcomes: Outcomes, loss: _Loss, method: Method, n_bins: int) -> Decomposition:
-    if method not in ("binned", "corp"):
-        raise InputError(f"method: expected 'binned' or 'corp', got {method!r}")
+    check_choice(method, "method", get_args(Method))
     n = len(outcomes)
     hits = outcomes.correct.double()
     score = averaged = float(loss(outcomes.confidence.double(), hits, 1 - hits).sum() / n)
@@ -173,23 +169,23 @@ def _decompose(outcomes: Outcomes, loss: _Loss, method: Method, n_bins: int) -> 
 
 
 def _isotonic_groups(ranking: Ranking) -> tuple[Tensor, Tensor]:
-    """Pool neighbouring forecasts until the share of hits rises with the forecast: counts and hits."""
+    """Pool neighbouring forecasts until the share of hits rises with the forecast; return counts and hits."""
     from scipy.optimize import isotonic_regression  # a slow import that only CORP needs
 
     rate = ranking.hits / ranking.count
     blocks = isotonic_regression(rate, weights=ranking.count, increasing=False).blocks
-    # Summed anew, the groups are free of the rounding of the fit.
+    # The sums are computed again, so they do not contain the rounding of the fit.
     sums = (np.add.reduceat(part, blocks[:-1]).astype(np.float64) for part in (ranking.count, ranking.hits))
     count, hits = (torch.from_numpy(part) for part in sums)
     return count, hits
 
 
 def _squared(forecast: Tensor, hits: Tensor, misses: Tensor) -> Tensor:
-    """Sum of the squared errors of a forecast of so many hits and misses."""
+    """Return the sum of the squared errors of a forecast with these counts of hits and misses."""
     return hits * (1 - forecast).square() + misses * forecast.square()
 
 
 def _logarithmic(forecast: Tensor, hits: Tensor, misses: Tensor) -> Tensor:
-    """Sum of the negative log-likelihoods of a forecast of so many hits and misses."""
+    """Return the sum of the log losses of a forecast with these counts of hits and misses."""
     surprise: Tensor = torch.xlogy(hits, forecast) + torch.special.xlog1py(misses, -forecast)
     return -surprise

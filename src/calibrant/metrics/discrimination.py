@@ -1,4 +1,4 @@
-"""Discrimination: does confidence tell right predictions from wrong ones, and one class from another?"""
+"""Discrimination: does confidence separate right predictions from wrong ones, and classes from each other?"""
 
 import math
 from typing import Unpack
@@ -6,23 +6,17 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.inputs import ArrayLike, check_labels, check_probs
-from calibrant.metrics.ranking import check_ranking, last_of_equals
-from calibrant.outcomes import Pairs
+from calibrant.inputs import ArrayLike, check_labelled_probs
+from calibrant.metrics.ranking import Ranked, check_ranking, last_of_equals
 
 
 def auroc_correctness(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    *,
-    score: ArrayLike | None = None,
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **ranked: Unpack[Ranked]
 ) -> float:
-    """Chance that a right prediction is more confident than a wrong one; ties count one half.
+    """Return the probability that a right prediction is more confident than a wrong one; ties count one half.
 
-    NaN when all predictions are right or all are wrong: there is nothing to tell apart. Any
-    real-valued ``score`` may take the place of the confidence, beside ``correct`` or beside ``probs``
-    with ``labels``.
+    The result is NaN if all predictions are right or all are wrong. A real-valued ``score`` may replace the
+    confidence; it is given with ``correct``, or with ``probs`` and ``labels``.
 
     Example:
         >>> auroc_correctness(confidence=[0.9, 0.8, 0.7, 0.6], correct=[True, False, True, False])
@@ -30,18 +24,19 @@ def auroc_correctness(
         >>> auroc_correctness(score=[3.0, -1.0, -1.0], correct=[True, False, True])
         0.75
     """
-    return check_ranking(probs, labels, score=score, **pairs).auroc()
+    return check_ranking(probs, labels, **ranked).auroc()
 
 
 def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:
-    r"""Chance that a class's probability is higher for a sample of it than for one of another class.
+    r"""Return the AUROC of class probabilities, averaged over all pairs of classes (macro one-vs-one).
 
     .. math:: \frac{2}{k (k - 1)} \sum_{i < j} \frac{A(i \mid j) + A(j \mid i)}{2}, \quad
         A(i \mid j) = P\left(p_i(x) > p_i(x') \mid y = i,\ y' = j\right)
 
-    Ties count one half; all pairs of classes weigh the same (macro one-vs-one), so it does not depend on
-    how common they are. The average is over the classes that occur in the labels; NaN if fewer than
-    two do.
+    For a pair of classes it is the probability that a sample of one class has a higher probability of that
+    class than a sample of the other; ties count one half. All pairs have the same weight, so class
+    frequencies do not matter. The average is over the classes in the labels; NaN if there are fewer than
+    two.
 
     Example:
         >>> auroc_ovo([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3], [0.3, 0.4, 0.3], [0.6, 0.1, 0.3]], [0, 1, 2, 2])
@@ -59,13 +54,14 @@ def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:
 
 
 def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
-    r"""Chance that a class's probability is higher for a sample of it than for any other sample.
+    r"""Return the AUROC of class probabilities, averaged over all classes (macro one-vs-rest).
 
     .. math:: \frac{1}{k} \sum_i P\left(p_i(x) > p_i(x') \mid y = i,\ y' \ne i\right)
 
-    Ties count one half; all classes weigh the same (macro one-vs-rest), but each is compared with the
-    others as common as they are. The average is over the classes that occur in the labels; NaN if
-    fewer than two do.
+    For a class it is the probability that a sample of it has a higher probability of that class than a
+    sample of any other class; ties count one half. All classes have the same weight, but the rest contains
+    the other classes by their frequency. The average is over the classes in the labels; NaN if there are
+    fewer than two.
 
     Example:
         >>> auroc_ovr([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3], [0.3, 0.4, 0.3], [0.6, 0.1, 0.3]], [0, 1, 2, 2])
@@ -82,15 +78,14 @@ def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
 
 
 def _wins(probs: ArrayLike, labels: ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Compare every sample of a class, by the probability of that class, with the samples of each class.
+    """Return a table of comparisons between classes, and the number of samples of each class.
 
-    Entry ``(i, j)`` counts the pairs of a sample of class ``i`` and one of class ``j`` of which the first has
-    the higher probability of class ``i``, equals as one half; beside it, how many samples each class has.
-    Only classes that occur have a row, a column and a count.
+    Entry ``(i, j)`` counts the pairs of a sample of class ``i`` and a sample of class ``j`` in which the
+    first has the higher probability of class ``i``; ties count one half. Only classes that occur have a row,
+    a column and a count.
     """
-    p = check_probs(probs)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).cpu().numpy()
-    classes, place, count = np.unique(y, return_inverse=True, return_counts=True)
+    p, y = check_labelled_probs(probs, labels)
+    classes, place, count = np.unique(y.cpu().numpy(), return_inverse=True, return_counts=True)
     wins = np.empty((len(classes), len(classes)))
     for row, label in enumerate(classes):
         column = p[:, label].cpu().numpy()
@@ -98,7 +93,7 @@ def _wins(probs: ArrayLike, labels: ArrayLike) -> tuple[npt.NDArray[np.float64],
         member = place[order]
         last = last_of_equals(column[order])
         up_to = np.cumsum(member == row)[last]
-        # Of the samples of this class, all that come later are above, and half of those that are equal.
+        # Samples of this class that come later count fully, equal ones count one half.
         above = count[row] - 0.5 * (up_to + np.append(0, up_to[:-1]))
         wins[row] = np.bincount(member, weights=np.repeat(above, np.diff(last + 1, prepend=0)))
     return wins, count

@@ -1,48 +1,40 @@
-"""Bootstrap intervals: how far a measure would move if the samples were drawn anew."""
+"""Bootstrap intervals: how much a measure would vary if the samples were drawn again."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count
+from calibrant.bins import top_label_bins
+from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bins import BinResampler
-from calibrant.metrics.resampling.rows import (
-    Resampler,
-    RowResampler,
-    Rows,
-    as_rows,
-    call,
-    check_finite,
-    defined,
-    generator,
-)
+from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
+from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
 from calibrant.outcomes import check_outcomes
 
 IntervalMethod: TypeAlias = Literal["percentile", "bca"]
 
-# Below this many samples rows are drawn even for binned measures: it is exact and takes a moment.
+# Up to this many samples, rows are drawn even for binned measures: this is exact and fast enough.
 _FEW = 10_000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A measure, and the range within which it is known.
+    """A measure with its bootstrap interval.
 
     Attributes:
         value: The measure of the sample.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        level: Share of samples whose interval would cover the truth.
+        level: Share of repeated samples whose interval would cover the true value.
         standard_error: Standard deviation of the measure over the resamples.
         n_resamples: Number of resamples on which the measure was defined.
-        n_undefined: Number of resamples that were dropped, as the measure was NaN or infinite there.
+        n_undefined: Number of resamples that were dropped because the measure was NaN or infinite.
         method: ``"percentile"`` or ``"bca"``.
     """
 
@@ -71,35 +63,35 @@ def with_interval(
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> Interval:
-    r"""Measure a sample and say how much that value owes to chance.
+    r"""Return a measure with a bootstrap interval.
 
     The samples are drawn again with replacement ``n_resamples`` times and measured each time. The
-    percentile interval spans the middle of these values. BCa moves its ends so as to correct for
-    bias, :math:`z_0`, and for skewness, :math:`a`, which a jackknife estimates:
+    percentile interval spans the middle of these values. BCa moves its ends to correct for bias,
+    :math:`z_0`, and for skewness, :math:`a`, which is estimated by a jackknife:
 
     .. math:: \alpha \mapsto \Phi\Big(z_0 + \frac{z_0 + z_\alpha}{1 - a (z_0 + z_\alpha)}\Big)
 
-    Means over samples (accuracy, NLL, Brier) and binned errors (ECE, MCE) are not computed anew: their
-    terms or bin contents are drawn, so that many resamples of millions of samples take about as long as
-    one pass; ``resampling.terms`` and ``resampling.bins`` say what that approximates. Any other measure is
-    called once per resample; those of the top label are faster with ``confidence`` and ``correct``.
+    Means over samples (accuracy, NLL, Brier) and binned errors (ECE, MCE) are not recomputed from rows.
+    Instead, their terms or bin counts are drawn, so many resamples of millions of samples take about as
+    long as one pass; ``resampling.terms`` and ``resampling.bins`` describe the approximations. Any other
+    measure is called once per resample; top-label measures are faster with ``confidence`` and ``correct``.
 
-    Noise makes a resample of a nearly calibrated model less calibrated than the sample itself, so that the
-    interval of a calibration error close to 0 lies too high. BCa corrects this, but not below the lowest
-    resampled value. Ask :func:`calibration_test` there.
+    Noise makes a resample of a nearly calibrated model less calibrated than the sample itself. Therefore
+    the interval of a calibration error close to 0 is too high. BCa corrects this, but not below the lowest
+    resampled value. Use :func:`calibration_test` in that case.
 
     Args:
-        metric: Any measure of this library, or a function with the same arguments that returns a number.
+        metric: A measure of this library, or a function with the same arguments that returns a number.
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.
         labels: Integer classes of shape ``(n,)``.
-        logits: Instead of ``probs``, for a measure that reads them.
+        logits: Instead of ``probs``, for a measure that takes logits.
         confidence: Instead of ``probs``, with ``correct``: confidences of shape ``(n,)``.
         correct: Whether each prediction was right, shape ``(n,)``.
         n_resamples: Number of resamples.
-        level: Share of samples whose interval shall cover the truth.
+        level: Share of repeated samples whose interval should cover the true value.
         method: ``"percentile"`` or ``"bca"``.
         seed: Equal seeds give equal intervals.
-        progress: Called with the number of resamples done and their total.
+        progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the measure.
 
     Example:
@@ -113,8 +105,7 @@ def with_interval(
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 13 and 14.
     """
     n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
-    if method not in ("percentile", "bca"):
-        raise InputError(f"method: expected 'percentile' or 'bca', got {method!r}")
+    check_choice(method, "method", get_args(IntervalMethod))
     rows = as_rows(probs=probs, labels=labels, logits=logits, confidence=confidence, correct=correct)
     rng = generator(seed)
     resampler = _resampler(metric, rows, options)
@@ -136,23 +127,17 @@ def with_interval(
     )
 
 
-def check_level(level: float) -> float:
-    """Check the share of samples whose interval shall cover the truth."""
-    if not 0 < level < 1:
-        raise InputError(f"level: expected a number between 0 and 1, got {level}; 95 % is 0.95")
-    return float(level)
-
-
 def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Resampler:
     terms = terms_of(metric, {**rows, **options})
     if terms is not None:
         return TermResampler(terms)
     measure = measure_of(metric)
     if measure is not None and measure.of_bins is not None:
-        parameters = inspect.signature(metric).parameters
+        # Measures that pass ``n_bins`` and ``binning`` on have the defaults of the bins.
+        parameters = {**inspect.signature(top_label_bins).parameters, **inspect.signature(metric).parameters}
         chosen = {name: options.get(name, parameters[name].default) for name in ("n_bins", "binning")}
         others = {name: value for name, value in options.items() if name not in chosen}
-        # Other definitions of a measure, such as the conditional overconfidence, have no bins.
+        # Other definitions of a measure, such as conditional overconfidence, have no bins.
         binned = all(
             name in parameters and value == parameters[name].default for name, value in others.items()
         )
@@ -164,20 +149,20 @@ def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any
 
 
 def _share_below(replicates: Floats, value: float) -> float:
-    """Share of replicates below the value, equal ones by half; never quite none or all of them."""
+    """Return the share of replicates below the value, ties by half; always above 0 and below 1."""
     share = float(((replicates < value).mean() + (replicates <= value).mean()) / 2)
     return min(max(share, 0.5 / len(replicates)), 1 - 0.5 / len(replicates))
 
 
 def _bca(tails: Floats, share_below: float, left_out: Floats, weight: Floats) -> Floats:
-    """Shares of the replicates at which the corrected interval ends."""
-    kept = np.isfinite(left_out)
-    left_out, weight = left_out[kept], weight[kept]
+    """Return the corrected tails: the quantiles of the replicates at which the interval ends."""
+    finite = np.isfinite(left_out)
+    left_out, weight = left_out[finite], weight[finite]
     influence = np.average(left_out, weights=weight) - left_out
     spread = float(weight @ influence**2)
     acceleration = float(weight @ influence**3) / (6 * spread**1.5) if spread > 0 else 0.0
     bias = ndtri(share_below)
     z = bias + ndtri(tails)
-    # Where the denominator would vanish the end is that of the replicates.
+    # Where the denominator would vanish, the interval ends at the most extreme replicate.
     shares: Floats = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-12))
     return shares

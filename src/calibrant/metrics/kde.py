@@ -1,19 +1,19 @@
-"""Calibration error by kernel density estimation: accuracy at a prediction is that of its neighbours."""
+"""Calibration error by kernel density estimation: compare each prediction with outcomes near it."""
 
 import math
 from collections.abc import Iterator
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_labels, check_probs
+from calibrant.inputs import ArrayLike, check_choice, check_labelled_probs, check_number
 from calibrant.outcomes import Pairs, check_outcomes
 
 KDEMode: TypeAlias = Literal["top_label", "canonical"]
 
-# The grid of the authors' code.
+# The grid in the authors' code.
 _BANDWIDTHS: tuple[float, ...] = (
     *torch.logspace(-5, -1, 15, dtype=torch.float64).tolist(),
     0.2,
@@ -35,30 +35,30 @@ def kde_calibration_error(
     mode: KDEMode = "top_label",
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""Distance in :math:`L_p` between each prediction and what its neighbours came to (KDE-ECE).
+    r"""Return the :math:`L_p` distance between predictions and the outcomes of their neighbours (KDE-ECE).
 
     .. math:: \mathrm{CE}_p = \Big( \frac{1}{n} \sum_j \Big\|
         \frac{\sum_{i \ne j} k(x_j; x_i)\, y_i}{\sum_{i \ne j} k(x_j; x_i)} - x_j \Big\|_p^p \Big)^{1/p}
 
     ``k(x; c)`` is the density at ``x`` of the Dirichlet distribution with parameters ``c / bandwidth + 1``;
     for the confidence in the top label it is the beta density. The estimate is biased upwards in small
-    samples. Time is quadratic, some four seconds for 20,000 samples, in blocks of bounded memory.
+    samples. Time is quadratic, about four seconds for 20,000 samples; memory is bounded.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``.
         labels: Integer classes of shape ``(n,)``.
-        confidence: Instead of ``probs``: stated probabilities of being right, shape ``(n,)``.
-        correct: Instead of ``labels``: whether each prediction was right, shape ``(n,)``.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
         p: The order of the error, at least 1.
-        bandwidth: Width of the kernel. By default, of twenty values from 1e-5 to 1, the one with the highest
-            leave-one-out likelihood, over at most 1024 samples. Many equal or nearly certain predictions
-            make it small and the result too high: to compare models, give one bandwidth to all of them.
-        mode: ``"top_label"`` judges the most probable class, ``"canonical"`` the whole distribution, which
+        bandwidth: Width of the kernel. The default has the highest leave-one-out likelihood of twenty values
+            from 1e-5 to 1, on at most 1024 samples. Many equal or nearly certain predictions
+            make it small and the result too high: to compare models, use the same bandwidth for all.
+        mode: ``"top_label"`` measures the predicted class, ``"canonical"`` the whole distribution, which
             needs ``probs`` and ``labels``.
 
     Returns:
-        The p-th root, so in the unit of a probability: from 0 to 1 for the top label, to ``2 ** (1 / p)``
-        for the whole distribution.
+        A number in the unit of a probability, because of the p-th root: from 0 to 1 for the top label, and to
+        ``2 ** (1 / p)`` for the whole distribution.
 
     Example:
         >>> round(kde_calibration_error(confidence=[0.75, 0.75, 0.75], correct=[1, 1, 1]), 6)
@@ -68,24 +68,21 @@ def kde_calibration_error(
         Popordanoska, Sayer and Blaschko, "A consistent and differentiable Lp canonical calibration error
         estimator", NeurIPS 2022.
     """
-    if not 1 <= p < math.inf:
-        raise InputError(f"p: expected a number of at least 1, got {p}")
-    if bandwidth is not None and not 0 < bandwidth < math.inf:
-        raise InputError(f"bandwidth: expected a positive number, got {bandwidth}")
-    if mode == "top_label":
+    check_number(p, "p", at_least=1)
+    if bandwidth is not None:
+        check_number(bandwidth, "bandwidth")
+    if check_choice(mode, "mode", get_args(KDEMode)) == "top_label":
         ordered = check_outcomes(probs, labels, **pairs).sorted()
         stated = ordered.confidence.double()[:, None]
         seen = ordered.correct.double()[:, None]
         points = torch.cat([stated, 1 - stated], dim=1)
-    elif mode == "canonical":
+    else:
         stated, seen = _read_distributions(
             probs, labels, pairs_given=any(value is not None for value in pairs.values())
         )
         points = stated
-    else:
-        raise InputError(f"mode: expected 'top_label' or 'canonical', got {mode!r}")
     if len(points) < 2:
-        raise InputError("samples: expected at least two, as each is judged by the others, got 1")
+        raise InputError("samples: expected at least two, as each is compared with the others, got 1")
     if bandwidth is None:
         bandwidth = _likeliest_bandwidth(points)
     total = 0.0
@@ -98,18 +95,18 @@ def kde_calibration_error(
 def _read_distributions(
     probs: ArrayLike | None, labels: ArrayLike | None, *, pairs_given: bool
 ) -> tuple[Tensor, Tensor]:
-    """Distributions whose rows sum to one exactly, and one-hot labels, both in float64."""
+    """Return distributions, normalised to sum to one, and one-hot labels, both in float64."""
     if probs is None or labels is None or pairs_given:
         raise InputError("arguments: expected probs with labels for mode='canonical', got something else")
-    q = check_probs(probs).double()
-    y = check_labels(labels, n=q.shape[0], k=q.shape[1]).to(q.device)
+    q, y = check_labelled_probs(probs, labels)
+    q = q.double()
     return q / q.sum(dim=1, keepdim=True), torch.nn.functional.one_hot(y, q.shape[1]).double()
 
 
 def _likeliest_bandwidth(points: Tensor) -> float:
-    """Bandwidth under which each point is most probable given the others; the smallest of equals."""
+    """Return the bandwidth with the highest leave-one-out likelihood; the smallest of equals."""
     if len(points) > _ROWS_FOR_BANDWIDTH:
-        # Evenly spaced rows of sorted confidences would lie more regularly than a sample does.
+        # Evenly spaced rows of sorted confidences would be more regular than a random sample.
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
         points = points[order[:_ROWS_FOR_BANDWIDTH]]
 

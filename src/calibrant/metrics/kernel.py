@@ -1,4 +1,4 @@
-"""Kernel calibration errors: how far predictions that resemble each other err in the same direction."""
+"""Kernel calibration errors: how much similar predictions err in the same direction."""
 
 import math
 from typing import Literal, TypeAlias, Unpack
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_labels, check_probs
+from calibrant.inputs import ArrayLike, check_labelled_probs, check_number
 from calibrant.outcomes import Pairs, check_outcomes
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]
 
-# exp(500) leaves room for sums of many terms below the largest float64.
+# Sums of many terms of size exp(500) are still below the largest float64.
 _REACH = 500.0
 _ENTRIES_AT_ONCE = 1 << 22
 _ROWS_FOR_WIDTH = 1024
@@ -26,22 +26,23 @@ def mmce(
     width: float = 0.2,
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""Largest correlation of the error with a unit function of the confidence in a kernel space (MMCE).
+    r"""Return the maximum mean calibration error of the confidence (MMCE).
 
     .. math:: \mathrm{MMCE} = \Big( \frac{1}{n^2} \sum_{i,j} (a_i - p_i)(a_j - p_j)\,
         e^{-|p_i - p_j| / w} \Big)^{1/2}
 
-    The sum includes ``i = j``, as in the paper, so a calibrated model does not reach zero: it comes to
-    about ``sqrt(mean((a - p) ** 2) / n)``. Over sorted confidences the kernel factorises, so the double
-    sum is exact in O(n log n) time and O(n) memory.
+    It is the largest mean of the error ``a - p`` times a function of the confidence with unit norm in the
+    space of the kernel. The sum includes ``i = j``, as in the paper, so a calibrated model does not score
+    zero but about ``sqrt(mean((a - p) ** 2) / n)``. The kernel factorises over sorted confidences, so the
+    double sum is exact in O(n log n) time and O(n) memory.
 
     Args:
-        probs: Class probabilities of shape ``(n, k)``; the most probable class is judged.
+        probs: Class probabilities of shape ``(n, k)``; only the predicted class is measured.
         labels: Integer classes of shape ``(n,)``.
-        confidence: Instead of ``probs``: stated probabilities of being right, shape ``(n,)``.
-        correct: Instead of ``labels``: whether each prediction was right, shape ``(n,)``.
-        width: The ``w`` of the kernel. Code that divides by ``2 * 0.2``, as that of several losses and
-            of netcal does, has a width of 0.4.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+        width: The ``w`` of the kernel. Code that divides by ``2 * 0.2``, such as that of netcal and of
+            several losses, has a width of 0.4.
 
     Returns:
         A number from 0 to 1.
@@ -54,14 +55,14 @@ def mmce(
         Kumar, Sarawagi and Jain, "Trainable calibration measures for neural networks from kernel mean
         embeddings", ICML 2018.
     """
-    _check_width(width)
+    check_number(width, "width")
     ordered = check_outcomes(probs, labels, **pairs).sorted()
     p = ordered.confidence.numpy().astype(np.float64)
     error = ordered.correct.numpy() - p
     # Let L_i be the sum of error_j exp(-(p_i - p_j) / w) over j < i. Within a stretch of a few hundred widths
     # it is exp(-x_i) times a prefix sum of error_j exp(x_j), where x counts widths from the stretch's start;
-    # what came before the stretch enters as one number. No term is lost: the prefix sum grows no faster
-    # than the factor that divides it.
+    # all terms before the stretch enter as one number. No term is lost: the prefix sum grows no faster than
+    # the factor that divides it.
     cross, before, start = 0.0, 0.0, 0
     while start < len(p):
         stop = int(np.searchsorted(p, p[start] + _REACH * width, side="right"))
@@ -71,7 +72,7 @@ def mmce(
         if stop < len(p):
             before = float(prefix[-1]) * math.exp(-(p[stop] - p[start]) / width)
         start = stop
-    # Rounding may leave a sum of squares slightly below zero.
+    # Rounding can make the sum slightly negative.
     return math.sqrt(max(float(error @ error) + 2 * cross, 0.0)) / len(p)
 
 
@@ -82,21 +83,21 @@ def skce(
     estimator: SKCEEstimator = "unbiased",
     width: float | None = None,
 ) -> float:
-    r"""Squared kernel calibration error of whole distributions, not only of the predicted class.
+    r"""Return the squared kernel calibration error of whole distributions (SKCE).
 
     .. math:: h_{ij} = (e_{y_i} - p_i)^\top (e_{y_j} - p_j)\; e^{-\mathrm{TV}(p_i, p_j) / w}
 
-    ``"biased"`` is the mean of ``h`` over all pairs, never negative; ``"unbiased"`` the mean over pairs of
-    two different samples, which for a calibrated model is zero on average and may be negative. Both take
-    O(k n^2) time in blocks of bounded memory. ``"linear"`` is the mean over the samples 1 and 2, 3 and 4
-    and so on: unbiased, O(k n) time, more noise, and it depends on the order of the rows.
+    ``"biased"`` is the mean of ``h`` over all pairs and is never negative. ``"unbiased"`` is the mean over
+    pairs of different samples; for a calibrated model it is zero on average and may be negative. Both take
+    O(k n^2) time and bounded memory. ``"linear"`` is the mean over the pairs (1, 2), (3, 4) and so on: it is
+    unbiased and takes O(k n) time, but it is noisier and depends on the order of the rows.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
         labels: Integer classes of shape ``(n,)``.
         estimator: ``"biased"``, ``"unbiased"`` or ``"linear"``.
-        width: The ``w`` of the kernel. By default the median of the distances in total variation that are
-            not zero, over at most 1024 rows at even steps.
+        width: The ``w`` of the kernel. The default is the median of the nonzero distances in total variation
+            between at most 1024 evenly spaced rows.
 
     Example:
         >>> round(skce([[0.75, 0.25], [0.75, 0.25]], [0, 1]), 6)
@@ -127,10 +128,10 @@ def skce(
 
 
 def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None) -> Tensor:
-    """Independent terms whose mean is the linear estimator of :func:`skce`, for a test of calibration.
+    """Return independent terms whose mean is the linear estimator of :func:`skce`, for a calibration test.
 
-    Entry ``i`` is ``h`` of the samples ``2i`` and ``2i + 1``; an odd last sample is left out. For rows in
-    random order, a given width and a calibrated model the terms are independent with mean zero.
+    Entry ``i`` is ``h`` of the samples ``2i`` and ``2i + 1``; an odd last sample is left out. For a
+    calibrated model, a given width and rows in random order, the terms are independent with mean zero.
 
     Returns:
         A float64 tensor of shape ``(n // 2,)``.
@@ -155,32 +156,23 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
 def _read(
     probs: ArrayLike, labels: ArrayLike, width: float | None, *, at_least: int
 ) -> tuple[Tensor, Tensor, float]:
-    """Distributions, classes, and the width to use."""
-    p = check_probs(probs)
-    y = check_labels(labels, n=p.shape[0], k=p.shape[1]).to(p.device)
+    """Return checked distributions and classes, and the width to use."""
+    p, y = check_labelled_probs(probs, labels)
     if len(p) < at_least:
         raise InputError(f"probs: expected at least {at_least} samples for this estimator, got {len(p)}")
-    if width is None:
-        width = _median_distance(p)
-    _check_width(width)
-    return p, y, width
+    return p, y, _median_distance(p) if width is None else check_number(width, "width")
 
 
 def _residual(p: Tensor, y: Tensor) -> Tensor:
-    """One-hot labels minus distributions."""
+    """Return one-hot labels minus distributions."""
     residual = -p
     residual[torch.arange(len(p), device=p.device), y] += 1
     return residual
 
 
 def _median_distance(p: Tensor) -> float:
-    """Median distance in total variation of rows that differ; 1 if none do."""
+    """Return the median total variation distance of rows that differ; 1 if none differ."""
     rows = p[:: -(-len(p) // _ROWS_FOR_WIDTH)].double()
     distance = torch.nn.functional.pdist(rows, p=1) / 2
     distance = distance[distance > 0]
     return float(distance.quantile(0.5)) if len(distance) else 1.0
-
-
-def _check_width(width: float) -> None:
-    if not 0 < width < math.inf:
-        raise InputError(f"width: expected a positive number, got {width}")

@@ -1,4 +1,4 @@
-"""Calibration within groups of the logit margin: where between doubt and certainty is confidence wrong?"""
+"""Calibration within groups of samples with similar logit margins."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,11 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
+from calibrant.bins import equal_mass_uppers
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits
 from calibrant.metrics.accuracy import accuracy, mean_confidence
 from calibrant.metrics.binned import expected_calibration_error
+from calibrant.outcomes import margin
 
 _DEFAULT: Mapping[str, Callable[..., float]] = MappingProxyType(
     {"accuracy": accuracy, "mean_confidence": mean_confidence, "ece": expected_calibration_error}
@@ -18,7 +20,7 @@ _DEFAULT: Mapping[str, Callable[..., float]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class MarginSlice:
-    """Samples whose logit margin lies in ``(low, high]``, with the measures of these samples alone."""
+    """Samples whose logit margin lies in ``(low, high]``, and the measures of these samples."""
 
     low: float
     high: float
@@ -33,15 +35,15 @@ def margin_slices(
     n_groups: int = 5,
     measures: Mapping[str, Callable[..., float]] = _DEFAULT,
 ) -> tuple[MarginSlice, ...]:
-    """Measure calibration within groups of equal count of the margin between the two largest logits.
+    """Measure calibration within groups of equal count, by the margin between the two largest logits.
 
-    A model can be honest on average and still overconfident where the margin is small and
-    underconfident where it is large; one temperature cannot repair that.
+    A model can be calibrated on average and still be overconfident where the margin is small and
+    underconfident where it is large. A single temperature cannot correct that.
 
     Args:
         logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
         labels: Integer classes of shape ``(n,)``.
-        n_groups: Number of groups; equal margins share a group, and groups left empty are dropped.
+        n_groups: Number of groups; equal margins share a group, and empty groups are dropped.
         measures: Functions ``(probs, labels) -> float`` by name.
 
     Example:
@@ -52,16 +54,15 @@ def margin_slices(
         2 (0.2, 3.0] 1.0
 
     References:
-        Groups of margin are the slices of Lemma 1 in the SMART paper.
+        The groups are the margin slices of Lemma 1 in the SMART paper.
     """
     z = check_logits(logits)
     y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
     n_groups = check_count(n_groups, "n_groups")
-    largest = z.topk(2, dim=1).values
-    margin = (largest[:, 0] - largest[:, 1]).double().cpu().numpy()
-    ordered = np.sort(margin)
-    uppers = np.unique(ordered[-(-np.arange(1, n_groups + 1) * len(ordered) // n_groups) - 1])
-    group = np.searchsorted(uppers, margin, side="left")
+    margins = margin(z).double().cpu().numpy()
+    ordered = np.sort(margins)
+    uppers = np.unique(equal_mass_uppers(ordered, n_groups))
+    group = np.searchsorted(uppers, margins, side="left")
     slices, low = [], float(ordered[0])
     for g, high in enumerate(uppers.tolist()):
         rows = torch.from_numpy(np.flatnonzero(group == g)).to(z.device)

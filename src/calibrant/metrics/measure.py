@@ -1,4 +1,4 @@
-"""The description of a measure, from which everything that computes or shows measures is derived."""
+"""The description of a measure, from which bootstrap, streams, tables and reports are derived."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,32 +13,38 @@ Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
 RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
 
 
+def column_heading(short: str, better: Better, *, percent: bool) -> str:
+    """Return a short heading with its unit and an arrow towards better values."""
+    arrow = {"lower": " ↓", "higher": " ↑", "neither": ""}[better]
+    return f"{short}{' %' if percent else ''}{arrow}"
+
+
 @dataclass(frozen=True)
 class Measure:
-    """A measure: its function, its headings, what it reads, and how it can be computed from sums.
+    """A measure: its function, its headings, its inputs, and how it can be computed from summaries.
 
-    The last four fields are optional. Each says how the measure follows from something smaller than the
-    samples: the bootstrap then resamples that instead of rows, and streams and torchmetrics accumulate it.
+    The last four fields are optional. Each computes the measure from a summary of the samples: the bootstrap
+    then resamples the summary instead of rows, and streams and torchmetrics accumulate it.
 
     Attributes:
-        function: Takes what it ``reads`` by keyword, and ``options``; returns a number.
-        title: Its name in a list, one measure a row.
-        short: Its heading where measures are columns.
-        reads: ``"outcomes"`` (confidence and correct), ``"probs"``, or ``"logits"`` where there are any.
+        function: Takes its inputs (see ``reads``) by keyword, and ``options``; returns a number.
+        title: Its name in a list with one measure per row.
+        short: Its heading in a table with one measure per column.
+        reads: Its inputs: ``"outcomes"`` (confidence and correct), ``"probs"``, or ``"logits"`` if available.
         better: Which direction is better.
         core: Whether it is shown by default.
-        options: Keyword arguments that make the function this measure.
+        options: Keyword arguments of the function for this measure.
         takes_bins: Whether the function has an argument ``n_bins``.
         percent: Whether tables show it times 100.
-        max_samples: For measures whose cost is quadratic in the samples: with more samples than this it is
-            computed only if it is named.
-        min_classes: The fewest classes for which it is defined.
-        terms: Takes the arguments of ``function`` and returns one number per sample, of which the measure is
-            the mean.
-        of_bins: The measure as a function of the bins of the top label's confidence. It reads the last
-            dimension and keeps all others.
+        max_samples: For measures with quadratic cost: with more samples than this, the measure is computed
+            only if it is named.
+        min_classes: The smallest number of classes for which it is defined.
+        terms: Takes the arguments of ``function`` and returns one number per sample; the measure is their
+            mean.
+        of_bins: The measure as a function of the bins of the top-label confidence. It reduces the last
+            dimension and preserves all others.
         of_class_bins: The measure as a function of bins with a leading dimension of classes.
-        of_ranks: The estimate of a rank sketch that is this measure.
+        of_ranks: The estimate of a rank sketch that equals this measure.
     """
 
     function: Callable[..., float]
@@ -60,11 +66,10 @@ class Measure:
     @property
     def heading(self) -> str:
         """The short heading with its unit and an arrow towards better values."""
-        arrow = {"lower": " ↓", "higher": " ↑", "neither": ""}[self.better]
-        return f"{self.short}{' %' if self.percent else ''}{arrow}"
+        return column_heading(self.short, self.better, percent=self.percent)
 
     def best(self, values: list[float]) -> float:
-        """Return the best of the values that are defined; NaN if none is or neither direction is better."""
+        """Return the best defined value; NaN if none is defined or neither direction is better."""
         defined = [value for value in values if value == value]
         if not defined or self.better == "neither":
             return float("nan")

@@ -1,4 +1,4 @@
-"""The catalogue of measures: one entry each, from which commands, tables, streams and tests are made."""
+"""The catalogue of measures: one entry per measure, used by commands, tables, streams and tests."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,11 +27,10 @@ from calibrant.metrics.decomposition import brier_calibration, brier_refinement
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce
-from calibrant.metrics.ks import ks_error
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.proper import brier_score, log_losses, negative_log_likelihood, squared_errors
 from calibrant.metrics.selective import augrc, aurc, excess_aurc
-from calibrant.metrics.smooth_calibration import smooth_calibration_error
+from calibrant.metrics.smooth_calibration import ks_error, smooth_calibration_error
 from calibrant.metrics.smooth_ece import smooth_ece
 from calibrant.metrics.sweep import sweep_calibration_error
 
@@ -209,7 +208,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def resolve_measures(measures: str | Sequence[str]) -> list[str]:
-    """Return the names meant by ``"core"``, ``"all"``, a name, or several."""
+    """Return the names of measures for ``"core"``, ``"all"``, one name, or several names."""
     if measures == "core":
         return [name for name, measure in MEASURES.items() if measure.core]
     if measures == "all":
@@ -224,5 +223,5 @@ def resolve_measures(measures: str | Sequence[str]) -> list[str]:
 
 
 def measure_of(function: Callable[..., Any]) -> Measure | None:
-    """Return the first entry of a function; none if it is not in the catalogue."""
+    """Return the first entry with this function; None if it is not in the catalogue."""
     return next((measure for measure in MEASURES.values() if measure.function is function), None)

@@ -13,14 +13,16 @@ from calibrant.metrics.ranking import Ranking
 
 @dataclass(frozen=True)
 class OODScores:
-    """How well a score, higher for in-distribution inputs, separates them from foreign ones.
+    """How well a score separates in-distribution inputs, which should score higher, from others.
 
     Attributes:
-        auroc: Chance that an in-distribution input scores higher than a foreign one, ties one half.
+        auroc: Probability that an in-distribution input scores higher than an out-of-distribution input; ties
+            count one half.
         aupr_in: Average precision with in-distribution inputs as the positives.
-        aupr_out: Average precision with foreign inputs as the positives, ranked from the lowest score.
-        fpr95: Share of foreign inputs taken for known at the strictest threshold that keeps at least 95 % of
-            the in-distribution inputs; 0 is best.
+        aupr_out: Average precision with out-of-distribution inputs as the positives, ranked from the lowest
+            score.
+        fpr95: Share of out-of-distribution inputs that are accepted at the strictest threshold that accepts
+            at least 95 % of the in-distribution inputs; 0 is best.
     """
 
     auroc: float
@@ -30,18 +32,18 @@ class OODScores:
 
 
 def ood_scores(in_scores: ArrayLike, out_scores: ArrayLike) -> OODScores:
-    r"""Separation of in-distribution from out-of-distribution inputs by one score.
+    r"""Measure how well one score separates in-distribution from out-of-distribution inputs.
 
     .. math:: \mathrm{AUROC} = P(s_\mathrm{in} > s_\mathrm{out}) + \tfrac12 P(s_\mathrm{in} = s_\mathrm{out}),
         \quad \mathrm{FPR95} = \min_{t:\, P(s_\mathrm{in} \ge t) \ge 0.95} P(s_\mathrm{out} \ge t)
 
-    Equal scores pass every threshold together. The average precisions, sums of precision times the step
-    in recall, depend on how many inputs of either kind there are; the other two do not.
+    Equal scores pass every threshold together. The average precisions (sums of precision times the step
+    in recall) depend on the numbers of inputs of both kinds; AUROC and FPR95 do not.
 
     Args:
         in_scores: Finite scores of in-distribution inputs, shape ``(n,)``; higher means more familiar, as
-            those of :func:`~calibrant.metrics.scores.confidence_score` are.
-        out_scores: Finite scores of foreign inputs, shape ``(m,)``.
+            for :func:`~calibrant.metrics.scores.confidence_score`.
+        out_scores: Finite scores of out-of-distribution inputs, shape ``(m,)``.
 
     Example:
         >>> scores = ood_scores([0.9, 0.8, 0.6], [0.7, 0.2])
@@ -54,17 +56,15 @@ def ood_scores(in_scores: ArrayLike, out_scores: ArrayLike) -> OODScores:
         Liang, Li and Srikant, "Enhancing The Reliability of Out-of-distribution Image Detection in Neural
         Networks", ICLR 2018 (FPR at 95 % TPR).
     """
-    ranking, kept, passed = _ranked(in_scores, out_scores)
-    return _scores(ranking, kept, passed)
+    return _scores(*_ranked(in_scores, out_scores))
 
 
 def _ranked(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Ranking, Floats, Floats]:
-    """Rank both kinds of inputs together; return the share of each that reaches each threshold, too."""
-    known, foreign = check_score(in_scores, name="in_scores"), check_score(out_scores, name="out_scores")
-    is_known = torch.arange(len(known) + len(foreign)) < len(known)
-    ranking = Ranking.from_scores(torch.cat([known.double().cpu(), foreign.double().cpu()]), is_known)
-    kept, passed = np.cumsum(ranking.hits) / len(known), np.cumsum(ranking.misses) / len(foreign)
-    return ranking, kept, passed
+    """Rank both kinds of inputs together; also return the share of each kind that reaches each threshold."""
+    inside, outside = check_score(in_scores, name="in_scores"), check_score(out_scores, name="out_scores")
+    is_inside = torch.arange(len(inside) + len(outside)) < len(inside)
+    ranking = Ranking.from_scores(torch.cat([inside.double().cpu(), outside.double().cpu()]), is_inside)
+    return ranking, np.cumsum(ranking.hits) / len(inside), np.cumsum(ranking.misses) / len(outside)
 
 
 def _scores(ranking: Ranking, kept: Floats, passed: Floats) -> OODScores:
@@ -77,20 +77,20 @@ def _scores(ranking: Ranking, kept: Floats, passed: Floats) -> OODScores:
 
 
 def _average_precision(positives: npt.NDArray[np.int64], negatives: npt.NDArray[np.int64]) -> float:
-    """Mean precision at the positives, from their counts at each threshold, strictest first."""
-    found = np.cumsum(positives)
-    precision = found / (found + np.cumsum(negatives))
-    return float((positives * precision).sum() / found[-1])
+    """Return the mean precision at the positives, from the counts at each threshold, strictest first."""
+    accepted = np.cumsum(positives)
+    precision = accepted / (accepted + np.cumsum(negatives))
+    return float((positives * precision).sum() / accepted[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class OODCurve:
-    """One point for each threshold, the strictest first; float64 on the CPU.
+    """ROC curve: one point per threshold, strictest first; float64 on the CPU.
 
     Attributes:
-        passed: Share of the foreign inputs that reach the threshold (false positive rate), from 0 to 1.
-        kept: Share of the in-distribution inputs that reach it (true positive rate), from 0 to 1.
-        scores: Area under the curve and the other measures of the same score.
+        passed: Share of out-of-distribution inputs that reach the threshold: the false positive rate.
+        kept: Share of in-distribution inputs that reach it: the true positive rate. Both go from 0 to 1.
+        scores: Area under the curve and the other measures.
     """
 
     passed: Tensor
@@ -99,12 +99,12 @@ class OODCurve:
 
 
 def ood_curve(in_scores: ArrayLike, out_scores: ArrayLike, *, max_points: int | None = None) -> OODCurve:
-    """Trace which share of either kind of inputs passes, threshold by threshold.
+    """Compute the ROC curve: the share of both kinds of inputs that reach each threshold.
 
     Args:
         in_scores: Finite scores of in-distribution inputs, shape ``(n,)``; higher means more familiar.
-        out_scores: Finite scores of foreign inputs, shape ``(m,)``.
-        max_points: At most so many points are kept, if given, spread evenly along the curve; both ends stay.
+        out_scores: Finite scores of out-of-distribution inputs, shape ``(m,)``.
+        max_points: Largest number of points, evenly spread along the curve and including both ends.
 
     Example:
         >>> curve = ood_curve([0.9, 0.8, 0.6], [0.7, 0.2])
@@ -118,7 +118,7 @@ def ood_curve(in_scores: ArrayLike, out_scores: ArrayLike, *, max_points: int | 
     scores = _scores(ranking, kept, passed)
     kept, passed = np.append(0, kept), np.append(0, passed)
     if max_points is not None and len(kept) > check_count(max_points, "max_points", at_least=2):
-        # Both shares rise, so their sum measures the way along the curve.
+        # Both shares rise, so their sum measures the distance along the curve.
         chosen = np.unique(np.searchsorted(kept + passed, np.linspace(0, kept[-1] + passed[-1], max_points)))
         kept, passed = kept[chosen], passed[chosen]
     return OODCurve(torch.from_numpy(passed), torch.from_numpy(kept), scores)

@@ -1,4 +1,4 @@
-"""Paired comparison: is one model really better than another on the same samples?"""
+"""Paired comparison: is one model better than another on the same samples, beyond chance?"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,37 +7,27 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count
-from calibrant.metrics.intervals import check_level
-from calibrant.metrics.resampling.rows import (
-    Resampler,
-    RowResampler,
-    Rows,
-    as_rows,
-    call,
-    check_finite,
-    defined,
-    generator,
-    same_length,
-)
+from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
+from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
+from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator, same_length
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How much a measure of one model exceeds that of another on the same samples.
+    """Difference of a measure between two models on the same samples.
 
     Attributes:
         difference: ``value_a - value_b``; for a measure that is better when low, negative favours ``a``.
         low: Lower end of the interval of the difference.
         high: Upper end of the interval of the difference.
-        p_value: Two-sided: how rarely a difference as clear as this one arises between equal models.
-            Below ``1 - level`` when the interval leaves out 0.
+        p_value: Two-sided probability of a difference at least as large between models that do not differ.
+            Below ``1 - level`` when the interval does not contain 0.
         value_a: The measure of ``a``.
         value_b: The measure of ``b``.
-        level: Share of samples whose interval would cover the true difference.
+        level: Share of repeated samples whose interval would cover the true difference.
         n_resamples: Number of resamples on which both measures were defined.
-        n_undefined: Number of resamples that were dropped, as a measure was NaN or infinite there.
+        n_undefined: Number of resamples that were dropped because a measure was NaN or infinite.
     """
 
     difference: float
@@ -66,31 +56,30 @@ def paired_difference(
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> PairedDifference:
-    r"""Difference of a measure between two models, with what chance has to say about it.
+    r"""Return the difference of a measure between two models, with an interval and a p-value.
 
-    Both models are measured on the same rows, drawn again with replacement. What makes a sample hard
-    for both of them cancels, so the interval of the difference is narrower than the two intervals
+    Both models are measured on the same rows, drawn again with replacement. Samples that are hard for both
+    models do not widen the interval of the difference, so it is narrower than the two separate intervals
     suggest. Its ends are percentiles of the resampled differences :math:`d_1 \ldots d_B`, and
 
     .. math:: p = \min\Big(1,\; 2\,\frac{1 + \min(\#\{d_r \le 0\},\, \#\{d_r \ge 0\})}{1 + B}\Big)
 
-    inverts that interval. Means over samples (accuracy, NLL, Brier) are drawn from the differences of
-    their terms; any other measure is called twice per resample, and those of the top label are faster
-    with confidences.
+    inverts that interval. For means over samples (accuracy, NLL, Brier) the differences of their terms are
+    drawn. Any other measure is called twice per resample; top-label measures are faster with confidences.
 
     Args:
-        metric: Any measure of this library, or a function with the same arguments that returns a number.
-        a: Class probabilities of shape ``(n, k)`` of the one model; confidences of shape ``(n,)`` if
+        metric: A measure of this library, or a function with the same arguments that returns a number.
+        a: Class probabilities of the first model, shape ``(n, k)``; confidences of shape ``(n,)`` if
             ``correct_a`` and ``correct_b`` are given instead of ``labels``.
-        b: The same of the other model.
-        labels: Integer classes of shape ``(n,)``, the truth for both.
+        b: The same of the second model.
+        labels: Integer classes of shape ``(n,)``, for both models.
         correct_a: Whether each prediction of ``a`` was right, shape ``(n,)``.
         correct_b: Whether each prediction of ``b`` was right, shape ``(n,)``.
         reads: ``"logits"`` if ``a`` and ``b`` are logits, for a measure that takes them.
         n_resamples: Number of resamples.
-        level: Share of samples whose interval shall cover the true difference.
+        level: Share of repeated samples whose interval should cover the true difference.
         seed: Equal seeds give equal results.
-        progress: Called with the number of resamples done and their total.
+        progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the measure.
 
     Example:
@@ -133,8 +122,7 @@ def _read(
     correct_b: ArrayLike | None,
     reads: str,
 ) -> tuple[Rows, Rows]:
-    if reads not in ("probs", "logits"):
-        raise InputError(f"reads: expected 'probs' or 'logits', got {reads!r}")
+    check_choice(reads, "reads", ("probs", "logits"))
     if labels is not None and correct_a is None and correct_b is None:
         both = as_rows(**{reads: a, "labels": labels}), as_rows(**{reads: b, "labels": labels})
     elif labels is None and correct_a is not None and correct_b is not None:

@@ -1,4 +1,4 @@
-"""Proper scores, minimised in expectation only by the true probabilities, and the gain of calibration."""
+"""Proper scores, minimised in expectation only by the true probabilities, and their change by calibration."""
 
 import math
 from typing import Literal
@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_labels, check_logits, check_probs
+from calibrant.inputs import ArrayLike, check_choice, check_labels, check_logits, check_probs
 
 
 def negative_log_likelihood(
     probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None
 ) -> float:
-    r"""Mean surprise at the true class, in nats.
+    r"""Return the mean negative log-probability of the true class, in nats (NLL).
 
     .. math:: \mathrm{NLL} = -\frac{1}{n} \sum_i \log p_{i, y_i}
 
-    A true class of probability 0 makes it infinite. Logits, passed by name instead of probabilities,
-    keep such samples finite: their log-probability does not underflow.
+    A true class with probability 0 makes it infinite. Pass logits instead of probabilities to avoid this:
+    their log-probabilities do not underflow.
 
     Example:
         >>> round(negative_log_likelihood([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 4)
@@ -32,11 +32,11 @@ def negative_log_likelihood(
 
 
 def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
-    r"""Mean squared distance between the distribution and the true class, from 0 to 2.
+    r"""Return the mean squared distance between the distribution and the true class, from 0 to 2.
 
     .. math:: \mathrm{Brier} = \frac{1}{n} \sum_i \sum_c (p_{ic} - [y_i = c])^2
 
-    This is Brier's own sum over all classes; with two classes it is twice the binary form.
+    This is Brier's original sum over all classes; with two classes it is twice the binary form.
 
     Example:
         >>> round(brier_score([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 4)
@@ -51,7 +51,7 @@ def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
 def log_losses(
     labels: ArrayLike, *, probs: ArrayLike | None = None, logits: ArrayLike | None = None
 ) -> Tensor:
-    """Surprise at each true class, in nats, float64 of shape ``(n,)``."""
+    """Return the negative log-probability of each true class, in nats: float64 of shape ``(n,)``."""
     if logits is None:
         assert probs is not None
         return -_of_label(check_probs(probs), labels).clamp(0, 1).log()
@@ -61,9 +61,9 @@ def log_losses(
 
 
 def squared_errors(probs: ArrayLike, labels: ArrayLike) -> Tensor:
-    """Squared distance of each distribution from its true class, float64 of shape ``(n,)``."""
+    """Return the squared distance of each distribution from its true class: float64 of shape ``(n,)``."""
     p = check_probs(probs)
-    # sum (p - onehot)^2 = |p|^2 - 2 p_y + 1, without a table of one-hot rows.
+    # sum (p - onehot)^2 = |p|^2 - 2 p_y + 1 needs no table of one-hot rows.
     squares: Tensor = torch.linalg.vector_norm(p, dim=1, dtype=torch.float64).square()
     return squares - 2 * _of_label(p, labels) + 1
 
@@ -84,25 +84,25 @@ def post_hoc_improvement(
     score: Literal["nll", "brier"] = "nll",
     relative: bool = True,
 ) -> float:
-    r"""Share of a proper score that calibration took away; positive is better, 0 is no change.
+    r"""Return the share of a proper score that calibration removed; positive is better, 0 is no change.
 
     .. math:: \Phi = \frac{S(p_\mathrm{before}) - S(p_\mathrm{after})}{S(p_\mathrm{before})}
 
-    Unlike a drop in ECE it cannot be won by giving up discrimination: calibration cannot improve the
-    refinement part of a proper score, so a gain is a gain in calibration, and what calibration destroys is
-    deducted. 1 is a perfect result; below 0 calibration did harm, without a lower bound.
+    Unlike a drop in ECE it cannot be achieved by giving up discrimination. Calibration cannot improve the
+    refinement part of a proper score, so a gain is a gain in calibration, and lost discrimination lowers it.
+    1 is a perfect result. Below 0 calibration did harm; there is no lower bound.
 
-    A perfect score before leaves nothing to gain: 0 if it stays perfect, else minus infinity. An infinite
-    NLL before (a true class had probability 0) is fully gained by a finite one after: 1; if both are
-    infinite the gain is NaN.
+    If the score before is already perfect, the result is 0 if it stays perfect, else minus infinity. If the
+    NLL before is infinite (a true class had probability 0) and the NLL after is finite, the result is 1; if
+    both are infinite, it is NaN.
 
     Args:
         probs_before: Class probabilities of shape ``(n, k)``.
         probs_after: The same after calibration.
         labels: Integer classes of shape ``(n,)``.
         score: ``"nll"`` or ``"brier"``, which is always finite.
-        relative: Divide by the score before. CalArena's own PHI is the plain difference, ``False``, which
-            ranks methods on one task in the same way; relative gains can be averaged over tasks.
+        relative: Whether to divide by the score before. PHI in CalArena is the plain difference (``False``),
+            which ranks methods on one task in the same way; relative gains can be averaged over tasks.
 
     Example:
         >>> before, after = [[0.9, 0.1], [0.9, 0.1]], [[0.6, 0.4], [0.6, 0.4]]
@@ -115,9 +115,8 @@ def post_hoc_improvement(
         Berta, Holzmüller, Bach and Jordan, "CalArena: A Large-Scale Post-Hoc Calibration Benchmark",
         arXiv 2605.30188, 2026.
     """
-    if score not in _SCORES:
-        raise InputError(f"score: expected 'nll' or 'brier', got {score!r}")
-    before, after = _SCORES[score](probs_before, labels), _SCORES[score](probs_after, labels)
+    measure = _SCORES[check_choice(score, "score", _SCORES)]
+    before, after = measure(probs_before, labels), measure(probs_after, labels)
     gain = before - after
     if not relative or gain == 0:
         return gain

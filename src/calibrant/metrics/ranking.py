@@ -1,7 +1,7 @@
 """Ranking by a score: right and wrong predictions at each distinct score, highest first.
 
-The one computation behind risk-coverage curves, AUROC, and the measures of out-of-distribution
-detection. Equal scores form one group, so nothing here depends on the order of the rows.
+Risk-coverage curves, AUROC, and the measures of out-of-distribution detection share this computation.
+Equal scores form one group, so the order of the rows does not matter.
 """
 
 import math
@@ -20,12 +20,12 @@ from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """How many predictions were right, and how many wrong, at each distinct score.
+    """Numbers of right and wrong predictions at each distinct score.
 
     Attributes:
         score: The distinct scores in descending order, on the CPU.
-        hits: Right predictions with each score.
-        misses: Wrong predictions with each score.
+        hits: Number of right predictions with each score.
+        misses: Number of wrong predictions with each score.
     """
 
     score: npt.NDArray[np.floating]
@@ -34,7 +34,7 @@ class Ranking:
 
     @classmethod
     def from_outcomes(cls, outcomes: Outcomes) -> "Ranking":
-        """Rank by confidence, whose sort carries the hits along."""
+        """Rank by confidence; hits are sorted along with it."""
         ordered = outcomes.sorted()
         values, hits = ordered.confidence.numpy()[::-1], ordered.correct.numpy()[::-1]
         last = last_of_equals(values)
@@ -43,7 +43,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, score: Tensor, correct: Tensor) -> "Ranking":
-        """Rank by any real number; two plain sorts and a merge take the place of an argsort."""
+        """Rank by any real number, with two plain sorts and a merge instead of a slower argsort."""
         values = score.cpu().numpy()
         wrong = np.sort(values[~correct.cpu().numpy()])
         values = np.sort(values)
@@ -54,7 +54,7 @@ class Ranking:
 
     @cached_property
     def count(self) -> npt.NDArray[np.int64]:
-        """Predictions with each score."""
+        """Number of predictions with each score."""
         return self.hits + self.misses
 
     @property
@@ -68,7 +68,10 @@ class Ranking:
         return int(self.misses.sum())
 
     def auroc(self) -> float:
-        """Chance that a hit scores higher than a miss, ties counting one half; NaN without either."""
+        """Return the probability that a hit scores higher than a miss; ties count one half.
+
+        It is NaN if there are no hits or no misses.
+        """
         wrong, right = self.n_wrong, self.n - self.n_wrong
         if wrong == 0 or right == 0:
             return math.nan
@@ -76,14 +79,20 @@ class Ranking:
         return float((self.hits * (misses_below + 0.5 * self.misses)).sum() / (right * wrong))
 
     def expected_errors(self) -> npt.NDArray[np.float64]:
-        """Count the expected errors among the ``j`` highest scores, for ``j`` from 1 to ``n``."""
+        """Return the expected number of errors among the ``j`` highest scores, for ``j`` from 1 to ``n``."""
         errors = np.cumsum(self.misses, dtype=np.float64)
         if len(errors) == self.n:
             return errors
-        # Within a run of equal scores every order is as likely as any other: errors grow linearly.
+        # All orders of equal scores are equally likely, so the expected errors grow linearly within a group.
         ends = np.cumsum(self.count)
         steps = np.arange(1, self.n + 1)
         return np.asarray(np.interp(steps, np.append(0, ends), np.append(0.0, errors)), dtype=np.float64)
+
+
+class Ranked(Pairs, total=False):
+    """Keyword arguments of measures that rank predictions: by confidence, or by a score instead."""
+
+    score: ArrayLike | None
 
 
 def check_ranking(
@@ -95,7 +104,7 @@ def check_ranking(
 ) -> Ranking:
     """Rank by the confidence of :func:`~calibrant.outcomes.check_outcomes`, or by any score instead.
 
-    A score goes with ``correct``, or with ``probs`` and ``labels``, which then only say what is right.
+    A score needs either ``correct``, or ``probs`` and ``labels``, which then only determine the hits.
     """
     if score is None:
         return Ranking.from_outcomes(check_outcomes(probs, labels, **pairs))
@@ -117,5 +126,5 @@ def check_ranking(
 
 
 def last_of_equals(ordered: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
-    """Return where each run of equal values ends."""
+    """Return the index of the last entry of each run of equal values."""
     return np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

@@ -1,4 +1,4 @@
-"""Bootstrap bands of reliability diagrams: how far each part of the picture owes to chance."""
+"""Bootstrap bands of reliability diagrams: how much of each part is due to chance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.bins import Bins
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
-from calibrant.metrics.intervals import check_level
+from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import check_outcomes
 
@@ -20,10 +20,10 @@ Curve: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Where the accuracy lies in most resamples, place by place; float64 on the CPU.
+    """The range of the accuracy over most resamples, at each place; float64 on the CPU.
 
     Attributes:
-        low: Lower end at each bin, or at each point of a curve; NaN where too few resamples have one.
+        low: Lower end at each bin, or at each point of a curve; NaN where too few resamples have a value.
         high: Upper end.
         level: Share of the resamples within the band at each place.
         n_resamples: Number of resamples.
@@ -36,16 +36,16 @@ class Band:
 
 
 def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Band:
-    """Bootstrap the accuracy of each bin, from the bins alone.
+    """Bootstrap the accuracy of each bin, from the counts of the bins alone.
 
-    The numbers of misses and hits in the bins of a resample are multinomial, so no sample is drawn; the edges
-    stay where they are. A bootstrap cannot see what did not happen: a bin that was always right, however few
-    samples it has, gets a band of no width.
+    The numbers of misses and hits in the bins of a resample are multinomial, so no rows are drawn; the edges
+    are fixed. A bootstrap only repeats observed outcomes: the band of a bin without any miss has zero width,
+    even if the bin has few samples.
 
     Args:
         bins: Bins of one set of predictions.
         n_resamples: Number of resamples.
-        level: Share of the resamples that the band holds in each bin.
+        level: Share of the resamples within the band in each bin.
         seed: Equal seeds give equal bands.
 
     Example:
@@ -57,7 +57,7 @@ def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, s
     """
     if bins.count.ndim != 1:
         raise InputError(
-            f"bins: expected those of one set of predictions, got shape {tuple(bins.count.shape)}"
+            f"bins: expected the bins of one set of predictions, got shape {tuple(bins.count.shape)}"
         )
     n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
     hits = bins.correct_sum.numpy()
@@ -79,16 +79,16 @@ def curve_band(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Band:
-    """Bootstrap a reliability curve: rows are drawn with replacement and the curve is computed anew.
+    """Bootstrap a reliability curve: draw rows with replacement and compute the curve again.
 
     Args:
         curve: Takes confidences and hits, both of shape ``(n,)``, and returns accuracies at fixed places.
         confidence: Confidences of shape ``(n,)``.
         correct: Whether each prediction was right, shape ``(n,)``.
         n_resamples: Number of resamples.
-        level: Share of the resamples that the band holds at each place.
+        level: Share of the resamples within the band at each place.
         seed: Equal seeds give equal bands.
-        progress: Called with the number of resamples done and their total.
+        progress: Called with ``"resamples"``, the number done, and the total.
 
     Example:
         >>> band = curve_band(
@@ -112,7 +112,7 @@ def curve_band(
 
 
 def _band(values: Floats, level: float) -> Band:
-    """Take quantiles over the first dimension where more than half of the values are defined."""
+    """Return quantiles over the first dimension, where more than half of the values are defined."""
     tails = [(1 - check_level(level)) / 2, (1 + level) / 2]
     ends = np.full((2, *values.shape[1:]), np.nan)
     common = np.isfinite(values).mean(axis=0) > 0.5

@@ -1,11 +1,10 @@
-"""Confidence score functions: one number per prediction, higher for a surer one.
+"""Confidence scores: one number per prediction, higher for a more confident prediction.
 
 They rank predictions for selective prediction (:mod:`calibrant.metrics.selective`) and for
-out-of-distribution detection (:mod:`calibrant.metrics.ood`). The small functions work row by row on tensors,
-:func:`confidence_score` on any array by name.
+out-of-distribution detection (:mod:`calibrant.metrics.ood`). Each score is a function of the rows of a
+tensor; :func:`confidence_score` computes a score by name, from any array.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,14 +13,15 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_logits, check_probs
+from calibrant.inputs import ArrayLike, check_choice, check_logits, check_number, check_probs
+from calibrant.outcomes import margin
 
-# Rows that are widened to float64 at a time.
+# Number of rows that are converted to float64 at once.
 _BLOCK = 8192
 
 
 def msp(probs: Tensor) -> Tensor:
-    r"""Probability of the predicted class: :math:`\max_c p_c`.
+    r"""Return the probability of the predicted class, :math:`\max_c p_c` (maximum softmax probability).
 
     Example:
         >>> msp(torch.tensor([[0.5, 0.25, 0.25]])).tolist()
@@ -35,18 +35,17 @@ def msp(probs: Tensor) -> Tensor:
 
 
 def softmax_margin(probs: Tensor) -> Tensor:
-    r"""How much more probable the first class is than the second: :math:`p_{(1)} - p_{(2)}`.
+    r"""Return the difference of the two largest probabilities, :math:`p_{(1)} - p_{(2)}`.
 
     Example:
         >>> softmax_margin(torch.tensor([[0.5, 0.25, 0.25]])).tolist()
         [0.25]
     """
-    first, second = probs.topk(2, dim=1).values.unbind(dim=1)
-    return first - second
+    return margin(probs)
 
 
 def negative_entropy(probs: Tensor) -> Tensor:
-    r"""How far the distribution is from spread out: :math:`\sum_c p_c \log p_c`, from :math:`-\log k` to 0.
+    r"""Return the negative entropy of each row, :math:`\sum_c p_c \log p_c`, from :math:`-\log k` to 0.
 
     Example:
         >>> negative_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).tolist()
@@ -57,7 +56,7 @@ def negative_entropy(probs: Tensor) -> Tensor:
 
 
 def max_logit(logits: Tensor) -> Tensor:
-    r"""Largest logit, which unlike the MSP keeps the overall level: :math:`\max_c z_c`.
+    r"""Return the largest logit, :math:`\max_c z_c`; unlike the MSP it depends on the level of the logits.
 
     Example:
         >>> max_logit(torch.tensor([[3.0, 1.0, 0.0]])).tolist()
@@ -70,18 +69,17 @@ def max_logit(logits: Tensor) -> Tensor:
 
 
 def logit_margin(logits: Tensor) -> Tensor:
-    r"""How far the first logit is ahead of the second: :math:`z_{(1)} - z_{(2)}`; it never saturates.
+    r"""Return the difference of the two largest logits, :math:`z_{(1)} - z_{(2)}`; it never saturates.
 
     Example:
         >>> logit_margin(torch.tensor([[3.0, 1.0, 0.0]])).tolist()
         [2.0]
     """
-    first, second = logits.topk(2, dim=1).values.unbind(dim=1)
-    return first - second
+    return margin(logits)
 
 
 def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    r"""Negative free energy, high for familiar inputs: :math:`T \log \sum_c \exp(z_c / T)`.
+    r"""Return the negative free energy, :math:`T \log \sum_c \exp(z_c / T)`; high for familiar inputs.
 
     Example:
         >>> energy(torch.tensor([[0.0, 0.0]])).tolist()
@@ -90,14 +88,13 @@ def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     References:
         Liu et al., "Energy-based Out-of-distribution Detection", NeurIPS 2020.
     """
-    if not 0 < temperature < math.inf:
-        raise InputError(f"temperature: expected a positive number, got {temperature}")
+    check_number(temperature, "temperature")
     return temperature * torch.logsumexp(logits / temperature, dim=1)
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score by name: the function of a block of rows, and what these hold."""
+    """A score: its function of a block of rows, and whether the rows are probabilities or logits."""
 
     function: Callable[[Tensor], Tensor]
     reads: Literal["probs", "logits"]
@@ -114,10 +111,10 @@ SCORES: Mapping[str, Score] = {
 
 
 def confidence_score(name: str, *, probs: ArrayLike | None = None, logits: ArrayLike | None = None) -> Tensor:
-    """Sureness of each prediction by one of :data:`SCORES`, of shape ``(n,)`` in float64.
+    """Compute one of :data:`SCORES` for each prediction; float64 of shape ``(n,)``.
 
-    Scores of probabilities are computed from logits too, through a softmax in float64; those of logits
-    cannot be computed from probabilities, which have lost the level of the logits.
+    Scores of probabilities can also be computed from logits, with a softmax in float64. Scores of logits
+    cannot be computed from probabilities, which do not contain the level of the logits.
 
     Args:
         name: ``"msp"``, ``"softmax_margin"``, ``"negative_entropy"``, or, from logits only,
@@ -131,16 +128,16 @@ def confidence_score(name: str, *, probs: ArrayLike | None = None, logits: Array
         >>> confidence_score("logit_margin", logits=[[3.0, 1.0], [0.0, 0.5]]).tolist()
         [2.0, 0.5]
     """
-    if name not in SCORES:
-        raise InputError(f"name: expected one of {', '.join(SCORES)}, got {name!r}")
-    score = SCORES[name]
+    score = SCORES[check_choice(name, "name", SCORES)]
     if logits is not None and probs is None:
         blocks = (z.double() for z in check_logits(logits).split(_BLOCK))
         if score.reads == "probs":
             blocks = (z.softmax(dim=1) for z in blocks)
     elif probs is not None and logits is None:
         if score.reads == "logits":
-            raise InputError(f"{name}: expected logits, got probs, which do not tell how large logits were")
+            raise InputError(
+                f"{name}: expected logits, got probs, which do not contain the level of the logits"
+            )
         blocks = (p.double() for p in check_probs(probs).split(_BLOCK))
     else:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Smooth calibration error: the largest bias that a smooth function of the confidence can reveal."""
+"""Smooth calibration error and Kolmogorov-Smirnov error: no bins, only cumulative sums of the error."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -8,19 +8,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
+from calibrant.inputs import ArrayLike, Floats
+from calibrant.metrics.ranking import last_of_equals
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
-
-_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Smooth function that is low where a model is too sure and high where it is not sure enough.
+    """Smooth function of the confidence: low where a model is overconfident, high where it is underconfident.
 
     Attributes:
         confidence: The distinct confidences in ascending order, float64 on the CPU.
-        phi: The best probe at each of them: between -1 and 1, and 1-Lipschitz.
+        phi: Value of the best probe at each confidence: between -1 and 1, and 1-Lipschitz.
         value: The smooth calibration error, which is the mean of ``(correct - confidence) * phi``.
     """
 
@@ -30,26 +29,24 @@ class Probe:
 
 
 def smooth_calibration_error(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
 ) -> float:
-    r"""Largest correlation of the error ``correct - confidence`` with a smooth function of the confidence.
+    r"""Return the largest mean of ``correct - confidence`` times a smooth function of the confidence (smCE).
 
     .. math:: \mathrm{smCE} = \max_\phi \frac{1}{n} \sum_i (a_i - p_i)\, \phi(p_i),
         \quad |\phi| \le 1, \quad |\phi(p) - \phi(q)| \le |p - q|
 
-    There are no bins to choose, and a small change of the confidences changes it little. The maximum is
-    exact up to rounding and takes O(n log n) time; :func:`worst_case_probe` returns where it is attained.
+    There are no bins to choose, and a small change of the confidences changes the result little. The maximum
+    is exact up to rounding and takes O(n log n) time; :func:`worst_case_probe` returns the maximiser.
 
     Args:
-        probs: Class probabilities of shape ``(n, k)``; the most probable class is judged.
+        probs: Class probabilities of shape ``(n, k)``; only the predicted class is measured.
         labels: Integer classes of shape ``(n,)``.
-        confidence: Instead of ``probs``: stated probabilities of being right, shape ``(n,)``.
-        correct: Instead of ``labels``: whether each prediction was right, shape ``(n,)``.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
 
     Returns:
-        A number from 0 (calibrated) to 1 (always sure, always wrong).
+        A number from 0 (calibrated) to 1 (always certain, always wrong).
 
     Example:
         >>> smooth_calibration_error(confidence=[0.75, 0.75, 0.75, 0.75], correct=[1, 1, 0, 0])
@@ -64,13 +61,11 @@ def smooth_calibration_error(
 
 
 def worst_case_probe(
-    probs: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    **pairs: Unpack[Pairs],
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
 ) -> Probe:
-    """Smooth function of the confidence that shows the miscalibration best.
+    """Return the smooth function of the confidence that attains :func:`smooth_calibration_error`.
 
-    The arguments are those of :func:`smooth_calibration_error`, whose value this function attains.
+    The arguments are those of :func:`smooth_calibration_error`.
 
     Example:
         >>> worst_case_probe(confidence=[0.5, 1.0], correct=[True, False]).phi.tolist()
@@ -81,7 +76,7 @@ def worst_case_probe(
     #     min_u  sum_i d_i |S_i - u_i| + sum_i |u_i - u_{i-1}|,   u_0 = 0,  u_m = S_m.
     # Confidences span at most 1, so phi varies by at most 1; as S_m >= 0 it may be raised until it touches
     # +1, and the bound at -1 never binds. Hence u need never fall: it is the weighted isotonic median
-    # regression of S, kept within [0, S_m], and
+    # regression of S, clipped to [0, S_m], and
     #     smCE = S_m + min over nondecreasing u of  sum_i d_i |S_i - u_i|.
     x, s = _cumulative_error(check_outcomes(probs, labels, **pairs))
     sign = -1.0 if s[-1] < 0 else 1.0
@@ -91,20 +86,43 @@ def worst_case_probe(
     return Probe(torch.from_numpy(x), torch.from_numpy(phi), total + float(gap @ np.abs(s - u)))
 
 
-def _cumulative_error(outcomes: Outcomes) -> tuple[_Floats, _Floats]:
-    """Distinct confidences in ascending order, and the mean of ``[p <= x] (a - p)`` at each of them."""
+def ks_error(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> float:
+    r"""Return the largest distance between cumulative confidence and cumulative accuracy (KS).
+
+    .. math:: \mathrm{KS} = \max_t \Big| \frac{1}{n} \sum_{i: p_i \le t} (a_i - p_i) \Big|
+
+    Equal confidences are added together. The result never exceeds the expected gap between confidence and
+    accuracy at each confidence, and equals it if the model is overconfident everywhere or underconfident
+    everywhere. Arguments are those of :func:`smooth_calibration_error`.
+
+    Example:
+        >>> round(ks_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
+        0.133333
+
+    References:
+        Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
+    """
+    _, cumulative = _cumulative_error(check_outcomes(probs, labels, **pairs))
+    return float(np.abs(cumulative).max())
+
+
+def _cumulative_error(outcomes: Outcomes) -> tuple[Floats, Floats]:
+    """Return the distinct confidences in ascending order, and the mean of ``[p <= x] (a - p)`` at each."""
     ordered = outcomes.sorted()
     p = ordered.confidence.double().numpy()
-    last = np.append(p[1:] > p[:-1], True)
+    last = last_of_equals(p)
     return p[last], np.cumsum(ordered.correct.numpy() - p)[last] / len(p)
 
 
-def _isotonic_median(y: _Floats, weight: _Floats) -> _Floats:
-    """Nondecreasing ``u`` that minimises ``sum(weight * |y - u|)``."""
-    # The fit takes values of y, and the bits of its rank are found from the highest down. The points that
-    # share the bits found so far are neighbours. Setting the next bit costs a point its weight if its own
-    # rank is lower and saves it otherwise; as u does not fall, the points to set are a suffix of their group,
-    # the one after the largest prefix sum. A sweep over all groups finds one bit: O(n log n) in total.
+def _isotonic_median(y: Floats, weight: Floats) -> Floats:
+    """Return the nondecreasing ``u`` that minimises ``sum(weight * |y - u|)``."""
+    # The fit takes values of y; the bits of its rank are determined from the highest down. Points that share
+    # the bits so far are neighbours and form a group. Setting the next bit adds the weight of a point to the
+    # cost if the rank of its y is lower, and subtracts it otherwise. As u does not fall, the points to set
+    # are a suffix of their group, after the largest prefix sum. One sweep over all groups gives one bit:
+    # O(n log n) in total.
     values, rank = np.unique(y, return_inverse=True)
     fit = np.zeros_like(rank)
     for power in reversed(range(max(len(values) - 1, 0).bit_length())):
@@ -119,16 +137,16 @@ def _isotonic_median(y: _Floats, weight: _Floats) -> _Floats:
     return values[fit]
 
 
-def _depth(flow: _Floats, touches: npt.NDArray[np.bool_], gap: _Floats) -> _Floats:
-    """How far the best probe stays below its bound at each confidence."""
+def _depth(flow: Floats, touches: npt.NDArray[np.bool_], gap: Floats) -> Floats:
+    """Return the distance between the best probe and its upper bound at each confidence."""
     # Complementary slackness: the depth is 0 where u rises; it climbs at slope 1 where the flow S - u is
-    # positive, falls at slope 1 where it is negative, and is free in between where it is 0. The greatest such
-    # function is the length of the shortest way from a point of depth 0, on the left or on the right.
+    # positive, falls at slope 1 where it is negative, and is free between these slopes where it is 0. The
+    # greatest such function is the length of the shortest path from a point of depth 0, left or right.
     rightward = np.append(0.0, np.cumsum(np.where(flow < 0, -gap, gap)))
     leftward = np.append(0.0, np.cumsum(np.where(flow > 0, -gap, gap)))
-    if not touches.any():  # the errors cancel, so that the height of the probe is immaterial
+    if not touches.any():  # the errors cancel, so the height of the probe does not matter
         touches = rightward == rightward.min()
     from_left = rightward - np.maximum.accumulate(np.where(touches, rightward, -np.inf))
     from_right = np.minimum.accumulate(np.where(touches, leftward, np.inf)[::-1])[::-1] - leftward
-    depth: _Floats = np.minimum(from_left, from_right)
+    depth: Floats = np.minimum(from_left, from_right)
     return depth.clip(min=0.0)

@@ -1,16 +1,13 @@
-"""ECE-sweep: as many bins as the data allow before accuracy stops rising with confidence."""
+"""ECE-sweep: the binned error with as many bins as possible while accuracy still rises with confidence."""
 
-from typing import Literal, Unpack
+from typing import Literal, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.bins import Binning
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.bins import Binning, equal_mass_uppers
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_count
 from calibrant.outcomes import Pairs, check_outcomes
-
-_Floats = npt.NDArray[np.float64]
 
 
 def sweep_calibration_error(
@@ -22,20 +19,19 @@ def sweep_calibration_error(
     max_bins: int = 2000,
     **pairs: Unpack[Pairs],
 ) -> float:
-    r"""Binned calibration error with the number of bins chosen by the data.
+    r"""Return the binned calibration error with the number of bins chosen from the data.
 
-    Accuracy should rise with confidence. Starting from one bin, bins are added while the accuracy of
-    those that are not empty does not fall from one to the next; the error is that of the last number of
-    bins for which this held.
+    Accuracy should rise with confidence. Starting from one bin, the number of bins grows as long as accuracy
+    never falls from one non-empty bin to the next. The result is the error with the last such number.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, with ``labels``.
         labels: Integer classes of shape ``(n,)``.
         confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
         correct: Whether each prediction was right, shape ``(n,)``.
-        binning: Bins of equal ``"mass"`` (equal confidences share a bin) or of equal ``"width"``.
+        binning: Bins of equal ``"mass"`` (equal confidences always share a bin) or of equal ``"width"``.
         norm: ``"l1"`` for the mean gap, ``"l2"`` for the root mean square gap.
-        max_bins: Stop here at the latest; data whose accuracy never falls would otherwise be swept to
+        max_bins: Largest number of bins. Without this limit, data whose accuracy never falls would end with
             one bin per sample.
 
     Example:
@@ -46,10 +42,8 @@ def sweep_calibration_error(
     References:
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", AISTATS 2022.
     """
-    if binning not in ("mass", "width"):
-        raise InputError(f"binning: expected 'width' or 'mass', got {binning!r}")
-    if norm not in ("l1", "l2"):
-        raise InputError(f"norm: expected 'l1' or 'l2', got {norm!r}")
+    check_choice(binning, "binning", get_args(Binning))
+    check_choice(norm, "norm", ("l1", "l2"))
     max_bins = check_count(max_bins, "max_bins")
     ordered = check_outcomes(probs, labels, **pairs).sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
@@ -68,18 +62,15 @@ def sweep_calibration_error(
 
 
 def _cuts(values: npt.NDArray[np.floating], n_bins: int, binning: Binning) -> npt.NDArray[np.intp]:
-    """Return where each bin ends among the sorted confidences."""
-    if binning == "mass":
-        uppers = values[-(-np.arange(1, n_bins + 1) * len(values) // n_bins) - 1]
-    else:
-        uppers = np.arange(1, n_bins + 1) / n_bins
+    """Return the end of each bin among the sorted confidences."""
+    uppers = equal_mass_uppers(values, n_bins) if binning == "mass" else np.arange(1, n_bins + 1) / n_bins
     return np.searchsorted(values, uppers, side="right")
 
 
 def _sums(
-    cuts: npt.NDArray[np.intp], confidence_below: _Floats, hits_below: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], _Floats, _Floats]:
-    """Return count, summed gap and accuracy of the bins that are not empty."""
+    cuts: npt.NDArray[np.intp], confidence_below: Floats, hits_below: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
+    """Return count, summed gap and accuracy of the non-empty bins."""
     cuts = np.unique(np.append(0, cuts))
     count = np.diff(cuts)
     hits = np.diff(hits_below[cuts])

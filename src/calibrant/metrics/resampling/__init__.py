@@ -1,1 +1,1 @@
-"""Resampling: draw the samples again, row by row, or only their bins or terms."""
+"""Resampling: draw rows again, or only the contents of their bins or the terms of a mean."""

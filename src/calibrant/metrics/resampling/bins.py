@@ -1,7 +1,8 @@
-"""Bootstrap of binned measures: draw the contents of fine bins instead of rows."""
+"""Bootstrap of binned measures: draw the counts of fine bins instead of rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -10,29 +11,30 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inputs import Floats, Progress, check_count
+from calibrant.inputs import Floats, check_count
+from calibrant.metrics.resampling.bootstrap import Resampler
 from calibrant.outcomes import Outcomes
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 OfBins: TypeAlias = Callable[[Bins], Tensor]
 
-# Bins of equal width keep their edges in every resample; those of equal count move them, to one of these.
+# Bins of equal width have the same edges in every resample. Those of equal count move to edges of fine bins.
 _FINE_WIDTH = 128
 _FINE_MASS = 2048
 _BLOCK = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
-class BinResampler:
-    r"""Resamples of a measure that depends on the count, the confidence and the hits of each bin only.
+class BinResampler(Resampler):
+    r"""Resamples of a measure that depends only on the count, the confidence and the hits of each bin.
 
-    Every bin is divided into fine ones, and each confidence is replaced by the mean of its fine bin. From
-    there on the bootstrap is exact: the numbers of misses and hits in the fine bins of a resample are
+    Every bin is divided into fine bins, and each confidence is replaced by the mean of its fine bin. Given
+    this, the bootstrap is exact: the numbers of misses and hits in the fine bins of a resample are
     multinomial. The cost of a resample does not depend on the number of samples.
 
-    What is lost: the variance of the confidences within a fine bin. For equal width it is below
-    :math:`1 / (4 \cdot 128^2)`, beside a variance of about 0.1 of the hits. For equal count, the edges that
-    a resample moves are known to 1/2048 of the samples. The value itself is exact.
+    The approximation ignores the variance of the confidences within a fine bin. For equal width it is below
+    :math:`1 / (4 \cdot 128^2)`, compared with a variance of the hits of about 0.1. For equal count, the edges
+    of a resample are exact to 1/2048 of the samples. The value itself is exact.
     """
 
     fine: Bins
@@ -51,42 +53,36 @@ class BinResampler:
 
     @property
     def value(self) -> float:
-        """The measure of the sample, from its true sums."""
+        """The measure of the sample itself, which is exact."""
         fine = np.stack([self.fine.count, self.fine.confidence_sum, self.fine.correct_sum])
-        # The edges of fine bins include those of the bins, for either kind.
+        # The edges of the fine bins include those of the bins, for both kinds of binning.
         return float(self._of_sums(fine.reshape(3, self.n_bins, -1).sum(axis=-1)))
 
-    def replicates(
-        self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
-    ) -> Floats:
-        """Return the measure of each resample."""
-        cells = self._cells()
-        values = np.empty(n_resamples)
-        step = max(1, _BLOCK // len(cells))
-        for start in range(0, n_resamples, step):
-            stop = min(start + step, n_resamples)
-            values[start:stop] = self._measure(
-                rng.multinomial(cells.sum(), cells / cells.sum(), size=stop - start)
-            )
-            if progress is not None:
-                progress("resamples", stop, n_resamples)
-        return values
+    @property
+    def at_once(self) -> int:
+        """Number of resamples whose counts fill a block of memory."""
+        return max(1, _BLOCK // len(self._cells))
+
+    def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
+        """Return the measure of bins whose counts are drawn again."""
+        n = self._cells.sum()
+        return self._measure(rng.multinomial(n, self._cells / n, size=n_resamples))
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps
-        """Return the measure without one sample of each cell, weighted by the samples in that cell."""
-        cells = self._cells()
+        """Return the measure without one sample of each cell, weighted by the size of the cell."""
+        cells = self._cells
         used = np.flatnonzero(cells)
-        step = max(1, _BLOCK // len(cells))
         values = []
-        for start in range(0, len(used), step):
-            left_out = used[start : start + step]
+        for start in range(0, len(used), self.at_once):
+            left_out = used[start : start + self.at_once]
             counts = np.repeat(cells[None], len(left_out), axis=0)
             counts[np.arange(len(left_out)), left_out] -= 1
             values.append(self._measure(counts))
         return np.concatenate(values), cells[used].astype(np.float64)
 
+    @cached_property
     def _cells(self) -> Counts:
-        """Misses and hits of the first fine bin, of the second, and so on."""
+        """Return the misses and hits of each fine bin, in turn."""
         count, hits = self.fine.count.numpy(), self.fine.correct_sum.numpy()
         return np.stack([count - hits, hits], axis=1).ravel()
 
@@ -106,7 +102,7 @@ class BinResampler:
 
 
 def fine_bins(outcomes: Outcomes, *, n_bins: int, binning: Binning, at_least: int) -> Bins:
-    """Divide each bin into equally many fine ones, so many that there are a given number in all."""
+    """Divide each bin into equally many fine bins, with a total of at least ``at_least``."""
     parts = -(-at_least // check_count(n_bins, "n_bins"))
     return top_label_bins(
         confidence=outcomes.confidence, correct=outcomes.correct, n_bins=n_bins * parts, binning=binning
@@ -114,12 +110,12 @@ def fine_bins(outcomes: Outcomes, *, n_bins: int, binning: Binning, at_least: in
 
 
 def _regroup(sums: Floats, n_bins: int) -> Floats:
-    """Merge fine bins of shape ``(3, r, fine)`` into bins of equal count, never parting a fine one."""
+    """Merge fine bins of shape ``(3, r, fine)`` into bins of equal count; no fine bin is split."""
     cumulative = sums.cumsum(axis=-1)
     count = cumulative[0].astype(np.int64)
     n = count[:, -1:]
     last = -(-np.arange(1, n_bins + 1) * n // n_bins)
-    # Shifted by more than n from row to row, all rows are one ascending list: one search serves them all.
+    # With each row shifted by more than n, all rows form one ascending list, which one call can search.
     rows = np.arange(len(count))[:, None]
     shift = rows * (n.max() + 1)
     ends = np.searchsorted((count + shift).ravel(), last + shift) - rows * count.shape[1]

@@ -1,10 +1,9 @@
-"""Bootstrap of any measure: draw as many rows as there are, with replacement, and measure again."""
+"""Bootstrap of any measure: draw n of the n rows with replacement, and measure again."""
 
-import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
+from calibrant.inputs import ArrayLike, Floats, check_count, to_tensor
+from calibrant.metrics.resampling.bootstrap import Resampler
 
 Rows: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
 
@@ -20,31 +20,12 @@ _GROUPS = 200
 _READABLE = (("probs", "labels"), ("logits", "labels"), ("confidence", "correct"))
 
 
-class Resampler(Protocol):
-    """A sample that can tell how its measure varies from one resample to the next."""
-
-    @property
-    def value(self) -> float:
-        """The measure of the sample itself."""
-        ...
-
-    def replicates(
-        self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
-    ) -> Floats:
-        """Return the measure of each resample; NaN where it is undefined."""
-        ...
-
-    def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return the measure with samples left out, and how often each of these values counts."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class RowResampler:
-    """Resamples of a measure that is computed anew from the drawn rows: exact, for any measure.
+class RowResampler(Resampler):
+    """Resamples of a measure that is recomputed from the drawn rows: exact, for any measure.
 
-    The jackknife leaves out one row at a time, or for more than 200 rows one of 200 random groups of
-    equal size, which estimates the same skewness.
+    The jackknife leaves out one row at a time. With more than 200 rows it leaves out one of 200 random
+    groups of equal size, which estimates the same skewness.
     """
 
     measure: Callable[[Rows], float]
@@ -60,19 +41,13 @@ class RowResampler:
         """The measure of all rows."""
         return self.measure(self.rows)
 
-    def replicates(
-        self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
-    ) -> Floats:
-        """Return the measure of each resample; NaN where it is undefined."""
-        values = np.empty(n_resamples)
-        for r in range(n_resamples):
-            values[r] = self.measure(take(self.rows, rng.integers(self.n, size=self.n)))
-            if progress is not None:
-                progress("resamples", r + 1, n_resamples)
-        return values
+    def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
+        """Return the measure of rows drawn with replacement; NaN where it is undefined."""
+        draws = (rng.integers(self.n, size=self.n) for _ in range(n_resamples))
+        return np.array([self.measure(take(self.rows, rows)) for rows in draws])
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return the measure without each group of rows, all of weight one."""
+        """Return the measure without each group of rows; all values have weight one."""
         n_groups = min(self.n, _GROUPS)
         group = rng.permutation(self.n) % n_groups
         values = [self.measure(take(self.rows, np.flatnonzero(group != g))) for g in range(n_groups)]
@@ -80,7 +55,7 @@ class RowResampler:
 
 
 def as_rows(**arguments: ArrayLike | None) -> Rows:
-    """Return a prediction and its truth as arrays of one entry per sample: tensors, or NumPy for all else."""
+    """Return predictions and outcomes with one entry per sample: tensors stay tensors, all else is NumPy."""
     given = {name: value for name, value in arguments.items() if value is not None}
     for pair in _READABLE:
         if set(pair) == set(given):
@@ -90,12 +65,10 @@ def as_rows(**arguments: ArrayLike | None) -> Rows:
 
 
 def same_length(rows: Rows) -> Rows:
-    """Return the rows if all arrays have as many entries as the first, and at least two."""
+    """Return the rows if all arrays have the same length, which must be at least two."""
     first, n = next((name, len(values)) for name, values in rows.items())
     if n < 2:
-        raise InputError(
-            f"{first}: expected at least two samples, got {n}; one sample says nothing of variation"
-        )
+        raise InputError(f"{first}: expected at least two samples, got {n}; one sample has no variation")
     for name, values in rows.items():
         if len(values) != n:
             raise InputError(f"{name}: expected {n} entries, one per prediction, got {len(values)}")
@@ -103,7 +76,7 @@ def same_length(rows: Rows) -> Rows:
 
 
 def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
-    """Return the rows of the given numbers."""
+    """Return the rows with the given indices."""
     return {
         name: values[torch.from_numpy(index).to(values.device)]
         if isinstance(values, Tensor)
@@ -115,7 +88,7 @@ def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
 def call(
     metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any], *, name: str = "metric"
 ) -> float:
-    """Apply a measure to rows, with probabilities and labels by position, the others by name."""
+    """Apply a measure to rows; probabilities and labels are passed by position, all else by name."""
     if "probs" in rows:
         result = metric(rows["probs"], rows["labels"], **options)
     else:
@@ -128,26 +101,8 @@ def call(
     )
 
 
-def check_finite(value: float, *, name: str = "metric") -> float:
-    """Return the measure of the whole sample if it is defined there."""
-    if not math.isfinite(value):
-        raise InputError(f"{name}: expected a finite value on the whole sample, got {value}")
-    return value
-
-
-def defined(values: Floats) -> Floats:
-    """Return the finite replicates; more than half of them must be."""
-    kept: Floats = values[np.isfinite(values)]
-    if 2 * len(kept) <= len(values):
-        raise InputError(
-            f"metric: expected a finite value on most resamples, got none on {len(values) - len(kept)} "
-            f"of {len(values)}; it needs more samples"
-        )
-    return kept
-
-
 def generator(seed: int) -> np.random.Generator:
-    """Return the random numbers of a seed."""
+    """Return a random generator with the given seed."""
     return np.random.default_rng(check_count(seed, "seed", at_least=0))
 
 
