@@ -10,7 +10,6 @@ def increasing_root(
     function: Callable[[float], tuple[float, float]],
     *,
     start: float = 0.0,
-    longest_step: float = 4.0,
     tolerance: float = 1e-6,
     max_steps: int = 200,
 ) -> float:
@@ -19,8 +18,6 @@ def increasing_root(
     Args:
         function: Returns the value and the slope at a point. It must rise from below to above zero.
         start: Where to begin; the result does not depend on it beyond the tolerance.
-        longest_step: Newton steps are cut to this length, so that a flat region cannot throw the search
-            to infinity.
         tolerance: Stop after a step shorter than this; Newton's error is then about its square.
         max_steps: Give up, with a :class:`~calibrant.errors.FitError`, after this many evaluations.
 
@@ -37,8 +34,9 @@ def increasing_root(
             low = x
         else:
             high = x
+        # A step is cut to a length of 4, so that a flat region cannot throw the search to infinity.
         newton = -value / slope if slope > 0 else math.copysign(math.inf, -value)
-        following = x + max(-longest_step, min(longest_step, newton))
+        following = x + max(-4.0, min(4.0, newton))
         if not low < following < high:
             following = (low + high) / 2
         if abs(following - x) < tolerance:

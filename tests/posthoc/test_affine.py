@@ -1,4 +1,4 @@
-"""Affine maps by penalised likelihood: the optimum that an independent solver finds."""
+"""Affine maps: the penalised likelihood is minimised, and the ridge is chosen by cross-validation."""
 
 import math
 
@@ -8,7 +8,8 @@ import torch
 from scipy.optimize import minimize
 
 from calibrant.errors import InputError
-from calibrant.posthoc.fitting.affine import AffineMap, Ridge, check_price, fit_affine
+from calibrant.inputs import check_number
+from calibrant.posthoc.fitting.affine import STRENGTHS, AffineMap, Ridge, fit_affine, fit_chosen
 from tests.conftest import draw, softmax
 
 
@@ -32,8 +33,12 @@ def test_the_fit_is_the_minimum_that_scipy_finds(ridge):
         full = np.diag(theta[:3]) if math.isinf(ridge.off_diagonal) else theta[:9].reshape(3, 3)
         return full, theta[-3:]
 
+    def risk(theta):
+        weight, bias = unpack(theta)
+        return objective(weight, bias, x, y, ridge)
+
     begin = np.ones(3) if math.isinf(ridge.off_diagonal) else np.eye(3).ravel()
-    found = minimize(lambda t: objective(*unpack(t), x, y, ridge), np.append(begin, np.zeros(3)), tol=1e-9)
+    found = minimize(risk, np.append(begin, np.zeros(3)), tol=1e-9)
     fitted = fit_affine(torch.as_tensor(x), torch.as_tensor(y), ridge, tolerance=1e-14)
     weight = torch.diag(fitted.weight) if fitted.weight.ndim == 1 else fitted.weight
     expected = unpack(found.x)
@@ -60,5 +65,41 @@ def test_a_start_does_not_decide_where_the_search_ends():
 
 @pytest.mark.parametrize("price", [0, -1.0, math.inf, math.nan, True, "1"])
 def test_a_price_is_positive_and_finite(price):
-    with pytest.raises(InputError, match="^strength: expected a positive finite number, got"):
-        check_price(price, "strength")
+    with pytest.raises(InputError, match="^strength: expected a positive number, got"):
+        check_number(price, "strength")
+
+
+def path(k):
+    return [Ridge(k, k * (k - 1), k).times(s) for s in STRENGTHS]
+
+
+def is_identity(affine):
+    return not (affine.change.any() or affine.intercept.any())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calibrated_scores_are_left_alone(seed):
+    x, y = (torch.as_tensor(a) for a in draw(400, 6, seed=seed))
+    assert is_identity(fit_chosen(x, y, path(6), seed=0))
+
+
+def test_biased_scores_are_repaired():
+    x, y = (torch.as_tensor(a) for a in draw(2000, 4, seed=1))
+    bias = torch.tensor([1.0, 0.0, 0.0, -1.0])
+    fitted = fit_chosen(x + bias, y, path(4), seed=0)
+    expected = -(bias - bias.mean())
+    found = fitted.intercept - fitted.intercept.mean()
+    assert torch.allclose(found, expected.double(), atol=0.3)
+
+
+def test_too_few_samples_to_part_are_left_alone():
+    x, y = (torch.as_tensor(a) for a in draw(9, 3))
+    assert is_identity(fit_chosen(x, y, path(3), seed=0))
+
+
+def test_one_fold_speaks_for_all_when_there_are_very_many(monkeypatch):
+    x, y = (torch.as_tensor(a) for a in draw(2000, 4, seed=1))
+    x = x + torch.tensor([1.5, 0.0, 0.0, -1.5])
+    monkeypatch.setattr("calibrant.posthoc.fitting.affine._WORTH_ALL_FOLDS", 1)
+    assert not is_identity(fit_chosen(x, y, path(4), seed=0))
+    assert fit_chosen(x, y, [Ridge(4, math.inf, 4)], seed=0).weight.shape == (4,)

@@ -89,5 +89,5 @@ def test_the_likelihood_of_new_data_rises_even_with_few_samples(n):
 
 
 def test_shrinkage_is_a_number_of_samples():
-    with pytest.raises(InputError, match="^shrinkage: expected a finite number of at least 0, got -1"):
+    with pytest.raises(InputError, match="^shrinkage: expected a number of at least 0, got -1"):
         BetaCalibration.fit([1.0, -1.0], [1, 0], shrinkage=-1)

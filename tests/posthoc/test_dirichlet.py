@@ -20,6 +20,7 @@ def dirichlet():
     return np.log(probs), labels, alpha
 
 
+@pytest.mark.slow
 def test_the_posterior_of_dirichlet_data_is_recovered(dirichlet):
     logits, labels, alpha = dirichlet
     from scipy.special import gammaln
@@ -67,5 +68,5 @@ def test_one_factor_given_speaks_for_both():
 
 @pytest.mark.parametrize("name", ["off_diagonal", "intercept"])
 def test_factors_are_positive(name):
-    with pytest.raises(InputError, match=f"^{name}: expected a positive finite number, got 0"):
+    with pytest.raises(InputError, match=f"^{name}: expected a positive number, got 0"):
         DirichletCalibration.fit([[1.0, 0.0]], [0], **{name: 0})

@@ -29,6 +29,7 @@ def test_the_output_is_the_mixture(noisy):
     assert fitted.predict_proba(noisy[0]) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_no_other_shares_are_likelier(noisy):
     logits, labels = noisy
     fitted = EnsembleTemperatureScaling.fit(logits, labels)

@@ -63,6 +63,7 @@ def test_a_given_head_gives_the_same(outliers):
         )
 
 
+@pytest.mark.slow
 def test_the_bundled_head_is_recovered_from_half_precision(cifar):
     val, test = cifar
     head = load_file(files("calibrant.data.bundled") / "cifar10_head.safetensors")
@@ -157,5 +158,5 @@ def test_features_are_needed():
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, np.inf, np.nan])
 def test_a_threshold_is_positive_and_finite(threshold):
-    with pytest.raises(InputError, match="^threshold: expected a positive finite number, got"):
+    with pytest.raises(InputError, match="^threshold: expected a positive number, got"):
         FeatureClipping(threshold, torch.ones(2, 3))

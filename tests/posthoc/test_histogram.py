@@ -81,7 +81,7 @@ def test_bins_that_blur_more_than_they_repair_are_not_used():
     [
         ({"binning": "log"}, "^binning: expected 'width' or 'mass', got 'log'"),
         ({"n_bins": 0}, "^n_bins: expected a whole number of at least 1, got 0"),
-        ({"smoothing": -0.5}, "^smoothing: expected a finite number of at least 0, got -0.5"),
+        ({"smoothing": -0.5}, "^smoothing: expected a number of at least 0, got -0.5"),
     ],
 )
 def test_bad_options_are_refused(options, message):

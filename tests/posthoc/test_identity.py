@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.posthoc.identity import Identity
+from calibrant.posthoc.calibrator import Identity
 from tests.conftest import softmax
 
 

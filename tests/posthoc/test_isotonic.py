@@ -65,5 +65,5 @@ def test_between_steps_the_curve_is_linear_in_log_odds():
 
 
 def test_smoothing_is_a_number_of_samples():
-    with pytest.raises(InputError, match="^smoothing: expected a finite number of at least 0, got -1"):
+    with pytest.raises(InputError, match="^smoothing: expected a number of at least 0, got -1"):
         IsotonicCalibration.fit([1.0, -1.0], [1, 0], smoothing=-1)

@@ -112,5 +112,5 @@ def test_the_likelihood_of_new_data_rises_even_with_few_samples(n):
 
 @pytest.mark.parametrize("shrinkage", [-1, np.nan, np.inf, "much", True])
 def test_shrinkage_is_a_number_of_samples(shrinkage):
-    with pytest.raises(InputError, match="^shrinkage: expected a finite number of at least 0, got"):
+    with pytest.raises(InputError, match="^shrinkage: expected a number of at least 0, got"):
         PlattScaling.fit([1.0, -1.0], [1, 0], shrinkage=shrinkage)

@@ -1,17 +1,23 @@
-"""SMART: temperatures that depend on the margin."""
+"""SMART: the margin decides the temperature; indicators; temperatures that a margin allows."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.stats import entropy
 
 from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
+from calibrant.outcomes import margin
 from calibrant.posthoc import ParameterizedTemperatureScaling, TemperatureScaling, load_calibrator
-from calibrant.posthoc.fitting.indicators import INDICATORS
-from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.smart import INDICATORS, SMART, feasible_temperatures, indicator_values
 from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
 from tests.conftest import draw, softmax
+
+pytestmark = pytest.mark.slow(traced=True)
 
 
 def bent(n, k=5, seed=0):
@@ -115,6 +121,7 @@ def test_the_predicted_class_never_changes_and_ties_stay_ties(fitted):
     np.testing.assert_allclose(probs[:10], 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_narrow_types_are_as_good_as_their_rounding(dtype):
     logits, labels, _ = bent(1000)
@@ -201,13 +208,18 @@ def test_it_can_be_exported_as_a_graph(indicator):
     torch.testing.assert_close(graph(new), calibrator(new))
 
 
+@pytest.fixture(scope="module", params=[SMART, ParameterizedTemperatureScaling])
+def plain(request):
+    return request.param.fit(*bent(4000)[:2])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 0.01, 100.0])
-@pytest.mark.parametrize("method", [SMART, ParameterizedTemperatureScaling])
-def test_the_scale_of_the_logits_does_not_matter(method, scale, tmp_path):
+def test_the_scale_of_the_logits_does_not_matter(plain, scale, tmp_path):
     # LogitNorm trains logits so small that they need temperatures near zero.
     logits, labels, _ = bent(4000)
     new, new_labels, _ = bent(4000, seed=1)
-    plain, scaled = method.fit(logits, labels), method.fit(scale * logits, labels)
+    scaled = type(plain).fit(scale * logits, labels)
     one = ece(TemperatureScaling.fit(logits, labels), new, new_labels)
     assert ece(scaled, scale * new, new_labels) == pytest.approx(ece(plain, new, new_labels), abs=0.015)
     assert ece(scaled, scale * new, new_labels) < one
@@ -224,3 +236,86 @@ def test_the_curve_of_small_logits_is_that_of_their_margins():
     curve = scaled.temperature_curve(margins[:, -1] - margins[:, -2])
     expected = scaled.temperature(torch.tensor(0.001 * logits[:50])).numpy()
     np.testing.assert_allclose(curve, expected, rtol=1e-6)
+
+
+LOGITS = torch.tensor([[3.0, 1.0, 2.5], [1.0, 1.0, 0.0], [-1.0, 4.0, 0.5]], dtype=torch.float64)
+
+
+def test_the_margin_separates_the_two_largest():
+    assert margin(LOGITS).tolist() == [0.5, 0.0, 3.5]
+
+
+def test_indicators_are_those_of_the_definitions():
+    probs = torch.softmax(LOGITS, dim=1)
+    expected = {
+        "margin": [0.5, 0.0, 3.5],
+        "entropy": entropy(probs, axis=1),
+        "confidence": probs.max(dim=1).values.tolist(),
+        "max_logit": [3.0, 1.0, 4.0],
+        "max_minus_mean": [3 - 6.5 / 3, 1 - 2 / 3, 4 - 3.5 / 3],
+    }
+    for name, values in expected.items():
+        assert indicator_values(name, LOGITS).squeeze(1).tolist() == pytest.approx(list(values))
+    assert torch.equal(indicator_values("logits", LOGITS), LOGITS)
+    assert set(expected) | {"logits"} == set(INDICATORS)
+
+
+def test_an_unknown_indicator_is_named():
+    with pytest.raises(InputError, match="^indicator: expected one of margin, .*, got 'shape'"):
+        SMART.fit([[1.0, 0.0]], [0], indicator="shape")
+
+
+def needed_temperature(logits, confidence):
+    return brentq(lambda t: softmax(logits[None] / t).max() - confidence, 1e-3, 1e3)
+
+
+@pytest.mark.parametrize("confidence", [0.3, 0.5, 0.8, 0.99])
+def test_the_temperature_that_is_needed_lies_within_the_bounds(confidence):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        logits = rng.normal(size=6) * 3
+        top = np.sort(logits)
+        interval = feasible_temperatures([top[-1] - top[-2]], confidence=confidence, n_classes=6)
+        assert (
+            interval.lowest[0] - 1e-9 <= needed_temperature(logits, confidence) <= interval.highest[0] + 1e-9
+        )
+
+
+def test_the_bounds_are_reached():
+    crowd = np.array([2.0, 0, 0, 0, 0])
+    duel = np.array([2.0, 0, -1e4, -1e4, -1e4])
+    interval = feasible_temperatures(np.array([2.0]), confidence=0.8, n_classes=5)
+    assert interval.lowest[0] == pytest.approx(needed_temperature(crowd, 0.8))
+    assert interval.highest[0] == pytest.approx(needed_temperature(duel, 0.8))
+
+
+def test_two_classes_leave_one_temperature():
+    interval = feasible_temperatures([1.0, 3.0], confidence=0.9, n_classes=2)
+    assert interval.lowest == pytest.approx(interval.highest)
+    assert interval.lowest == pytest.approx([1 / math.log(9), 3 / math.log(9)])
+
+
+def test_a_confidence_of_half_or_less_has_no_upper_bound():
+    assert feasible_temperatures([1.0], confidence=0.5, n_classes=3).highest == [math.inf]
+
+
+@pytest.mark.parametrize(
+    ("margins", "options", "message"),
+    [
+        ([1.0], {"confidence": 1.0}, "^confidence: expected a number between 1/2 and 1, got 1.0"),
+        (
+            [1.0],
+            {"confidence": 0.1, "n_classes": 10},
+            "^confidence: expected a number between 1/10 and 1, got",
+        ),
+        ([-1.0], {"confidence": 0.9}, "^margins: expected finite numbers of at least 0"),
+        (
+            [1.0],
+            {"confidence": 0.9, "n_classes": 1},
+            "^n_classes: expected a whole number of at least 2, got 1",
+        ),
+    ],
+)
+def test_arguments_are_checked(margins, options, message):
+    with pytest.raises(InputError, match=message):
+        feasible_temperatures(margins, **options)

@@ -22,25 +22,30 @@ def real():
     return val, test, StructuredSMART.fit(val.logits, val.labels)
 
 
-def test_it_has_the_calibration_of_smart_at_the_likelihood_of_matrix_scaling(real):
+@pytest.fixture(scope="module")
+def matrix(real):
+    return StructuredMatrixScaling.fit(real[0].logits, real[0].labels)
+
+
+@pytest.mark.slow
+def test_it_has_the_calibration_of_smart_at_the_likelihood_of_matrix_scaling(real, matrix):
     val, test, calibrator = real
     one = TemperatureScaling.fit(val.logits, val.labels)
     error, reference = (
         expected_calibration_error(c.predict_proba(test.logits), test.labels) for c in (calibrator, one)
     )
     assert error < 0.75 * reference
-    matrix = StructuredMatrixScaling.fit(val.logits, val.labels)
     likelihood, best = (
         negative_log_likelihood(c.predict_proba(test.logits), test.labels) for c in (calibrator, matrix)
     )
     assert likelihood < best + 0.005
 
 
-def test_the_first_step_is_structured_matrix_scaling(real):
-    val, test, calibrator = real
+@pytest.mark.slow
+def test_the_first_step_is_structured_matrix_scaling(real, matrix):
+    _, test, calibrator = real
     first, second = calibrator.first, calibrator.second
-    alone = StructuredMatrixScaling.fit(val.logits, val.labels)
-    assert torch.equal(first(test.logits), alone(test.logits))
+    assert torch.equal(first(test.logits), matrix(test.logits))
     assert isinstance(second, SMART)
 
 

@@ -1,4 +1,4 @@
-"""Training of temperatures: from the simple to the flexible, no further than the data ask for."""
+"""Training of temperature networks, step by step; Adam takes the steps that torch's own takes."""
 
 import math
 
@@ -11,6 +11,7 @@ from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_training import (
+    Adam,
     Plan,
     best_single_temperature,
     first_layers,
@@ -126,3 +127,20 @@ def test_by_chance_calibrated_models_seldom_look_wrong():
         assert np.mean(ratios) == pytest.approx(1.0, abs=0.1)
         assert np.mean(np.array(ratios) > 1.9) < 0.03
         assert math.isclose(np.quantile(ratios, 0.9), 1.4, abs_tol=0.15)
+
+
+def test_the_steps_are_those_of_torch():
+    ours = [torch.tensor([1.0, -2.0, 3.0], requires_grad=True), torch.tensor([[0.5]], requires_grad=True)]
+    theirs = [part.detach().clone().requires_grad_() for part in ours]
+    adam, reference = Adam(ours, learning_rate=0.05), torch.optim.Adam(theirs, lr=0.05)
+
+    def loss(parts):
+        return (parts[0] ** 4).sum() + torch.cos(parts[1] * parts[0].sum()).sum()
+
+    for _ in range(50):
+        adam.step(loss(ours))
+        reference.zero_grad()
+        loss(theirs).backward()
+        reference.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.detach().numpy() == pytest.approx(other.detach().numpy(), rel=1e-4)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 from sklearn.metrics import log_loss
 
-from calibrant.posthoc.fitting.binary import binary_scores
+from calibrant.posthoc.fitting.binary import class_log_odds
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.venn_abers import VennAbers, with_a_hit
 from tests.conftest import draw
@@ -48,7 +48,7 @@ def test_both_bounds_are_those_of_new_fits_between_and_beyond_the_scores(decimal
 def test_the_bounds_are_merged_as_the_paper_does():
     logits, labels = draw(300, 2, sharpen=2.0)
     fitted = VennAbers.fit(logits, labels, mode="one_vs_rest")
-    log_p1, log_not_p0 = fitted.log_bounds(binary_scores(torch.from_numpy(logits), "one_vs_rest"))
+    log_p1, log_not_p0 = fitted.log_bounds(class_log_odds(torch.from_numpy(logits)))
     p1, p0 = log_p1[:, 0].exp().numpy(), 1 - log_not_p0[:, 0].exp().numpy()
     assert np.all(p0 < p1)
     assert fitted.predict_proba(logits)[:, 1] == pytest.approx(p1 / (1 - p0 + p1))
@@ -63,7 +63,7 @@ def test_no_answer_is_certain():
 
 def test_one_vs_rest_is_one_map_per_class_divided_by_the_sum():
     logits, labels = draw(300, 3, sharpen=2.0)
-    odds = binary_scores(torch.from_numpy(logits), "one_vs_rest").numpy()
+    odds = class_log_odds(torch.from_numpy(logits)).numpy()
     alone = [
         VennAbers.fit(odds[:, c], (labels == c).astype(int), mode="one_vs_rest").predict_proba(odds[:, c])[
             :, 1

@@ -1,8 +1,8 @@
-"""Post-hoc calibration: maps from a trained model's logits to honest probabilities."""
+"""Post-hoc calibration: maps from a trained model's logits to calibrated probabilities."""
 
 from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.dirichlet import DirichletCalibration
@@ -11,7 +11,6 @@ from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
-from calibrant.posthoc.identity import Identity
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal

@@ -1,15 +1,14 @@
 """Bayesian binning into quantiles (Naeini, Cooper & Hauskrecht, AAAI 2015)."""
 
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
-from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
-from calibrant.posthoc.fitting.piecewise import ragged, step
+from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.score_map import StepMap, ragged
 from calibrant.posthoc.fitting.sorted_scores import SortedScores
 
 _PRIOR_SAMPLES = 2.0  # N' of the paper, shared out over the bins of a model
@@ -18,7 +17,7 @@ _FEWEST = 5  # samples per bin on average: the prior is too weak to hold back sm
 _NEGLIGIBLE = 1e-4  # weight, relative to the best number of bins, below which one is left out
 
 
-class BBQ(Calibrator):
+class BBQ(StepMap):
     r"""Average histograms over all numbers of equal-mass bins, each weighted by its evidence.
 
     A histogram with :math:`B` bins, of which bin :math:`b` holds :math:`n_b` samples and :math:`m_b` hits,
@@ -32,36 +31,13 @@ class BBQ(Calibrator):
     bin and :math:`N' = 2`; it predicts :math:`(m_b + \alpha_b)/(n_b + N'/B)`. The average is a step function
     again.
 
-    With ``mode="top_label"`` the predicted class never changes; with ``"one_vs_rest"`` it may. A class that
-    never occurs in the fitting set (or always does) keeps the model's own probability, and every class does
-    if the Brier score of the fitting set would rise.
+    Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. Every class keeps the model's
+    probability if the Brier score of the fitting set would rise.
     """
-
-    options = ("mode",)
-
-    mode: Mode
-    thresholds: Tensor
-    values: Tensor
-    active: Tensor
-
-    def __init__(
-        self, mode: Mode, thresholds: Tensor, values: Tensor, active: Tensor, *, n_classes: int
-    ) -> None:
-        super().__init__(n_classes=n_classes)
-        self.mode = mode
-        self.register_buffer("thresholds", thresholds)
-        self.register_buffer("values", values)
-        self.register_buffer("active", active)
 
     @classmethod
     def fit(
-        cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
-        mode: Mode = "top_label",
+        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Unused]
     ) -> Self:
         """Weigh histograms from a tenth of the cube root of the number of samples to ten times as many bins.
 
@@ -70,28 +46,19 @@ class BBQ(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
         """
-        z, y = check_fitting_set(logits, labels)
-        check_mode(mode)
-        answers = binary_answers(z, y, mode)
-        ordered = SortedScores.of(binary_scores(z, mode), answers)
+        z, y = check_fitting_set(logits, labels, **unused)
+        scores, answers = binary_questions(z, y, mode)
+        ordered = SortedScores.of(scores, answers)
         root = len(z) ** (1 / 3)
         most = min(len(z) // _FEWEST, int(root * _RANGE))
         sizes = range(max(1, int(root / _RANGE)), max(1, most) + 1)
         models = [_Histogram(ordered, n_bins) for n_bins in sizes]
         thresholds, values = _averaged(models)
         fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
-        return unless_worse(fitted, z, y, score="brier")
-
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        s = binary_scores(logits, self.mode)
-        mapped = step(s, self.thresholds, self.values)
-        return from_binary(logits, torch.where(self.active, mapped, s), self.mode)
+        return fitted.unless_worse(z, y, score="brier")
 
 
 class _Histogram:

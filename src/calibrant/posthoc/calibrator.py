@@ -2,27 +2,50 @@
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.errors import FormatError, InputError
-from calibrant.inputs import ArrayLike, check_features, check_labels, check_logits, same_kind
+from calibrant.inputs import (
+    ArrayLike,
+    at_least_float32,
+    check_features,
+    check_labels,
+    check_logits,
+    same_kind,
+)
+
+
+class UnusedSeed(TypedDict, total=False):
+    """The seed, which every method accepts, for a method without randomness."""
+
+    seed: int
+
+
+class UnusedFeatures(TypedDict, total=False):
+    """Penultimate features, which every method accepts, for a method that reads logits only."""
+
+    features: ArrayLike | None
+
+
+class Unused(UnusedFeatures, UnusedSeed, total=False):
+    """Both, for a method that uses neither."""
 
 
 class Calibrator(nn.Module, ABC):
     """A fitted map from logits to calibrated log-probabilities.
 
     Calibrators are made by the class method ``fit`` of each method, or from known parameters; there is
-    no unfitted state. All that was learned is in buffers, and the plain attributes named by ``options``
-    are all else that a saved file must carry; so moving, saving, loading and exporting are the same for
-    every method.
+    no unfitted state. Everything that was learned is in buffers; the only other things that a saved file
+    needs are the plain attributes named in ``options``. So moving, saving, loading and exporting are the same
+    for every method.
 
     Class attributes:
         preserves_accuracy: Whether the predicted class can never change.
-        needs_features: Whether ``fit`` and ``forward`` ask for penultimate features.
-        options: Names of plain attributes (numbers, text, lists of them) that a saved file carries.
+        needs_features: Whether ``fit`` and ``forward`` require penultimate features.
+        options: Names of plain attributes (numbers, text, lists of them) that are saved to a file.
     """
 
     preserves_accuracy: ClassVar[bool] = False
@@ -46,11 +69,23 @@ class Calibrator(nn.Module, ABC):
     def fit(
         cls, logits: ArrayLike, labels: ArrayLike, *, features: ArrayLike | None = None, seed: int = 0
     ) -> Self:
-        """Learn the map from held-out logits and labels; deterministic for a seed."""
+        """Learn the map from held-out logits and labels; equal seeds give equal fits.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            features: Penultimate activations of shape ``(n, d)``; most methods do not use them.
+            seed: Seed of whatever is random in the fit.
+        """
 
     @abstractmethod
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
+
+    def register_buffers(self, **buffers: Tensor) -> None:
+        """Register what was learned, by name."""
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
 
     def predict_proba(self, logits: ArrayLike, features: ArrayLike | None = None) -> ArrayLike:
         """Return calibrated probabilities of shape ``(n, k)`` in the caller's kind of array."""
@@ -73,7 +108,7 @@ class Calibrator(nn.Module, ABC):
 
     @classmethod
     def then(cls, other: type["Calibrator"]) -> type["Calibrator"]:
-        """Return the method that fits this one, then the other one on what this one returns."""
+        """Return the method that fits this one, then the other one on this one's log-probabilities."""
         from calibrant.posthoc.chain import chain
 
         return chain(cls, other)
@@ -103,14 +138,40 @@ class Calibrator(nn.Module, ABC):
         return calibrator
 
 
-def check_fitting_set(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Check the logits and labels that a method is fitted on; labels go to the device of the logits."""
+class Identity(Calibrator):
+    """Leave the model uncalibrated: the softmax of its logits; the predicted class never changes."""
+
+    preserves_accuracy = True
+
+    @classmethod
+    def fit(cls, logits: ArrayLike, labels: ArrayLike, **unused: Unpack[Unused]) -> Self:
+        """Check the fitting set as every method does; there is nothing to learn."""
+        z, _ = check_fitting_set(logits, labels, **unused)
+        return cls(n_classes=z.shape[1])
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the model's own log-probabilities of shape ``(n, k)``."""
+        return torch.log_softmax(at_least_float32(logits), dim=1)
+
+
+def check_fitting_set(
+    logits: ArrayLike, labels: ArrayLike, **unused: Unpack[Unused]
+) -> tuple[Tensor, Tensor]:
+    """Check the logits and labels that a method is fitted on; labels go to the device of the logits.
+
+    Args:
+        logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+        labels: Integer classes of shape ``(n,)``.
+        **unused: Arguments of ``fit`` that the method ignores; any but features and a seed are refused.
+    """
+    for name in unused.keys() - Unused.__annotations__.keys():
+        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
     z = check_logits(logits)
     return z, check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
 
 
 def required_features(features: ArrayLike | None, method: str) -> ArrayLike:
-    """Refuse a missing argument that a method cannot do without."""
+    """Refuse missing features that a method needs."""
     if features is None:
         raise InputError(
             f"features: expected penultimate features of shape (n, d), which {method} needs, got none"

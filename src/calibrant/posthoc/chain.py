@@ -1,4 +1,4 @@
-"""Composition: one calibrator after another, each fitted on what the one before it returns."""
+"""Composition: one calibrator after another, each fitted on the log-probabilities of the one before it."""
 
 from typing import ClassVar, Self
 
@@ -41,7 +41,7 @@ class Chain(Calibrator):
         return calibrated
 
 
-def chain(before: type[Calibrator], after: type[Calibrator], *, name: str | None = None) -> type[Chain]:
+def chain(before: type[Calibrator], after: type[Calibrator]) -> type[Chain]:
     """Make the method that fits one method after another."""
     attributes = {
         "__doc__": f"{before.__name__}, then {after.__name__}.",
@@ -50,4 +50,4 @@ def chain(before: type[Calibrator], after: type[Calibrator], *, name: str | None
         "preserves_accuracy": before.preserves_accuracy and after.preserves_accuracy,
         "needs_features": before.needs_features or after.needs_features,
     }
-    return type(name or f"{before.__name__}Then{after.__name__}", (Chain,), attributes)
+    return type(f"{before.__name__}Then{after.__name__}", (Chain,), attributes)

@@ -1,16 +1,24 @@
 """Feature clipping (Tao et al., "Feature Clipping for Uncertainty Calibration", AAAI 2025)."""
 
 import math
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
 from calibrant.errors import FitError, InputError
-from calibrant.inputs import ArrayLike, check_count, check_features, to_tensor
+from calibrant.inputs import (
+    ArrayLike,
+    at_least_float32,
+    check_choice,
+    check_count,
+    check_features,
+    check_number,
+    to_tensor,
+)
 from calibrant.outcomes import Outcomes
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
 
 ClippingObjective: TypeAlias = Literal["nll", "ece"]
 
@@ -25,9 +33,9 @@ class FeatureClipping(Calibrator):
 
     .. math:: p(x) = \mathrm{softmax}\bigl(W\,\mathrm{clip}(h(x), -c, c) + b\bigr)
 
-    Very large activations make a model sure of itself and carry little else. Computed as the given logits
-    plus what clipping changes, :math:`z + W(\mathrm{clip}(h) - h)`, so that a sample without large features
-    is untouched to the last digit. The predicted class may change.
+    Very large activations make a model overconfident and carry little information. Computed as the given
+    logits plus the change by clipping, :math:`z + W(\mathrm{clip}(h) - h)`, so that a sample without large
+    features is unchanged to the last digit. The predicted class may change.
     """
 
     needs_features = True
@@ -37,10 +45,8 @@ class FeatureClipping(Calibrator):
 
     def __init__(self, threshold: float, head_weight: Tensor, *, n_classes: int | None = None) -> None:
         super().__init__(n_classes=n_classes)
-        if not 0 < threshold < math.inf:
-            raise InputError(f"threshold: expected a positive finite number, got {threshold}")
-        self.register_buffer("threshold", torch.tensor(float(threshold), dtype=torch.float64))
-        self.register_buffer("head_weight", head_weight)
+        threshold = check_number(threshold, "threshold")
+        self.register_buffers(threshold=torch.tensor(threshold, dtype=torch.float64), head_weight=head_weight)
 
     @classmethod
     def fit(
@@ -48,14 +54,14 @@ class FeatureClipping(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         head_weight: ArrayLike | None = None,
         head_bias: ArrayLike | None = None,
         objective: ClippingObjective = "nll",
         n_bins: int = 15,
+        features: ArrayLike | None = None,
+        **unused: Unpack[UnusedSeed],
     ) -> Self:
-        """Try thresholds from the largest feature downwards and keep the best one.
+        """Try thresholds from the largest feature downwards and choose the best one.
 
         The largest feature is one of the candidates, so the objective on the fitting set is never larger than
         that of the model itself.
@@ -64,7 +70,6 @@ class FeatureClipping(Calibrator):
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
             features: Penultimate activations of shape ``(n, d)``, from which the head computes the logits.
-            seed: Not used: nothing here is random.
             head_weight: Weights of the head, of shape ``(k, d)``; without them the head is recovered from
                 features and logits by least squares, which needs more than ``d + 1`` samples.
             head_bias: Bias of the head, of shape ``(k,)``, to check the head against the logits; it cancels
@@ -74,12 +79,11 @@ class FeatureClipping(Calibrator):
 
         Raises:
             FitError: The logits are not a linear function of the features (up to a number per row), or
-                there are too few samples to know.
+                there are too few samples to recover the head.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y = check_fitting_set(logits, labels, **unused)
         h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
-        if objective not in get_args(ClippingObjective):
-            raise InputError(f"objective: expected 'nll' or 'ece', got {objective!r}")
+        check_choice(objective, "objective", get_args(ClippingObjective))
         n_bins = check_count(n_bins, "n_bins")
         weight = _head(z.double(), h.double(), head_weight, head_bias).to(z.dtype)
         h = h.to(z.dtype)
@@ -100,7 +104,7 @@ class FeatureClipping(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        z = at_least_float32(logits)
         h = torch.as_tensor(required_features(features, type(self).__name__)).to(z.dtype)
         c = self.threshold.to(z.dtype)
         return torch.log_softmax(z + (h.clamp(-c, c) - h) @ self.head_weight.to(z.dtype).T, dim=1)

@@ -1,4 +1,4 @@
-"""Calibrators on disk: safetensors with a format version, the method, its options and the library version."""
+"""Calibrators as files: safetensors with a format version, the method, its options and our version."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
     """Read a calibrator of any method.
 
     Raises:
-        FormatError: The file is missing, damaged, of another kind, or of a version that is not known.
+        FormatError: The file is missing, damaged, of another kind, or of an unknown version.
     """
     path = Path(path)
     if not path.is_file():

@@ -5,24 +5,36 @@ NeurIPS 2023.
 """
 
 import math
+from contextlib import nullcontext
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count, check_features
+from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features, check_number
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
-from calibrant.posthoc.fitting.partition import PartitionLikelihood
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.fitting.fitting_set import log_sum_exp
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.threads import one_thread_each
 
 # The predicted class leads by at least this share: more than the rounding of a sum can undo.
 _LEAD = 1e-5
 
+# Temperatures of groups stay within a factor of 8 of the common one. In between, the likelihood is tabulated:
+# a cubic that meets value and slope at both nodes is off by 1e-5 or less.
+_LIMIT = math.log(8)
+_NODES = 33
+_STEP = 2 * _LIMIT / (_NODES - 1)
+
+_MAX_STEPS = 100
+
+# With fewer entries of features than this, threads wait for each other longer than they work.
+_WORTH_THREADS = 1 << 22
+
 
 class GroupCalibration(Calibrator):
-    r"""One temperature for each group of alike samples, where the groups are learned; accuracy never changes.
+    r"""One temperature for each learned group of similar samples; the predicted class never changes.
 
     A partition assigns a sample softly to groups by a linear map of its features :math:`h` (or of its
     logits), and several partitions are averaged:
@@ -53,9 +65,7 @@ class GroupCalibration(Calibrator):
     ) -> None:
         super().__init__(n_classes=n_classes)
         self.on_features = on_features
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.register_buffer("temperature", temperature)
+        self.register_buffers(weight=weight, bias=bias, temperature=temperature)
 
     @classmethod
     def fit(
@@ -73,14 +83,14 @@ class GroupCalibration(Calibrator):
 
         A partition that ends less likely than temperature scaling is replaced by it, so by convexity the
         average is never less likely either. Temperatures stay within a factor of 8 of the common one.
-        Different starts mostly meet: five partitions did as well as the paper's twenty.
+        Different starts mostly end at the same partition: five did as well as the paper's twenty.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
             features: Penultimate activations of shape ``(n, d)`` to group by, then needed for prediction too;
                 without them, samples are grouped by their logits.
-            seed: Of the random starts.
+            seed: Seed of the random starts.
             n_groups: Groups in a partition.
             n_partitions: Partitions that are averaged.
             weight_decay: Strength of the pull of the partition's weights to 0; 1 means that a sample's
@@ -92,22 +102,21 @@ class GroupCalibration(Calibrator):
         z, y = check_fitting_set(logits, labels)
         h = z if features is None else check_features(features, n=z.shape[0]).to(z.device)
         n_groups, n_partitions = check_count(n_groups, "n_groups"), check_count(n_partitions, "n_partitions")
-        if not 0 <= weight_decay < math.inf:
-            raise InputError(f"weight_decay: expected a number of at least 0, got {weight_decay}")
-        common = float(TemperatureScaling.fit(z, y).temperature)
+        check_number(weight_decay, "weight_decay", at_least=0)
+        common = likeliest_temperature(z, y)
         centre, scale = h.double().mean(dim=0), h.double().std(dim=0, correction=0)
-        # A constant feature tells nothing apart.
+        # A constant feature cannot separate groups.
         scale = torch.where(scale > 1e-12 * centre.abs(), scale, torch.inf)
         likelihood = PartitionLikelihood(
             z / common, y, (h.double() - centre) / scale, n_groups=n_groups, weight_decay=weight_decay
         )
         rng = np.random.default_rng(seed)
-        solved = [likelihood.solve(rng) for _ in range(n_partitions)]
-        weight = torch.stack([partition.weight for partition in solved]) / scale
+        weights, log_betas = zip(*(likelihood.solve(rng) for _ in range(n_partitions)), strict=True)
+        weight = torch.stack(weights) / scale
         return cls(
             weight,
             -(weight @ centre),
-            common * torch.stack([partition.log_beta for partition in solved]).neg().exp(),
+            common * torch.stack(log_betas).neg().exp(),
             on_features=features is not None,
             n_classes=z.shape[1],
         )
@@ -119,7 +128,7 @@ class GroupCalibration(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        z = at_least_float32(logits)
         h = z
         if self.on_features:
             h = torch.as_tensor(required_features(features, type(self).__name__)).to(z.dtype)
@@ -133,3 +142,85 @@ class GroupCalibration(Calibrator):
         is_top = torch.arange(z.shape[1], device=z.device) == z.argmax(dim=1, keepdim=True)
         probs = torch.where(is_top, probs.amax(dim=1, keepdim=True) * (1 + _LEAD), probs)
         return torch.log((probs / probs.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(z.dtype).tiny))
+
+
+class PartitionLikelihood:
+    r"""The negative log-likelihood of labels under a soft partition of samples whose common temperature is 1.
+
+    .. math:: L = -\frac1n \sum_i \log \sum_g \mathrm{softmax}_g(W h_i)\,\mathrm{softmax}_{y_i}(\beta_g z_i)
+        + \frac{\lambda d}{2 n} \|W\|^2
+
+    The penalty is that of a normal prior under which a sample's log-odds of belonging to a group are about 1.
+    A partition with no weights is temperature scaling.
+    """
+
+    def __init__(
+        self, logits: Tensor, labels: Tensor, features: Tensor, *, n_groups: int, weight_decay: float
+    ) -> None:
+        self._h = features.T.contiguous()
+        self._n_groups = n_groups
+        self._decay = weight_decay * features.shape[1] / len(features)
+        self._values, self._slopes = _label_table(logits, labels)
+
+    def solve(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Minimise from a random start; never less likely than temperature scaling.
+
+        Returns:
+            Weights of shape ``(g, d)`` that assign a sample to groups, and their log inverse temperatures.
+        """
+        from scipy.optimize import minimize
+
+        g, d = self._n_groups, self._h.shape[0]
+        start = np.concatenate([rng.uniform(-1, 1, g * d) / math.sqrt(d), np.zeros(g)])
+        with one_thread_each() if self._h.numel() < _WORTH_THREADS else nullcontext():
+            found = minimize(
+                self._loss,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(None, None)] * (g * d) + [(-_LIMIT, _LIMIT)] * g,
+                options={"maxiter": _MAX_STEPS, "ftol": 1e-7},
+            )
+        nothing = np.zeros_like(start)
+        best = found.x if found.fun < self._loss(nothing)[0] else nothing
+        return self._unpacked(best)
+
+    def _unpacked(self, parameters: Floats) -> tuple[Tensor, Tensor]:
+        x = torch.from_numpy(parameters).to(self._h.device)
+        weight, log_beta = x.split([x.numel() - self._n_groups, self._n_groups])
+        return weight.view(self._n_groups, -1), log_beta
+
+    def _loss(self, parameters: Floats) -> tuple[float, Floats]:
+        weight, log_beta = self._unpacked(parameters)
+        log_share = torch.log_softmax(weight @ self._h, dim=0)
+        value, slope = self._label_likelihood(log_beta)
+        total = torch.logsumexp(log_share + value, dim=0)
+        posterior = torch.exp(log_share + value - total)
+        loss = -total.mean() + self._decay / 2 * weight.square().sum()
+        weight_slope = (log_share.exp() - posterior) @ self._h.T / len(total) + self._decay * weight
+        beta_slope = -(posterior * slope).mean(dim=1)
+        return float(loss), torch.cat([weight_slope.flatten(), beta_slope]).cpu().numpy()
+
+    def _label_likelihood(self, log_beta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each label, and its slope, at each temperature, shape ``(g, n)``."""
+        place = (log_beta + _LIMIT) / _STEP
+        node = place.floor().clamp(0, _NODES - 2).long()
+        t = (place - node)[:, None]
+        f0, f1 = self._values[node], self._values[node + 1]
+        g0, g1 = self._slopes[node], self._slopes[node + 1]
+        a2, a3 = 3 * (f1 - f0) - 2 * g0 - g1, 2 * (f0 - f1) + g0 + g1
+        return f0 + t * (g0 + t * (a2 + t * a3)), (g0 + t * (2 * a2 + t * 3 * a3)) / _STEP
+
+
+def _label_table(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of labels and their slopes per node at the nodes of ``log(beta)``."""
+    function = log_sum_exp(logits)
+    top = logits.amax(dim=1, keepdim=True)
+    deficit = (logits.gather(1, labels[:, None]) - top).squeeze(1).double()
+    values, slopes = [], []
+    for node in range(_NODES):
+        log_beta = torch.full_like(deficit, node * _STEP - _LIMIT).requires_grad_()
+        value = log_beta.exp() * deficit - function(log_beta)
+        slopes.append(_STEP * torch.autograd.grad(value.sum(), log_beta)[0])
+        values.append(value.detach())
+    return torch.stack(values), torch.stack(slopes)

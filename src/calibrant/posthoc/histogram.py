@@ -1,46 +1,25 @@
 """Histogram binning (Zadrozny & Elkan, "Obtaining Calibrated Probability Estimates", ICML 2001)."""
 
 import math
-from typing import Self
+from typing import Self, Unpack
 
 import torch
-from torch import Tensor
 
 from calibrant.bins import Binning
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
-from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
-from calibrant.posthoc.fitting.piecewise import step
-from calibrant.posthoc.fitting.smoothing import check_strength, smoothed_log_odds
-from calibrant.posthoc.fitting.sorted_scores import SortedScores
+from calibrant.inputs import ArrayLike, check_choice, check_count, check_number
+from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.score_map import StepMap
+from calibrant.posthoc.fitting.sorted_scores import SortedScores, smoothed_log_odds
 
 
-class HistogramBinning(Calibrator):
+class HistogramBinning(StepMap):
     """Replace confidence by the share of right answers in its bin.
 
-    With ``mode="top_label"`` the predicted class never changes; with ``"one_vs_rest"`` it may. A class that
-    never occurs in the fitting set (or always does) keeps the model's own probability, and every class does
-    if the Brier score of the fitting set would rise: bins forget the order of the samples in them, which
-    can cost more than they repair.
+    Samples of one bin get the same confidence, which can lose more than the map repairs: every class keeps
+    the model's probability if the Brier score of the fitting set would rise. Modes are those of
+    :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`.
     """
-
-    options = ("mode",)
-
-    mode: Mode
-    thresholds: Tensor
-    values: Tensor
-    active: Tensor
-
-    def __init__(
-        self, mode: Mode, thresholds: Tensor, values: Tensor, active: Tensor, *, n_classes: int
-    ) -> None:
-        super().__init__(n_classes=n_classes)
-        self.mode = mode
-        self.register_buffer("thresholds", thresholds)
-        self.register_buffer("values", values)
-        self.register_buffer("active", active)
 
     @classmethod
     def fit(
@@ -48,45 +27,34 @@ class HistogramBinning(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         mode: Mode = "top_label",
         n_bins: int | None = None,
         binning: Binning = "mass",
         smoothing: float = 1.0,
+        **unused: Unpack[Unused],
     ) -> Self:
         """Count hits in bins of the model's probability.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
-            n_bins: Number of bins; by default the cube root of the number of samples, rounded up, which
-                balances what bins blur against how noisy they are.
+            n_bins: Number of bins; by default the cube root of the number of samples, rounded up, a balance
+                between resolution and noise.
             binning: ``"mass"`` for bins of equal count, ``"width"`` for equal widths of probability.
-            smoothing: This many more samples, half of them right, are added to each bin, so that a bin of few
-                samples does not claim certainty. 0 takes the plain share. An empty bin takes its middle.
+            smoothing: This many samples, half of them right, are added to each bin, so that a bin of few
+                samples does not become certain. 0 gives the plain share. An empty bin gets its middle.
         """
-        z, y = check_fitting_set(logits, labels)
-        check_mode(mode)
-        smoothing = check_strength(smoothing, "smoothing")
+        z, y = check_fitting_set(logits, labels, **unused)
+        smoothing = check_number(smoothing, "smoothing", at_least=0)
         n_bins = math.ceil(round(len(z) ** (1 / 3), 9)) if n_bins is None else check_count(n_bins, "n_bins")
-        answers = binary_answers(z, y, mode)
-        ordered = SortedScores.of(binary_scores(z, mode), answers)
-        if binning not in ("mass", "width"):
-            raise InputError(f"binning: expected 'width' or 'mass', got {binning!r}")
+        scores, answers = binary_questions(z, y, mode)
+        ordered = SortedScores.of(scores, answers)
+        check_choice(binning, "binning", ("width", "mass"))
         thresholds, bins = ordered.equal_mass(n_bins) if binning == "mass" else ordered.equal_width(n_bins)
         empty = bins.count == 0
         middle = (torch.arange(n_bins, dtype=torch.float64, device=z.device) + 0.5) / n_bins
         values = torch.where(empty, torch.logit(middle), smoothed_log_odds(bins.hits, bins.count, smoothing))
         fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
-        return unless_worse(fitted, z, y, score="brier")
-
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        s = binary_scores(logits, self.mode)
-        mapped = step(s, self.thresholds, self.values)
-        return from_binary(logits, torch.where(self.active, mapped, s), self.mode)
+        return fitted.unless_worse(z, y, score="brier")

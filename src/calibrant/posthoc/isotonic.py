@@ -1,41 +1,31 @@
 """Isotonic calibration (Zadrozny & Elkan, "Transforming Classifier Scores", KDD 2002)."""
 
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
-from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
-from calibrant.posthoc.fitting.piecewise import interpolate, ragged
-from calibrant.posthoc.fitting.score_groups import ScoreGroups, group_scores
-from calibrant.posthoc.fitting.smoothing import check_strength, smoothed_log_odds
+from calibrant.inputs import ArrayLike, check_number
+from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
+from calibrant.posthoc.fitting.sorted_scores import ScoreGroups, smoothed_log_odds
 
 
-class IsotonicCalibration(Calibrator):
-    """Replace confidence by the best-fitting rising curve; equal for all samples of a flat piece.
+class IsotonicCalibration(ScoreMap):
+    """Replace confidence by the best-fitting rising curve; samples on a flat piece get the same confidence.
 
-    With ``mode="top_label"`` the predicted class never changes; with ``"one_vs_rest"`` it may. A class that
-    never occurs in the fitting set (or always does) keeps the model's own probability, and every class does
-    if the Brier score of the fitting set would rise.
+    Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. Every class keeps the model's
+    probability if the Brier score of the fitting set would rise.
     """
 
-    options = ("mode",)
-
-    mode: Mode
     knots: Tensor
     values: Tensor
-    active: Tensor
 
     def __init__(self, mode: Mode, knots: Tensor, values: Tensor, active: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes=n_classes)
-        self.mode = mode
-        self.register_buffer("knots", knots)
-        self.register_buffer("values", values)
-        self.register_buffer("active", active)
+        super().__init__(mode, active, n_classes=n_classes)
+        self.register_buffers(knots=knots, values=values)
 
     @classmethod
     def fit(
@@ -43,10 +33,9 @@ class IsotonicCalibration(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         mode: Mode = "top_label",
         smoothing: float = 1.0,
+        **unused: Unpack[Unused],
     ) -> Self:
         """Find the rising step function nearest to the answers, by pooling neighbours that violate the order.
 
@@ -55,27 +44,22 @@ class IsotonicCalibration(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
             mode: ``"top_label"`` calibrates the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
-            smoothing: This many more samples, half of them right, are added to each step, so that a step of
-                few samples does not claim certainty. 0 is plain isotonic regression.
+            smoothing: This many samples, half of them right, are added to each step, so that a step of few
+                samples does not become certain. 0 is plain isotonic regression.
         """
-        z, y = check_fitting_set(logits, labels)
-        check_mode(mode)
-        smoothing = check_strength(smoothing, "smoothing")
-        answers = binary_answers(z, y, mode)
-        knots, values = _rising_curve(group_scores(binary_scores(z, mode), answers), smoothing)
+        z, y = check_fitting_set(logits, labels, **unused)
+        smoothing = check_number(smoothing, "smoothing", at_least=0)
+        scores, answers = binary_questions(z, y, mode)
+        knots, values = _rising_curve(ScoreGroups.of(scores, answers), smoothing)
         active = both_answers(answers)
         fitted = cls(mode, knots.to(z.device), values.to(z.device), active, n_classes=z.shape[1])
-        return unless_worse(fitted, z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier")
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        s = binary_scores(logits, self.mode)
-        mapped = interpolate(s, self.knots, self.values)
-        return from_binary(logits, torch.where(self.active, mapped, s), self.mode)
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return the height of the curve at each score."""
+        return interpolate(scores, self.knots, self.values)
 
 
 def _rising_curve(groups: ScoreGroups, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -83,7 +67,7 @@ def _rising_curve(groups: ScoreGroups, smoothing: float) -> tuple[Tensor, Tensor
     blocks = groups.pooled(groups.hits / groups.count)
     while True:
         values = smoothed_log_odds(torch.from_numpy(blocks.hits), torch.from_numpy(blocks.count), smoothing)
-        # Smoothing can turn the order of neighbours around; then they are pooled and smoothed as one.
+        # Smoothing can reverse the order of neighbours; then they are pooled and smoothed together.
         fewer = blocks.pooled(torch.sigmoid(values).numpy())
         if len(fewer) == len(blocks):
             break

@@ -1,35 +1,28 @@
 """Matrix scaling (Guo et al., ICML 2017), regularised as it needs to be (Kull et al., NeurIPS 2019)."""
 
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
-import torch
-from torch import Tensor
-
-from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.dirichlet import odir
-from calibrant.posthoc.fitting.affine import Ridge, check_price, fit_affine
-from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, fit_chosen
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.inputs import ArrayLike, check_choice, check_number
+from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.fitting.affine import (
+    STRENGTHS,
+    LinearMap,
+    Ridge,
+    fit_affine,
+    fit_chosen,
+    odir,
+)
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 Penalty: TypeAlias = Literal["l2", "odir"]
 
 
-class MatrixScaling(Calibrator):
-    r"""Let every class's logit speak for every class: :math:`p = \mathrm{softmax}(W z + b)`.
+class MatrixScaling(LinearMap):
+    r"""Mix the logits of all classes linearly: :math:`p = \mathrm{softmax}(W z + b)`.
 
-    Repairs systematic confusions; the predicted class may change. With ``k (k + 1)`` numbers to learn it
-    overfits small sets unless it is held back.
+    Repairs systematic confusions; the predicted class may change. With ``k (k + 1)`` parameters it overfits
+    small sets unless it is penalised.
     """
-
-    weight: Tensor
-    intercept: Tensor
-
-    def __init__(self, weight: Tensor, intercept: Tensor) -> None:
-        super().__init__(n_classes=len(intercept))
-        self.register_buffer("weight", weight)
-        self.register_buffer("intercept", intercept)
 
     @classmethod
     def fit(
@@ -37,10 +30,10 @@ class MatrixScaling(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         penalty: Penalty = "l2",
         strength: float | None = None,
+        seed: int = 0,
+        **unused: Unpack[UnusedFeatures],
     ) -> Self:
         r"""Minimise the negative log-likelihood plus a penalty on the distance from temperature scaling.
 
@@ -58,29 +51,26 @@ class MatrixScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Parts the folds.
-            penalty: What is held back: everything alike, or off-diagonals and intercepts.
+            seed: Seed of the folds.
+            penalty: What is penalised: every entry alike, or off-diagonals and intercepts.
             strength: The factor :math:`\lambda`.
 
         Raises:
             FitError: Temperature scaling has no optimum.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y = check_fitting_set(logits, labels, **unused)
         k = z.shape[1]
-        if penalty not in ("l2", "odir"):
-            raise InputError(f"penalty: expected 'l2' or 'odir', got {penalty!r}")
-        temperature = TemperatureScaling.fit(z, y).temperature
+        check_choice(penalty, "penalty", get_args(Penalty))
+        temperature = likeliest_temperature(z, y)
         x = z / temperature
+        ridge_of = odir if penalty == "odir" else _alike
         if strength is None:
-            path = [Ridge(k * s, k * s, k * s) if penalty == "l2" else odir(k, s) for s in STRENGTHS]
-            fitted = fit_chosen(x, y, path, seed=seed)
+            fitted = fit_chosen(x, y, [ridge_of(k, s) for s in STRENGTHS], seed=seed)
         else:
-            s = check_price(strength, "strength")
-            fitted = fit_affine(x, y, Ridge(k * s, k * s, k * s) if penalty == "l2" else odir(k, s))
+            fitted = fit_affine(x, y, ridge_of(k, check_number(strength, "strength")))
         return cls(fitted.weight / temperature, fitted.intercept)
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return torch.log_softmax(z @ self.weight.T.to(z.dtype) + self.intercept.to(z.dtype), dim=1)
+
+def _alike(k: int, strength: float) -> Ridge:
+    """Return the same price for every entry."""
+    return Ridge(k * strength, k * strength, k * strength)

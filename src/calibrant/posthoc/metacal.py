@@ -1,7 +1,7 @@
 """Meta-Cal (Ma and Blaschko, "Meta-Cal: Well-controlled Post-hoc Calibration by Ranking", ICML 2021)."""
 
 import math
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError, InputError
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_choice
+from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 MetaCalVariant: TypeAlias = Literal["miscoverage", "accuracy"]
 
@@ -22,14 +22,14 @@ _CANDIDATES = 20
 
 
 class MetaCal(Calibrator):
-    """Say nothing, with a uniform prediction, where the model is likely wrong; calibrate the rest.
+    """Make predictions uniform where the model is likely wrong, and calibrate the rest by a temperature.
 
     Samples are ranked by the entropy of their softmax. Those at or above a threshold become exactly
-    uniform: their confidence is ``1 / k``, and so is, about, their accuracy, because a uniform row predicts
-    the first class. Keeping the predicted class there would leave it far underconfident. The price is
-    accuracy and likelihood, which may end below those of the model itself; :meth:`abstains` tells which
-    samples they are. The logits of the others are divided by a temperature. The threshold keeps a promise
-    about new samples of the same kind, which fails with a probability of at most ``tolerance``:
+    uniform: their confidence is ``1 / k``, and their accuracy is about that too, because a uniform row
+    predicts the first class. With the predicted class of the model they would be far underconfident. The cost
+    is accuracy and likelihood, which may be lower than those of the model itself; :meth:`abstains` returns
+    which samples become uniform. The logits of the others are divided by a temperature. The threshold gives a
+    guarantee about new samples of the same kind, which fails with a probability of at most ``tolerance``:
 
     - ``"miscoverage"`` (MetaMis): at most the share ``bound`` of right predictions becomes uniform;
     - ``"accuracy"`` (MetaAcc): of the predictions that do not become uniform, at least the share ``bound`` is
@@ -41,8 +41,10 @@ class MetaCal(Calibrator):
 
     def __init__(self, threshold: float, temperature: float, *, n_classes: int | None = None) -> None:
         super().__init__(n_classes=n_classes)
-        self.register_buffer("threshold", torch.tensor(threshold, dtype=torch.float64))
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+        self.register_buffers(
+            threshold=torch.tensor(threshold, dtype=torch.float64),
+            temperature=torch.tensor(temperature, dtype=torch.float64),
+        )
 
     @classmethod
     def fit(
@@ -50,35 +52,31 @@ class MetaCal(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         variant: MetaCalVariant = "miscoverage",
         bound: float | None = None,
         tolerance: float = 0.05,
+        **unused: Unpack[Unused],
     ) -> Self:
-        """Choose the threshold that keeps the promise, then fit a temperature to the samples below it.
+        """Choose the threshold that gives the guarantee, then fit a temperature to the samples below it.
 
-        The promise rests on exact binomial bounds for order statistics of the entropy. As nothing about the
+        The guarantee rests on exact binomial bounds for order statistics of the entropy. As nothing about the
         entropy is learned, all samples serve for both steps; the paper splits them and bounds less tightly.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
-            variant: Which promise to keep.
-            bound: The share in the promise. For ``"miscoverage"`` 0.05 unless given; with too few samples
-                to promise that (less than 59 right ones, by default), no sample becomes uniform. For
+            variant: Which guarantee to give.
+            bound: The share in the guarantee. For ``"miscoverage"`` 0.05 unless given; with too few samples
+                to guarantee that (fewer than 59 right ones, by default), no sample becomes uniform. For
                 ``"accuracy"`` half-way between the accuracy on the fitting set and 1 unless given.
-            tolerance: Probability that the promise fails.
+            tolerance: Probability that the guarantee fails.
 
         Raises:
             FitError: No share of the samples is accurate enough to promise ``bound``, or there is no
                 temperature, see :meth:`TemperatureScaling.fit`.
         """
-        z, y = check_fitting_set(logits, labels)
-        if variant not in get_args(MetaCalVariant):
-            raise InputError(f"variant: expected 'miscoverage' or 'accuracy', got {variant!r}")
+        z, y = check_fitting_set(logits, labels, **unused)
+        check_choice(variant, "variant", get_args(MetaCalVariant))
         tolerance = _check_share(tolerance, "tolerance")
         correct = z.argmax(dim=1) == y
         if bound is None:
@@ -93,7 +91,7 @@ class MetaCal(Calibrator):
         below = score < threshold
         # Without a miss below the threshold there is no temperature for those samples alone.
         rows = below if bool((below & ~correct).any()) else slice(None)
-        temperature = float(TemperatureScaling.fit(z[rows], y[rows]).temperature)
+        temperature = likeliest_temperature(z[rows], y[rows])
         # A score never reaches twice the entropy of a uniform row.
         return cls(min(threshold, 2 * math.log(z.shape[1])), temperature, n_classes=z.shape[1])
 
@@ -103,7 +101,7 @@ class MetaCal(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        z = at_least_float32(logits)
         calibrated = torch.log_softmax(z / self.temperature.to(z.dtype), dim=1)
         return torch.where(self.abstains(logits)[:, None], -math.log(z.shape[1]), calibrated)
 
@@ -119,10 +117,8 @@ def _entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(dim=1)
 
 
-def _at_least(
-    hits: npt.NDArray[np.integer], n: npt.NDArray[np.integer] | int, share: float
-) -> npt.NDArray[np.float64]:
-    """Return the probability of at least so many hits among ``n`` if each has the probability ``share``."""
+def _at_least(hits: npt.NDArray[np.integer], n: npt.NDArray[np.integer] | int, share: float) -> Floats:
+    """Return the probability of at least ``hits`` hits among ``n`` if each has the probability ``share``."""
     from scipy.special import betainc
 
     tail = betainc(np.maximum(hits, 1), n - hits + 1, share)

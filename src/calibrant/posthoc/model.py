@@ -22,7 +22,7 @@ class CalibratedModel(nn.Module):
 
     Args:
         model: Maps inputs to logits of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1; an output
-            with an attribute or key ``logits``, as Transformers models have, is understood too.
+            with an attribute or key ``logits``, as Transformers models have, is accepted too.
         calibrator: A fitted calibrator.
         features: Where penultimate features come from, for methods that use them: the name of the submodule
             whose input they are (the head, such as ``"fc"``), or a function of the model's inputs.
@@ -51,8 +51,8 @@ class CalibratedModel(nn.Module):
     ) -> Self:
         """Run the model over held-out data in evaluation mode, and fit a calibrator to its logits.
 
-        Dropout would make the model look less sure than it is when deployed, so it is off; afterwards every
-        submodule is in the mode that it was in before.
+        Dropout is off, because it would make the model less confident than it is when deployed; afterwards
+        every submodule is in its former mode.
 
         Args:
             model: The trained network.
@@ -60,8 +60,8 @@ class CalibratedModel(nn.Module):
                 entries are passed to the model by name.
             method: Which calibrator to fit.
             features: Where penultimate features come from, see the class.
-            seed: Of the fit.
-            options: Of the method.
+            seed: Seed of the fit.
+            options: Options of the method.
         """
         logits, labels, rows = [], [], []
         place = _device(model)
@@ -74,11 +74,11 @@ class CalibratedModel(nn.Module):
                 rows.append(h)
         if not logits:
             raise InputError("loader: expected at least one batch, got none")
-        found = [h for h in rows if h is not None]
+        given = [h for h in rows if h is not None]
         calibrator = method.fit(
             torch.cat(logits),
             torch.cat(labels),
-            features=torch.cat(found) if found else None,
+            features=torch.cat(given) if given else None,
             seed=seed,
             **options,
         )

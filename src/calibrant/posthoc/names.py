@@ -1,18 +1,46 @@
 """The post-hoc methods by name, from simple to complex."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibrant import posthoc
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.bbq import BBQ
+from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.calibrator import Calibrator, Identity
+from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.dirichlet import DirichletCalibration
+from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
+from calibrant.posthoc.feature_clipping import FeatureClipping
+from calibrant.posthoc.group import GroupCalibration
+from calibrant.posthoc.histogram import HistogramBinning
+from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.matrix import MatrixScaling
+from calibrant.posthoc.metacal import MetaCal
+from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
+from calibrant.posthoc.platt import PlattScaling
+from calibrant.posthoc.proximity import ProximityCalibration
+from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.spline import SplineCalibration
+from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.posthoc.structured_smart import StructuredSMART
+from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.vector import VectorScaling
+from calibrant.posthoc.venn_abers import VennAbers
 
 
 @dataclass(frozen=True)
 class Method:
-    """A post-hoc method by name: a calibrator, and the options that make it this variant."""
+    """A post-hoc method by name: a calibrator, and the options that make it this variant.
+
+    Attributes:
+        calibrator: The class that is fitted.
+        paper: Who proposed the method, and where.
+        options: Options of the class's ``fit``.
+        top_label: Whether these options calibrate the confidence in the predicted class only.
+    """
 
     calibrator: type[Calibrator]
     paper: str
@@ -20,8 +48,13 @@ class Method:
     top_label: bool = False
 
     @property
+    def meaning(self) -> str:
+        """What the method does, in one sentence: the first line of the calibrator's docstring."""
+        return (inspect.getdoc(self.calibrator) or "").partition("\n")[0]
+
+    @property
     def preserves_accuracy(self) -> bool:
-        """Whether the predicted class can never change: maps of the top label's confidence keep it."""
+        """Whether the predicted class can never change, as with every map of the top label's confidence."""
         return self.top_label or self.calibrator.preserves_accuracy
 
     def fit(
@@ -31,44 +64,42 @@ class Method:
         return self.calibrator.fit(logits, labels, features=features, seed=seed, **self.options)
 
 
-# From simple to complex: of methods that are equally good, the first is chosen.
+# From simple to complex: of equally good methods, the first is chosen.
 METHODS: dict[str, Method] = {
-    "uncalibrated": Method(posthoc.Identity, "the model as it is"),
-    "temperature": Method(posthoc.TemperatureScaling, "Guo et al., ICML 2017"),
-    "temperature_ece": Method(
-        posthoc.TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}
-    ),
-    "ensemble": Method(posthoc.EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
-    "spline": Method(posthoc.SplineCalibration, "Gupta et al., ICLR 2021"),
+    "uncalibrated": Method(Identity, "no calibration"),
+    "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),
+    "temperature_ece": Method(TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}),
+    "ensemble": Method(EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
+    "spline": Method(SplineCalibration, "Gupta et al., ICLR 2021"),
     "isotonic_top": Method(
-        posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
+        IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
     ),
     "histogram_top": Method(
-        posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
+        HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
     ),
-    "bbq": Method(posthoc.BBQ, "Naeini et al., AAAI 2015", top_label=True),
-    "venn_abers": Method(posthoc.VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
-    "smart": Method(posthoc.SMART, "SMART: margin-aware per-sample temperature"),
-    "parameterized": Method(posthoc.ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
-    "structured_vector": Method(posthoc.StructuredVectorScaling, "arXiv 2511.03685"),
-    "vector": Method(posthoc.VectorScaling, "Guo et al., ICML 2017"),
-    "class_temperature": Method(posthoc.ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
-    "group": Method(posthoc.GroupCalibration, "Yang et al., 2023"),
-    "platt": Method(posthoc.PlattScaling, "Platt, 1999"),
-    "beta": Method(posthoc.BetaCalibration, "Kull et al., AISTATS 2017"),
-    "isotonic": Method(posthoc.IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
-    "histogram": Method(posthoc.HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
-    "structured_matrix": Method(posthoc.StructuredMatrixScaling, "arXiv 2511.03685"),
-    "structured_smart": Method(posthoc.StructuredSMART, "structured matrix scaling, then SMART"),
-    "matrix": Method(posthoc.MatrixScaling, "Guo et al., ICML 2017"),
-    "dirichlet": Method(posthoc.DirichletCalibration, "Kull et al., NeurIPS 2019"),
-    "proximity": Method(posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023"),
+    "bbq": Method(BBQ, "Naeini et al., AAAI 2015", top_label=True),
+    "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
+    "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
+    "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
+    "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
+    "vector": Method(VectorScaling, "Guo et al., ICML 2017"),
+    "class_temperature": Method(ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
+    "group": Method(GroupCalibration, "Yang et al., 2023"),
+    "platt": Method(PlattScaling, "Platt, 1999"),
+    "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
+    "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
+    "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
+    "structured_matrix": Method(StructuredMatrixScaling, "arXiv 2511.03685"),
+    "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
+    "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
+    "dirichlet": Method(DirichletCalibration, "Kull et al., NeurIPS 2019"),
+    "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
     "proximity_bins": Method(
-        posthoc.ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
+        ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
     ),
-    "feature_clipping": Method(posthoc.FeatureClipping, "Tao et al., AAAI 2025"),
-    "metacal": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021"),
-    "metacal_accuracy": Method(posthoc.MetaCal, "Ma & Blaschko, ICML 2021", {"variant": "accuracy"}),
+    "feature_clipping": Method(FeatureClipping, "Tao et al., AAAI 2025"),
+    "metacal": Method(MetaCal, "Ma & Blaschko, ICML 2021"),
+    "metacal_accuracy": Method(MetaCal, "Ma & Blaschko, ICML 2021", {"variant": "accuracy"}),
 }
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {
@@ -91,8 +122,7 @@ def resolve_methods(methods: str | Sequence[str]) -> list[str]:
     """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex."""
     if methods == "all":
         return list(METHODS)
-    auto = tuple(name for name in _AUTO if name in METHODS)
-    wanted = auto if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
+    wanted = _AUTO if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in wanted:
         if name not in METHODS:
             raise InputError(f"methods: expected auto, all, or names from {', '.join(METHODS)}, got {name!r}")

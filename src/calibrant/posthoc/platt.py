@@ -2,39 +2,37 @@
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
+from calibrant.inputs import ArrayLike, check_number
+from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
-from calibrant.posthoc.fitting.one_vs_rest import class_answers, class_log_odds, normalised
-from calibrant.posthoc.fitting.smoothing import check_strength
+from calibrant.posthoc.fitting.score_map import ScoreMap
 
 
-class PlattScaling(Calibrator):
+class PlattScaling(ScoreMap):
     r"""Stretch and shift the log-odds of each class; the predicted class may change.
 
     .. math:: q_c = \sigma(a_c s_c + b_c), \qquad s_c = \log\frac{p_c}{1 - p_c}
 
     and the :math:`q_c` are divided by their sum. With two classes there is one map, of the log-odds of class
-    1. A class that never occurs in the fitting set has the map that all classes share. The model's
-    probabilities stay as they are if only one class occurs, or if their likelihood on the fitting set would
-    fall.
+    1. A class that never occurs in the fitting set gets the map that is fitted to all classes together. The
+    model stays uncalibrated if only one class occurs, or if the likelihood of the fitting set would fall.
     """
 
+    options = ()
+
+    mode: Mode = "one_vs_rest"
     slope: Tensor
     intercept: Tensor
-    active: Tensor
 
     def __init__(self, slope: Tensor, intercept: Tensor, active: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes=n_classes)
-        self.register_buffer("slope", slope)
-        self.register_buffer("intercept", intercept)
-        self.register_buffer("active", active)
+        super().__init__("one_vs_rest", active, n_classes=n_classes)
+        self.register_buffers(slope=slope, intercept=intercept)
 
     @classmethod
     def fit(
@@ -42,18 +40,15 @@ class PlattScaling(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         smooth_targets: bool = False,
         shrinkage: float = 10.0,
+        **unused: Unpack[Unused],
     ) -> Self:
         r"""Fit a logistic regression of each class on its log-odds.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
             smooth_targets: Use Platt's targets :math:`(n_+ + 1)/(n_+ + 2)` and :math:`1/(n_- + 2)` instead of
                 1 and 0. With many classes they give each absent class too much.
             shrinkage: How strongly each class is pulled to the :math:`a, b` that fit all classes together, in
@@ -61,11 +56,11 @@ class PlattScaling(Calibrator):
                 data less likely on average than the model does, 10 more likely. 0 is Platt's method.
 
         Raises:
-            FitError: A class can be separated and nothing holds the fit back.
+            FitError: A class can be separated from the rest, ``shrinkage`` is 0 and targets are not smoothed.
         """
-        z, y = check_fitting_set(logits, labels)
-        shrinkage = check_strength(shrinkage, "shrinkage")
-        scores, answers = class_log_odds(z), class_answers(y, z.shape[1])
+        z, y = check_fitting_set(logits, labels, **unused)
+        shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
+        scores, answers = binary_questions(z, y, "one_vs_rest")
         targets = _smoothed(answers) if smooth_targets else answers.double()
         if shrinkage == 0 and not smooth_targets:
             refuse_separable(scores, answers, method="Platt scaling")
@@ -74,13 +69,11 @@ class PlattScaling(Calibrator):
         )
         theta = torch.where(both_answers(answers)[:, None], theta, shared)
         fitted = cls(theta[:, 0], theta[:, 1], both_answers(answers).any(), n_classes=z.shape[1])
-        return unless_worse(fitted, z, y, score="nll")
+        return fitted.unless_worse(z, y, score="nll")
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        s = class_log_odds(logits)
-        mapped = self.slope.to(s.dtype) * s + self.intercept.to(s.dtype)
-        return normalised(torch.where(self.active, mapped, s))
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return stretched and shifted log-odds."""
+        return self.slope.to(scores.dtype) * scores + self.intercept.to(scores.dtype)
 
 
 def _identity(scores: Tensor) -> Sequence[Tensor]:

@@ -1,26 +1,25 @@
 """ProCal (Xiong et al., "Proximity-Informed Calibration for Deep Neural Networks", NeurIPS 2023)."""
 
-from typing import Literal, Self, TypeAlias, get_args
+import math
+from collections.abc import Mapping
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.errors import FitError, InputError
-from calibrant.inputs import ArrayLike, check_count, check_features
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
-from calibrant.posthoc.fitting.confidence_map import (
-    density_ratio,
-    interpolate,
-    mean_shift,
-    shifted,
-    unchanged,
-)
-from calibrant.posthoc.fitting.top_label import TopLabel, join_top, split_top
+from calibrant.errors import FitError
+from calibrant.inputs import ArrayLike, check_choice, check_count, check_features
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
+from calibrant.posthoc.fitting.binary import TopLabel, join_top, split_top
 
 ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 
-_MOVES = {"density_ratio": interpolate, "bin_mean_shift": shifted}
+# Nodes of the table over confidence and over the other number; between them it is linear.
+_NODES = (257, 129)
+
+# Cells of a grid with fewer samples than this would learn noise.
+_CELL = 20
 
 # Squared distances below this share of the squared lengths are rounding errors in float32.
 _SAME = 1e-6
@@ -30,17 +29,17 @@ _BLOCK_ENTRIES = 1 << 20
 
 
 class ProximityCalibration(Calibrator):
-    r"""Correct confidence by how common a sample looks; the predicted class never changes.
+    r"""Correct confidence by how close a sample is to others; the predicted class never changes.
 
     Models tend to be more overconfident where data are sparse. The proximity of a sample is
 
     .. math:: D(x) = \exp\Bigl(-\frac1K \sum_{x' \in N_K(x)} \|h(x) - h(x')\|\Bigr) \in (0, 1],
 
     with the :math:`K` nearest penultimate features :math:`h(x')` of the fitting set, which the calibrator
-    keeps; an exact copy of a sample, itself above all, is not its neighbour. Confidence and proximity
-    together say how often the prediction is right; the other classes keep their proportions. Distances take
-    time in proportion to the fitting set; an eager call holds 4 MB of them at once, an exported or compiled
-    graph those of its whole batch.
+    stores; a sample itself, or an exact copy of it, is not its neighbour. Confidence and proximity together
+    give the probability of being right; the other classes keep their proportions. The time for distances
+    grows with the fitting set; an eager call holds 4 MB of them at once, an exported or compiled graph those
+    of its whole batch.
     """
 
     preserves_accuracy = True
@@ -64,9 +63,7 @@ class ProximityCalibration(Calibrator):
     ) -> None:
         super().__init__(n_classes=n_classes)
         self.variant, self.n_neighbours, self.normalize = variant, n_neighbours, normalize
-        self.register_buffer("references", references)
-        for name, values in maps.items():
-            self.register_buffer(name, values)
+        self.register_buffers(references=references, **maps)
 
     @classmethod
     def fit(
@@ -74,24 +71,22 @@ class ProximityCalibration(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         variant: ProximityVariant = "density_ratio",
         n_neighbours: int = 10,
         normalize: bool = True,
         n_proximity_bins: int = 5,
         n_confidence_bins: int = 10,
+        features: ArrayLike | None = None,
+        **unused: Unpack[UnusedSeed],
     ) -> Self:
-        """Learn how often predictions of some confidence and proximity are right.
+        """Learn how often predictions are right, given their confidence and proximity.
 
-        If the labels of the fitting set are no more likely afterwards, the map that changes nothing is
-        returned instead.
+        If the labels of the fitting set are no likelier afterwards, the calibrator changes nothing.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
             features: Penultimate activations of shape ``(n, d)``.
-            seed: Not used: nothing here is random.
             variant: ``"density_ratio"`` compares the densities of right and wrong predictions over
                 (confidence, proximity); ``"bin_mean_shift"`` moves the confidences of each cell of a
                 two-dimensional grid of equal counts to the accuracy there.
@@ -102,12 +97,11 @@ class ProximityCalibration(Calibrator):
             n_confidence_bins: For ``"bin_mean_shift"``: cells in each row.
 
         Raises:
-            FitError: All predictions are right, or all are wrong, so there is nothing to tell apart.
+            FitError: All predictions are right, or all are wrong.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y = check_fitting_set(logits, labels, **unused)
         h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
-        if variant not in get_args(ProximityVariant):
-            raise InputError(f"variant: expected 'density_ratio' or 'bin_mean_shift', got {variant!r}")
+        check_choice(variant, "variant", get_args(ProximityVariant))
         bins = (
             check_count(n_proximity_bins, "n_proximity_bins"),
             check_count(n_confidence_bins, "n_confidence_bins"),
@@ -182,3 +176,116 @@ def _block_proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor
     squared = torch.where(squared <= _SAME * size, 2 * size, squared)
     nearest = squared.topk(n_neighbours, dim=1, largest=False, sorted=False).values
     return torch.exp(-nearest.clamp(min=1e-12).sqrt().mean(dim=1))
+
+
+def density_ratio(confidence: Tensor, other: Tensor, correct: Tensor) -> dict[str, Tensor]:
+    r"""Compare the densities of right and wrong predictions, estimated with Gaussian kernels.
+
+    .. math:: P(\text{right} \mid c, d) =
+        \frac{n_1 f_1(c, d) + s c}{n_1 f_1(c, d) + n_0 f_0(c, d) + s}
+
+    with widths :math:`1.06\,\sigma\,n_j^{-1/6}` (the normal reference rule in two dimensions) for each axis
+    and outcome, and :math:`s` the weight of one right sample at its centre, so that confidence does not
+    change where there is no data. The other number is clamped to the range of the fitting set.
+    """
+    span = torch.stack([other.amin(), other.amax()])
+    nodes = (
+        torch.linspace(0, 1, _NODES[0], dtype=torch.float64, device=confidence.device),
+        torch.lerp(
+            span[0], span[1], torch.linspace(0, 1, _NODES[1], dtype=torch.float64, device=other.device)
+        ),
+    )
+    steps = (1 / (_NODES[0] - 1), max(float(span[1] - span[0]), 1e-9) / (_NODES[1] - 1))
+    weights, peaks = [], []
+    for chosen in (correct, ~correct):
+        kernels, widths = [], []
+        for values, at, step in zip((confidence, other), nodes, steps, strict=True):
+            width = max(_width(values, chosen), step)  # no finer than the table can hold
+            kernels.append(torch.exp(-(((at[:, None] - values[chosen]) / width).square()) / 2))
+            widths.append(width)
+        peaks.append(1 / math.prod(widths))
+        weights.append(kernels[0] @ kernels[1].T * peaks[-1])
+    table = (weights[0] + peaks[0] * nodes[0][:, None]) / (weights[0] + weights[1] + peaks[0])
+    return {"table": table, "span": span}
+
+
+def interpolate(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
+    """Read the table between its nodes."""
+    table, span = maps["table"], maps["span"]
+    share = (other - span[0]) / (span[1] - span[0]).clamp(min=1e-9)
+    row, below = _place(confidence, table.shape[0])
+    column, left = _place(share.clamp(0, 1), table.shape[1])
+    flat, first = table.flatten(), row * table.shape[1] + column
+    upper = torch.lerp(flat[first], flat[first + 1], left)
+    lower = torch.lerp(flat[first + table.shape[1]], flat[first + table.shape[1] + 1], left)
+    return torch.lerp(upper, lower, below)
+
+
+def mean_shift(
+    confidence: Tensor, other: Tensor, correct: Tensor, n_rows: int, n_columns: int
+) -> dict[str, Tensor]:
+    """Return the gap between accuracy and mean confidence in each cell of a grid of equal counts."""
+    shrink = min(1.0, math.sqrt(len(confidence) / (_CELL * n_rows * n_columns)))
+    n_rows, n_columns = max(1, int(n_rows * shrink)), max(1, int(n_columns * shrink))
+    row_edges = _inner_edges(other, n_rows)
+    row = _index(other, row_edges)
+    edges = torch.stack(
+        [
+            _inner_edges(confidence[row == r] if bool((row == r).any()) else confidence, n_columns)
+            for r in range(n_rows)
+        ]
+    )
+    cell = row * n_columns + _index(confidence, edges[row])
+    size = n_rows * n_columns
+    count = torch.bincount(cell, minlength=size).clamp(min=1)
+    shift = (torch.bincount(cell, correct.double() - confidence, minlength=size) / count).view(
+        n_rows, n_columns
+    )
+    limit = torch.tensor(1 / (2 * len(confidence)), dtype=torch.float64, device=confidence.device)
+    return {"row_edges": row_edges, "column_edges": edges, "shift": shift, "limit": limit}
+
+
+def shifted(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
+    """Move each confidence by the shift of its cell.
+
+    A shift ends at half a sample from 0 and 1, unless the confidence was beyond that itself.
+    """
+    row = _index(other, maps["row_edges"])
+    column = _index(confidence, maps["column_edges"][row])
+    shift = maps["shift"].flatten()[row * maps["shift"].shape[1] + column]
+    lowest = torch.minimum(confidence, maps["limit"])
+    highest = torch.maximum(confidence, 1 - maps["limit"])
+    return torch.minimum(torch.maximum(confidence + shift, lowest), highest)
+
+
+_MOVES = {"density_ratio": interpolate, "bin_mean_shift": shifted}
+
+
+def unchanged(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a map of the same kind that changes nothing."""
+    if "shift" in maps:
+        return {**maps, "shift": torch.zeros_like(maps["shift"])}
+    table = maps["table"]
+    stated = torch.linspace(0, 1, len(table), dtype=table.dtype, device=table.device)
+    return {**maps, "table": stated[:, None].repeat(1, table.shape[1])}
+
+
+def _width(values: Tensor, chosen: Tensor) -> float:
+    # Few equal samples must not give certainty: at least a quarter of the spread of all.
+    sigma = max(float(values[chosen].std(correction=0)), float(values.std(correction=0)) / 4)
+    return 1.06 * sigma * math.pow(int(chosen.sum()), -1 / 6)
+
+
+def _place(share: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
+    """Return the node below a share of the way, and how far it is to the next one."""
+    at = share * (n_nodes - 1)
+    node = at.floor().clamp(max=n_nodes - 2)
+    return node.long(), at - node
+
+
+def _inner_edges(values: Tensor, n_bins: int) -> Tensor:
+    return torch.quantile(values, torch.arange(1, n_bins, dtype=torch.float64, device=values.device) / n_bins)
+
+
+def _index(values: Tensor, inner_edges: Tensor) -> Tensor:
+    return (values[:, None] > inner_edges).sum(dim=1)

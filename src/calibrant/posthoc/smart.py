@@ -1,35 +1,40 @@
-"""SMART: a temperature that depends on the margin ("Sample Margin-Aware Recalibration of Temperature")."""
+"""SMART: a temperature that depends on the margin ("Sample Margin-Aware Recalibration of Temperature").
 
-from typing import Self
+Also the other inputs that its network can read (Table 4 of the paper), and the temperatures that the margin
+alone allows (appendix A.1).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, Self, TypeAlias, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count, same_kind, to_tensor
-from calibrant.posthoc.calibrator import check_fitting_set
-from calibrant.posthoc.fitting.indicators import Indicator, check_indicator, indicator_values
+from calibrant.inputs import ArrayLike, check_choice, check_count, same_kind, to_tensor
+from calibrant.outcomes import margin
+from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
-from calibrant.posthoc.fitting.temperature_training import (
-    Plan,
-    check_settled,
-    natural_unit,
-    train_temperatures,
-)
-from calibrant.surrogates.objectives import Objective, check_objective
+from calibrant.posthoc.fitting.temperature_training import Plan, natural_unit, train_temperatures
+from calibrant.surrogates import Objective
+
+Indicator: TypeAlias = Literal["margin", "entropy", "confidence", "logits", "max_logit", "max_minus_mean"]
 
 HIDDEN_UNITS = 16
 
 
 class SMART(SampleTemperature):
-    r"""Divide logits by a temperature read off the margin between the two largest; predictions never change.
+    r"""Divide logits by a temperature that depends on their margin; the predicted class never changes.
 
     .. math:: T(m) = \mathrm{softplus}(W_2\,\mathrm{relu}(W_1 m + b_1) + b_2) + 0.1, \quad
         m = z_{(1)} - z_{(2)}
 
-    A network of 16 hidden units, 49 numbers for any number of classes, is trained to close the gap between
-    confidence and accuracy. A small margin marks a hard sample, a large one an easy sample, and the two are
-    wrong about themselves by different amounts: one temperature for both cannot repair that.
+    A network of 16 hidden units (49 parameters for any number of classes) is trained to close the gap between
+    confidence and accuracy. A small margin marks a hard sample, a large one an easy sample. Their confidences
+    are off by different amounts, which one temperature for both cannot repair.
     """
 
     options = ("indicator", "objective", "unit")
@@ -54,45 +59,39 @@ class SMART(SampleTemperature):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         objective: Objective = "charbonnier",
         indicator: Indicator = "margin",
         epochs: int = 200,
         batch_size: int = 1 << 17,
         settled: float = 1.0,
+        seed: int = 0,
+        **unused: Unpack[UnusedFeatures],
     ) -> Self:
         """Train the network on the calibration error of the fitting set, no further than chance allows.
 
-        What a perfectly calibrated model would show by chance is known, and learning more than that would
-        spoil new data. So a model that is calibrated is left as it is; otherwise the best single
+        The calibration error that a perfectly calibrated model shows by chance is known; fitting more closely
+        than that would harm new data. So a calibrated model stays unchanged. Otherwise the best single
         temperature is found, and only if the error is still evident the network is trained from there with
-        Adam, until the error is no larger than by chance. The result is never worse than doing nothing on
-        the fitting set by the objective; if it is by the likelihood, beyond chance, nothing is done.
+        Adam, until the error is no larger than by chance. By the objective the result is never worse than the
+        uncalibrated model on the fitting set. If it is worse by the likelihood, beyond chance, the model
+        stays unchanged.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: For the first weights of the network.
+            seed: Seed of the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
-            indicator: What the network looks at, one of the names of
-                :func:`~calibrant.posthoc.fitting.indicators.indicator_values`.
-            epochs: Most passes over the fitting set; 0 leaves the model as it is.
+            indicator: What the network reads, one of the names of
+                :func:`indicator_values`.
+            epochs: Most passes over the fitting set; 0 leaves the model unchanged.
             batch_size: Most samples per step. The error of a small batch is mostly noise, which pulls
-                confidences to 0 and 1, so almost any set is better taken as a whole.
+                confidences to 0 and 1, so almost any set should be taken as a whole.
             settled: Stop training at this many times the error expected by chance. With 0, and for
                 objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained.
         """
-        z, y = check_fitting_set(logits, labels)
-        plan = Plan(
-            objective=check_objective(objective),
-            epochs=check_count(epochs, "epochs", at_least=0),
-            batch_size=check_count(batch_size, "batch_size"),
-            seed=seed,
-            settled=check_settled(settled),
-        )
-        check_indicator(indicator)
+        z, y = check_fitting_set(logits, labels, **unused)
+        plan = Plan(objective, epochs, batch_size, seed, settled)
+        check_choice(indicator, "indicator", INDICATORS)
         unit = natural_unit(z, y, plan)
         z = z / unit
         layers = train_temperatures(indicator_values(indicator, z), z, y, hidden=(HIDDEN_UNITS,), plan=plan)
@@ -119,3 +118,79 @@ class SMART(SampleTemperature):
         if self.indicator not in ("entropy", "confidence"):  # the others are differences of logits
             seen = seen / self.unit
         return same_kind(self.unit * network_temperature(seen, layers), like=margins)
+
+
+def indicator_values(name: Indicator, logits: Tensor) -> Tensor:
+    """Return the named indicator of each sample, shape ``(n, 1)``, or ``(n, k)`` for all logits.
+
+    ================== =========================================================
+    ``margin``         largest minus second largest logit
+    ``entropy``        entropy of the model's distribution
+    ``confidence``     largest probability
+    ``logits``         all logits
+    ``max_logit``      largest logit
+    ``max_minus_mean`` largest minus mean logit
+    ================== =========================================================
+    """
+    return INDICATORS[name](logits)
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    log_probs = torch.log_softmax(logits, dim=1)
+    return -(log_probs.exp() * log_probs).sum(dim=1, keepdim=True)
+
+
+INDICATORS: Mapping[Indicator, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {
+        "margin": lambda z: margin(z)[:, None],
+        "entropy": _entropy,
+        "confidence": lambda z: torch.softmax(z, dim=1).amax(dim=1, keepdim=True),
+        "logits": lambda z: z,
+        "max_logit": lambda z: z.amax(dim=1, keepdim=True),
+        "max_minus_mean": lambda z: z.amax(dim=1, keepdim=True) - z.mean(dim=1, keepdim=True),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TemperatureInterval:
+    """The lowest and highest possible temperature of each sample, in the caller's kind of array."""
+
+    lowest: ArrayLike
+    highest: ArrayLike
+
+
+def feasible_temperatures(
+    margins: ArrayLike, *, confidence: float, n_classes: int = 2
+) -> TemperatureInterval:
+    r"""Bound the temperature at which a sample has a given confidence, if only its margin is known.
+
+    With :math:`S = 1/p - 1` the probabilities of the other classes sum to :math:`S` times that of the top
+    class. Their logits all lie at least the margin :math:`m` below its logit, and one exactly there, so
+
+    .. math:: \frac{m}{\log((k - 1) / S)} \le T \le \frac{m}{\log(1 / S)},
+
+    where the upper bound exists for confidences above one half. With two classes both bounds are the same;
+    with more the interval is proportional to the margin. The largest logit alone bounds nothing.
+
+    Args:
+        margins: Largest minus second largest logit of each sample, shape ``(n,)``.
+        confidence: The probability of the predicted class, above ``1 / n_classes`` and below 1.
+        n_classes: Number of classes.
+
+    Example:
+        >>> interval = feasible_temperatures([2.0, 4.0], confidence=0.8, n_classes=10)
+        >>> [round(t, 3) for t in interval.lowest], [round(t, 3) for t in interval.highest]
+        ([0.558, 1.116], [1.443, 2.885])
+    """
+    k = check_count(n_classes, "n_classes", at_least=2)
+    if not 1 / k < confidence < 1:
+        raise InputError(f"confidence: expected a number between 1/{k} and 1, got {confidence}")
+    m = to_tensor(margins, "margins")
+    if m.ndim != 1 or not bool(((m >= 0) & (m < math.inf)).all()):
+        raise InputError("margins: expected finite numbers of at least 0 in shape (n,), got others")
+    m = m.double()
+    rest = 1 / confidence - 1
+    lowest = m / math.log((k - 1) / rest)
+    highest = m / -math.log(rest) if rest < 1 else torch.full_like(m, math.inf)
+    return TemperatureInterval(same_kind(lowest, like=margins), same_kind(highest, like=margins))

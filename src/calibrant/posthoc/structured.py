@@ -1,41 +1,46 @@
 """Structured scaling (Berta et al., "Structured Matrix Scaling for Multi-Class Calibration", 2025)."""
 
 import math
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.affine import AffineMap, Ridge, check_price, fit_affine
-from calibrant.posthoc.fitting.ridge_choice import STRENGTHS, choose_ridge
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.inputs import ArrayLike, check_number
+from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.fitting.affine import (
+    STRENGTHS,
+    AffineMap,
+    LinearMap,
+    Ridge,
+    choose_ridge,
+    fit_affine,
+    identity_map,
+)
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 
-class StructuredMatrixScaling(Calibrator):
-    r"""Temperature scaling, then a matrix and intercepts that must earn their keep.
+class StructuredMatrixScaling(LinearMap):
+    r"""Temperature scaling, then a matrix and intercepts that are penalised by their number.
 
     .. math:: q = \mathrm{softmax}\left((I + D) \log \tilde p + b\right), \quad
               \tilde p = (1 - \epsilon) \, \mathrm{softmax}(z / T) + \epsilon / k
 
-    Off-diagonals are held back most, as there are most of them: with few samples the map fades into vector
-    and then into temperature scaling. The predicted class may change. (arXiv 2511.03685)
+    Off-diagonals are penalised most, because there are most of them: with few samples the map approaches
+    vector scaling and then temperature scaling. The predicted class may change. (arXiv 2511.03685)
     """
 
     temperature: Tensor
     smoothing: Tensor
-    weight: Tensor
-    intercept: Tensor
     strength: Tensor
 
     def __init__(self, temperature: Tensor, smoothing: Tensor, affine: AffineMap, strength: float) -> None:
-        super().__init__(n_classes=len(affine.intercept))
-        self.register_buffer("temperature", temperature)
-        self.register_buffer("smoothing", smoothing)
-        self.register_buffer("weight", affine.weight)
-        self.register_buffer("intercept", affine.intercept)
-        self.register_buffer("strength", torch.tensor(strength, dtype=torch.float64))
+        super().__init__(affine.weight, affine.intercept)
+        self.register_buffers(
+            temperature=temperature,
+            smoothing=smoothing,
+            strength=torch.tensor(strength, dtype=torch.float64),
+        )
 
     @classmethod
     def fit(
@@ -43,16 +48,16 @@ class StructuredMatrixScaling(Calibrator):
         logits: ArrayLike,
         labels: ArrayLike,
         *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
         strength: float | None = None,
+        seed: int = 0,
+        **unused: Unpack[UnusedFeatures],
     ) -> Self:
-        r"""Minimise the mean negative log-likelihood plus a ridge that knows what it acts on.
+        r"""Minimise the mean negative log-likelihood plus a ridge.
 
         .. math:: \lambda \frac{k}{n} \left(\sum_j D_{jj}^2 + |b|^2\right)
                   + \lambda \frac{k (k-1)}{n} \sum_{j \ne l} D_{jl}^2
 
-        The temperature is the likeliest one; :math:`\epsilon = 1/(n + 1)` bounds the price of mistakes that
+        The temperature is the likeliest one; :math:`\epsilon = 1/(n + 1)` limits the loss of mistakes that
         the fitting set does not show. Unless given, :math:`\lambda` is chosen from 100, 10, ..., 0.01 by
         five-fold cross-validation (the paper fixes it at 1): the strongest within one standard error of the
         best held-out likelihood. If none beats the smoothed temperature scaling :math:`\tilde p` there, that
@@ -62,45 +67,38 @@ class StructuredMatrixScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Parts the folds.
+            seed: Seed of the folds.
             strength: The factor :math:`\lambda`; infinity is the smoothed temperature scaling.
 
         Raises:
             FitError: Temperature scaling has no optimum.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y = check_fitting_set(logits, labels, **unused)
         if strength is not None and strength != math.inf:
-            check_price(strength, "strength")
-        temperature = TemperatureScaling.fit(z, y).temperature
+            check_number(strength, "strength")
+        temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)
         smoothing, x = _harmless_smoothing(z, y, temperature)
         ridge = cls._ridge(z.shape[1])
         if strength is None:
             chosen = choose_ridge(x, y, [ridge.times(s) for s in STRENGTHS], seed=seed)
             strength = math.inf if chosen is None else STRENGTHS[chosen]
-        if strength == math.inf:
-            affine = AffineMap.identity(z.shape[1], diagonal=ridge.is_diagonal, device=z.device)
-        else:
-            affine = fit_affine(x, y, ridge.times(strength))
+        affine = identity_map(x, ridge) if strength == math.inf else fit_affine(x, y, ridge.times(strength))
         return cls(temperature, smoothing, affine, strength)
 
     @staticmethod
     def _ridge(k: int) -> Ridge:
         return Ridge(k, k * (k - 1), k)
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        x = _smoothed(logits, self.temperature, self.smoothing)
-        weight = self.weight.to(x.dtype)
-        mapped = x * weight if weight.ndim == 1 else x @ weight.T
-        return torch.log_softmax(mapped + self.intercept.to(x.dtype), dim=1)
+    def scores(self, logits: Tensor) -> Tensor:
+        """Return the logarithms of the smoothed probabilities."""
+        return _smoothed(logits, self.temperature, self.smoothing)
 
 
 class StructuredVectorScaling(StructuredMatrixScaling):
-    """Temperature scaling, then a scale and an intercept per class that must earn their keep.
+    """Temperature scaling, then a penalised scale and intercept per class.
 
-    What is learned per class fades into temperature scaling when samples are few. Else it is
-    :class:`StructuredMatrixScaling` with a diagonal matrix.
+    :class:`StructuredMatrixScaling` with a diagonal matrix; with few samples it approaches temperature
+    scaling.
     """
 
     @staticmethod
@@ -121,8 +119,7 @@ def _log_likelihood(log_probs: Tensor, y: Tensor) -> float:
     return float(log_probs.gather(1, y[:, None]).sum(dtype=torch.float64))
 
 
-def _smoothed(logits: Tensor, temperature: Tensor, share: Tensor) -> Tensor:
-    z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _smoothed(z: Tensor, temperature: Tensor, share: Tensor) -> Tensor:
     mixed = torch.softmax(z / temperature, dim=1) * (1 - share) + share / z.shape[1]
     # Without a share of the uniform distribution a probability may be zero.
     return torch.log(mixed.clamp_min(torch.finfo(z.dtype).tiny))

@@ -1,7 +1,7 @@
 """Inductive Venn-Abers prediction (Vovk & Petej, UAI 2014; Vovk, Petej & Fedorova, NIPS 2015)."""
 
 from itertools import pairwise
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -9,35 +9,29 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.binary import Mode, binary_answers, binary_scores, check_mode, from_binary
-from calibrant.posthoc.fitting.fallback import both_answers, unless_worse
-from calibrant.posthoc.fitting.piecewise import count_below, ragged, take
-from calibrant.posthoc.fitting.score_groups import group_scores
+from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.score_map import ScoreMap, count_below, ragged, take
+from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 
 _Places: TypeAlias = npt.NDArray[np.intp]
 
 
-class VennAbers(Calibrator):
+class VennAbers(ScoreMap):
     r"""Isotonic regression that counts the sample in question twice: once as a miss, once as a hit.
 
     The two fits give :math:`p_0 < p_1`, one of which is perfectly calibrated whatever the data; they are
     merged to :math:`p_1 / (1 - p_0 + p_1)`, which minimises the worst regret in log-loss and is never 0 or 1.
 
-    With ``mode="top_label"`` the predicted class never changes; with ``"one_vs_rest"`` it may. A class that
-    never occurs in the fitting set (or always does) keeps the model's own probability, and every class does
-    if the Brier score of the fitting set would rise.
+    Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. Every class keeps the model's
+    probability if the Brier score of the fitting set would rise.
 
-    The calibrator keeps the score of every fitting sample, for ``"one_vs_rest"`` once per class.
+    The calibrator stores the score of every fitting sample, for ``"one_vs_rest"`` once per class.
     """
 
-    options = ("mode",)
-
-    mode: Mode
     scores: Tensor
     log_p1: Tensor
     log_not_p0: Tensor
-    active: Tensor
 
     def __init__(
         self,
@@ -49,37 +43,24 @@ class VennAbers(Calibrator):
         *,
         n_classes: int,
     ) -> None:
-        super().__init__(n_classes=n_classes)
-        self.mode = mode
-        self.register_buffer("scores", scores)
-        self.register_buffer("log_p1", log_p1)
-        self.register_buffer("log_not_p0", log_not_p0)
-        self.register_buffer("active", active)
+        super().__init__(mode, active, n_classes=n_classes)
+        self.register_buffers(scores=scores, log_p1=log_p1, log_not_p0=log_not_p0)
 
     @classmethod
     def fit(
-        cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        features: ArrayLike | None = None,
-        seed: int = 0,
-        mode: Mode = "top_label",
+        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Unused]
     ) -> Self:
-        """Work out both isotonic fits for every place that a new score can have among the fitted ones.
+        """Compute both isotonic fits for every position that a new score can have among the fitted ones.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Not used.
-            seed: Not used: nothing here is random.
             mode: ``"top_label"`` calibrates the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
         """
-        z, y = check_fitting_set(logits, labels)
-        check_mode(mode)
-        answers = binary_answers(z, y, mode)
-        groups = group_scores(binary_scores(z, mode), answers)
+        z, y = check_fitting_set(logits, labels, **unused)
+        scores, answers = binary_questions(z, y, mode)
+        groups = ScoreGroups.of(scores, answers)
         m = answers.shape[1]
         bounds = np.searchsorted(groups.column, np.arange(m + 1))
         p1, not_p0 = [], []
@@ -98,13 +79,12 @@ class VennAbers(Calibrator):
             both_answers(answers),
             n_classes=z.shape[1],
         )
-        return unless_worse(fitted, z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier")
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        s = binary_scores(logits, self.mode)
-        log_p1, log_not_p0 = self.log_bounds(s)
-        return from_binary(logits, torch.where(self.active, log_p1 - log_not_p0, s), self.mode)
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return the log-odds of the merged probability at each score."""
+        log_p1, log_not_p0 = self.log_bounds(scores)
+        return log_p1 - log_not_p0
 
     def log_bounds(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logs of the upper probability and of one minus the lower one at scores ``(n, m)``.

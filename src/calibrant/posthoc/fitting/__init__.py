@@ -1,1 +1,1 @@
-"""What the post-hoc methods share: solvers, searches, folds and maps."""
+"""What the post-hoc methods share: searches, folds, and maps of scores."""

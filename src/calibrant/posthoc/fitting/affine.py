@@ -1,12 +1,28 @@
-"""Affine maps of class scores, fitted by penalised likelihood: the core of vector and matrix scaling."""
+"""Affine maps of class scores, fitted by penalised likelihood: the core of vector and matrix scaling.
+
+The strength of the penalty is chosen by five-fold cross-validation.
+"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.inputs import at_least_float32
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+
+# ODIR leaves the diagonal free; this weak pull, in nats, keeps it finite with a class that never occurs.
+DIAGONAL_PRICE = 5.0
+
+# Factors of the ridge that are tried, the strongest first.
+STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
+
+_FOLDS = 5
+# Above this many multiplications per pass one fold is enough: there are many samples then.
+_WORTH_ALL_FOLDS = 1 << 29
 
 # Entries handled at once: large enough for fast products of matrices, small beside the data.
 _BLOCK_ENTRIES = 1 << 20
@@ -14,7 +30,7 @@ _BLOCK_ENTRIES = 1 << 20
 
 @dataclass(frozen=True)
 class Ridge:
-    """What a map pays, in nats of the whole fitting set, per squared unit of distance from the identity.
+    """The penalty, in nats of the whole fitting set, per squared unit of distance from the identity.
 
     An infinite price on the off-diagonals makes the map one scale and one intercept per class.
     """
@@ -23,21 +39,34 @@ class Ridge:
     off_diagonal: float
     intercept: float
 
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether the map has one scale per class rather than a matrix."""
-        return math.isinf(self.off_diagonal)
-
     def times(self, factor: float) -> "Ridge":
         """Return all prices multiplied by a factor."""
         return Ridge(self.diagonal * factor, self.off_diagonal * factor, self.intercept * factor)
 
 
-def check_price(value: float, name: str) -> float:
-    """Check a factor of a ridge: a positive finite number, so that a best map exists."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise InputError(f"{name}: expected a positive finite number, got {value!r}")
-    return float(value)
+class LinearMap(Calibrator):
+    """Multiply the scores of a row by a matrix or by one scale each, add intercepts, and take the softmax."""
+
+    weight: Tensor
+    intercept: Tensor
+
+    def __init__(self, weight: Tensor, intercept: Tensor) -> None:
+        super().__init__(n_classes=len(intercept))
+        self.register_buffers(weight=weight, intercept=intercept)
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """Return the scores that the weights are applied to: the logits themselves."""
+        return logits
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        x = self.scores(at_least_float32(logits))
+        return torch.log_softmax(_mapped(x, self.weight, self.intercept), dim=1)
+
+
+def odir(k: int, strength: float) -> Ridge:
+    """Return off-diagonal and intercept regularisation (ODIR), in proportion to the number of entries."""
+    return Ridge(DIAGONAL_PRICE, k * (k - 1) * strength, k * strength)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +76,6 @@ class AffineMap:
     change: Tensor
     intercept: Tensor
 
-    @classmethod
-    def identity(cls, k: int, *, diagonal: bool, device: torch.device) -> "AffineMap":
-        """Return the map that changes nothing."""
-        shape = (k,) if diagonal else (k, k)
-        zeros = torch.zeros(shape, dtype=torch.float64, device=device)
-        return cls(zeros, torch.zeros(k, dtype=torch.float64, device=device))
-
     @property
     def weight(self) -> Tensor:
         """The factor of ``x``: the scales of the classes, or the whole matrix."""
@@ -62,8 +84,7 @@ class AffineMap:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return mapped scores of shape ``(n, k)``."""
-        weight, intercept = self.weight.to(x.dtype), self.intercept.to(x.dtype)
-        return (x * weight if weight.ndim == 1 else x @ weight.T) + intercept
+        return _mapped(x, self.weight, self.intercept)
 
     def nll(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log-likelihood of each sample, in float64."""
@@ -97,9 +118,8 @@ def fit_affine(
         tolerance: Stop when a step lowers the objective by less than this.
         max_steps: Stop after this many steps.
     """
-    n, k = x.shape
-    start = start or AffineMap.identity(k, diagonal=ridge.is_diagonal, device=x.device)
-    prices = _prices(ridge, start) / n
+    start = start or identity_map(x, ridge)
+    prices = _prices(ridge, start) / len(x)
     scale = (_curvature(x, start) + 2 * prices + 1e-9).rsqrt()
     point = _to_columns(start) / scale
     # SciPy's L-BFGS-B spends more time on itself than on the data when there are many classes.
@@ -122,6 +142,61 @@ def fit_affine(
     return _from_columns(point * scale, start)
 
 
+def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> int | None:
+    """Return which ridge of a path of falling prices cross-validation chooses; None is the identity.
+
+    The choice is the strongest ridge whose held-out likelihood is within one standard error (of the paired
+    difference) of the best; the identity is the strongest of all. The search ends after two ridges that do
+    worse than the best so far, so weak ridges, which are slow to fit and overfit, are seldom tried.
+    """
+    if len(x) < 2 * _FOLDS:
+        return None
+    chosen = _strongest_within_error(_held_out(x, y, path, identity_map(x, path[0]), seed))
+    return chosen - 1 if chosen else None
+
+
+def fit_chosen(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> AffineMap:
+    """Fit the affine map with the ridge of :func:`choose_ridge`."""
+    chosen = choose_ridge(x, y, path, seed=seed)
+    return identity_map(x, path[0]) if chosen is None else fit_affine(x, y, path[chosen])
+
+
+def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
+    """Return the map that changes nothing, in the shape that the ridge allows."""
+    zeros = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    return AffineMap(zeros if math.isinf(ridge.off_diagonal) else torch.diag(zeros), zeros)
+
+
+def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, seed: int) -> Tensor:
+    """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows."""
+    parts = list(each_fold(deal(shuffled(len(x), seed=seed), _FOLDS).to(x.device)))
+    if x.numel() * x.shape[1] > _WORTH_ALL_FOLDS:
+        parts = parts[:1]
+    rows = torch.cat([held_out for _, held_out in parts])
+    losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)
+    for ridge in path:
+        maps = [
+            fit_affine(x[rest], y[rest], ridge, start=begin, tolerance=1e-5, max_steps=50)
+            for (rest, _), begin in zip(parts, maps, strict=True)
+        ]
+        losses.append(torch.cat([m.nll(x[rows], y[rows]) for m, (_, rows) in zip(maps, parts, strict=True)]))
+        if int(torch.stack(losses).sum(dim=1).argmin()) < len(losses) - 2:
+            break
+    return torch.stack(losses)
+
+
+def _strongest_within_error(losses: Tensor) -> int:
+    best = int(losses.sum(dim=1).argmin())
+    excess = losses[: best + 1] - losses[best]
+    error = excess.std(dim=1) * math.sqrt(losses.shape[1])
+    return int((excess.sum(dim=1) <= error).int().argmax())
+
+
+def _mapped(x: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
+    weight = weight.to(x.dtype)
+    return (x * weight if weight.ndim == 1 else x @ weight.T) + intercept.to(x.dtype)
+
+
 def _rows_at_once(x: Tensor) -> int:
     return max(1, _BLOCK_ENTRIES // x.shape[1])
 
@@ -141,10 +216,9 @@ def _from_columns(columns: Tensor, like: AffineMap) -> AffineMap:
 
 
 def _prices(ridge: Ridge, like: AffineMap) -> Tensor:
-    on = torch.full_like(like.intercept, ridge.diagonal)
-    change = on if like.change.ndim == 1 else torch.full_like(like.change, ridge.off_diagonal)
+    change = on = torch.full_like(like.intercept, ridge.diagonal)
     if like.change.ndim == 2:
-        change = change.diagonal_scatter(on)
+        change = torch.full_like(like.change, ridge.off_diagonal).diagonal_scatter(on)
     return _to_columns(AffineMap(change, torch.full_like(like.intercept, ridge.intercept)))
 
 

@@ -1,40 +1,129 @@
-"""A problem of k classes as binary ones, which a map of one number can calibrate.
+"""A problem of k classes as binary questions, each of which a map of one number can calibrate.
 
-``"one_vs_rest"`` asks of every class whether it is the true one, calibrates each answer by itself and
-divides by the sum; the predicted class may change. ``"top_label"`` asks only whether the predicted class
-is the true one; its confidence is calibrated, the others share the rest as before, and the predicted class
-stays.
+``"one_vs_rest"`` asks of every class whether it is the true one, calibrates each answer separately and
+divides by the sum (Zadrozny & Elkan, KDD 2002); the predicted class may change. ``"top_label"`` asks only
+whether the predicted class is the true one; its confidence is calibrated, the other classes share the rest in
+the same proportions as before, and the predicted class never changes.
 """
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
+import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
-from calibrant.posthoc.fitting.one_vs_rest import class_answers, class_log_odds, normalised
-from calibrant.posthoc.fitting.top_label import join_top, split_top
+from calibrant.inputs import at_least_float32, check_choice
 
 Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 
-
-def check_mode(mode: str) -> None:
-    """Refuse an unknown way of asking."""
-    if mode not in ("one_vs_rest", "top_label"):
-        raise InputError(f"mode: expected 'one_vs_rest' or 'top_label', got {mode!r}")
+# How far, in log-probability, the predicted class stays above the runner-up: more than rounding in float32
+# can undo, less than any measure can see.
+_LEAD = 1e-5
 
 
-def binary_scores(logits: Tensor, mode: Mode) -> Tensor:
-    """Return the model's log-odds for each question, shape ``(n, m)``, one column per question."""
-    return split_top(logits).log_odds[:, None] if mode == "top_label" else class_log_odds(logits)
+def binary_questions(logits: Tensor, labels: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
+    """Return the model's log-odds for each question and the true answers, both of shape ``(n, m)``."""
+    check_choice(mode, "mode", get_args(Mode))
+    if mode == "one_vs_rest":
+        return class_log_odds(logits), class_answers(labels, logits.shape[1])
+    return split_top(logits).log_odds[:, None], (logits.argmax(dim=1) == labels)[:, None]
 
 
-def binary_answers(logits: Tensor, labels: Tensor, mode: Mode) -> Tensor:
-    """Return the true answer to each question, shape ``(n, m)``."""
-    if mode == "top_label":
-        return (logits.argmax(dim=1) == labels)[:, None]
-    return class_answers(labels, logits.shape[1])
+def both_answers(answers: Tensor) -> Tensor:
+    """Return whether each column of answers, shape ``(n, m)``, holds both a yes and a no to learn from."""
+    return answers.any(dim=0) & ~answers.all(dim=0)
 
 
-def from_binary(logits: Tensor, log_odds: Tensor, mode: Mode) -> Tensor:
-    """Return log-probabilities of shape ``(n, k)`` from calibrated log-odds of shape ``(n, m)``."""
-    return join_top(split_top(logits), log_odds[:, 0]) if mode == "top_label" else normalised(log_odds)
+def class_log_odds(logits: Tensor) -> Tensor:
+    """Return the log-odds of each class against all others, shape ``(n, k)``.
+
+    Two classes are one question: the log-odds of class 1, shape ``(n, 1)``.
+    """
+    z = at_least_float32(logits)
+    if z.shape[1] == 2:
+        return z[:, 1:] - z[:, :1]
+    top = split_top(z)
+    # Classes that are not predicted have a probability of at most one half, where log(1 - p) is safe. The
+    # predicted class is masked first, because infinities would spoil gradients behind `where`.
+    log_p = torch.log_softmax(z, dim=1).masked_fill(top.is_top, -1.0)
+    return torch.where(top.is_top, top.log_odds[:, None], log_p - torch.log1p(-log_p.exp()))
+
+
+def class_answers(labels: Tensor, n_classes: int) -> Tensor:
+    """Return the true answers to the questions of :func:`class_log_odds`, in the same shape."""
+    if n_classes == 2:
+        return labels[:, None] == 1
+    return labels[:, None] == torch.arange(n_classes, device=labels.device)
+
+
+def normalised(log_odds: Tensor) -> Tensor:
+    """Divide the probabilities of all classes by their sum, which two classes do not need.
+
+    Args:
+        log_odds: Calibrated log-odds, one column per question of :func:`class_log_odds`.
+
+    Returns:
+        Log-probabilities of shape ``(n, k)``.
+    """
+    log_yes, log_no = log_sigmoids(log_odds)
+    if log_odds.shape[1] == 1:
+        return torch.cat([log_no, log_yes], dim=1)
+    return torch.log_softmax(log_yes, dim=1)
+
+
+class TopLabel(NamedTuple):
+    """The log-odds of a row's predicted class, and the shares of the other classes in the rest.
+
+    Attributes:
+        is_top: Whether a class is the predicted one, the first of equals; shape ``(n, k)``.
+        log_odds: Log-odds of the predicted class, shape ``(n,)``. They distinguish confidences that float32
+            rounds to 1.
+        log_share: Log of each other class's share in the probability that the predicted class leaves, shape
+            ``(n, k)``; without meaning at the predicted class.
+        runner_up: The largest of these, shape ``(n,)``.
+    """
+
+    is_top: Tensor
+    log_odds: Tensor
+    log_share: Tensor
+    runner_up: Tensor
+
+
+def split_top(logits: Tensor) -> TopLabel:
+    """Separate the predicted class of each row of logits from the others."""
+    z = at_least_float32(logits)
+    top = z.argmax(dim=1, keepdim=True)
+    is_top = torch.arange(z.shape[1], device=z.device) == top
+    # Measured from the runner-up, so that differences between large logits lose no digits.
+    z = z - z.masked_fill(is_top, -torch.inf).amax(dim=1, keepdim=True)
+    rest = z.masked_fill(is_top, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return TopLabel(is_top, (z.gather(1, top) - rest).squeeze(1), z - rest, -rest.squeeze(1))
+
+
+def join_top(top: TopLabel, log_odds: Tensor) -> Tensor:
+    r"""Give the predicted class new log-odds and scale the other classes to fill the rest.
+
+    With confidence :math:`q` and the runner-up's share :math:`\rho` of the rest, the predicted class stays
+    the predicted one if :math:`q \ge (1 - q)\,\rho`, that is :math:`q / (1 - q) \ge \rho`. Smaller :math:`q`
+    are raised to this bound plus 1e-5 in log-odds, so that the predicted class remains the only largest one.
+    The rule is continuous in :math:`q` and in the logits; where it does not bind, the confidence is exactly
+    :math:`q`.
+
+    Args:
+        top: The result of :func:`split_top`.
+        log_odds: New log-odds of the predicted class, shape ``(n,)``.
+
+    Returns:
+        Log-probabilities of shape ``(n, k)``.
+    """
+    log_q, log_rest = log_sigmoids(torch.maximum(log_odds, top.runner_up + _LEAD)[:, None])
+    return torch.where(top.is_top, log_q, log_rest + top.log_share)
+
+
+def log_sigmoids(log_odds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of yes and that of no, both finite for any finite log-odds.
+
+    Written out because ONNX has no log-sigmoid: the exported graph would take the log of a sigmoid, which is
+    minus infinity below -104.
+    """
+    tail = torch.log1p(torch.exp(-log_odds.abs()))
+    return log_odds.clamp(max=0) - tail, -log_odds.clamp(min=0) - tail

@@ -1,21 +1,38 @@
-"""A fitting set seen through its temperatures: a handful of numbers per sample, and no classes."""
+r"""A fitting set reduced to what temperatures can change: a few numbers per sample instead of all classes.
+
+All that a temperature does to a sample is in one smooth convex function of one number,
+
+.. math:: F_i(\beta) = \log \sum_c e^{\beta (z_{ic} - \max_c z_{ic})}, \quad \beta = 1/T.
+
+The confidence is :math:`e^{-F(\beta)}`, a log-probability is :math:`\beta (z_c - \max z) - F(\beta)`, and the
+squared norm of the probabilities is :math:`e^{F(2\beta) - 2F(\beta)}`.
+"""
 
 import math
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from calibrant.posthoc.fitting.log_sum_exp import LogSumExp, log_sum_exp
-from calibrant.surrogates.soft_bins import SoftBins, soft_bins
+from calibrant.surrogates import Forecasts
+
+# Between nodes a polynomial of degree 5 meets value, slope and curvature at both: off by 1e-6 at most.
+_STEP = 0.125
+_LOWEST, _HIGHEST = math.log(1e-3), math.log(2 / 0.1)
+_NODES = math.ceil((_HIGHEST - _LOWEST) / _STEP) + 1
+
+# With this many classes or fewer an exact pass costs less than looking up.
+_FEW_CLASSES = 24
+
+# A block of logits and its exponentials stay in the processor's cache.
+_BLOCK_ENTRIES = 1 << 17
 
 
 class FittingSet:
-    """Logits and labels reduced to what temperatures can change."""
+    """Logits and labels, of which only the numbers that temperatures can change are stored."""
 
     def __init__(self, logits: Tensor, labels: Tensor) -> None:
         top, predicted = logits.max(dim=1)
-        self.log_sum_exp: LogSumExp = log_sum_exp(logits)
+        self.log_sum_exp = log_sum_exp(logits)
         self.correct = (predicted == labels).double()
         self.label_deficit = (logits.gather(1, labels[:, None]).squeeze(1) - top).double()
         self.mean_deficit = logits.mean(dim=1, dtype=torch.float64) - top
@@ -32,48 +49,117 @@ class FittingSet:
         return self.at(torch.full_like(self.correct, temperature))
 
 
-class TemperedForecasts:
+class TemperedForecasts(Forecasts):
     """Forecasts whose logits are divided by one temperature per sample, from the log-sum-exp alone."""
 
     def __init__(self, samples: FittingSet, temperature: Tensor, rows: Tensor | None) -> None:
-        self._samples = samples
-        self._rows = rows
+        self._samples, self._rows = samples, rows
         self._log_beta = -temperature.log()
+        self._log_norm = samples.log_sum_exp(self._log_beta, rows)
+        self.confidence = (-self._log_norm).exp()
+        self.correct = self._of_rows(samples.correct)
+        self.true_log_prob = self._log_prob(samples.label_deficit)
 
     def _of_rows(self, values: Tensor) -> Tensor:
         return values if self._rows is None else values[self._rows]
 
-    @cached_property
-    def _log_norm(self) -> Tensor:
-        return self._samples.log_sum_exp(self._log_beta, self._rows)
+    def _log_prob(self, deficit: Tensor) -> Tensor:
+        return self._log_beta.exp() * self._of_rows(deficit) - self._log_norm
 
-    @cached_property
-    def confidence(self) -> Tensor:
-        """Probability of the predicted class."""
-        return (-self._log_norm).exp()
-
-    @cached_property
-    def correct(self) -> Tensor:
-        """Whether the predicted class was the true one, as 1 or 0."""
-        return self._of_rows(self._samples.correct)
-
-    @cached_property
-    def bins(self) -> SoftBins:
-        """Soft bins of the confidences."""
-        return soft_bins(self.confidence, self.correct)
-
-    @cached_property
-    def true_log_prob(self) -> Tensor:
-        """Log-probability of the true class."""
-        return self._log_beta.exp() * self._of_rows(self._samples.label_deficit) - self._log_norm
-
-    @cached_property
     def mean_log_prob(self) -> Tensor:
-        """Mean log-probability over the classes."""
-        return self._log_beta.exp() * self._of_rows(self._samples.mean_deficit) - self._log_norm
+        """Return the mean log-probability over the classes."""
+        return self._log_prob(self._samples.mean_deficit)
 
-    @cached_property
     def squared_norm(self) -> Tensor:
-        """Sum over the classes of the squared probability."""
+        """Return the sum over the classes of the squared probability."""
         doubled = self._samples.log_sum_exp(self._log_beta + math.log(2), self._rows)
         return (doubled - 2 * self._log_norm).exp()
+
+
+def log_sum_exp(logits: Tensor) -> "ExactLogSumExp | TabulatedLogSumExp":
+    """Return the cheaper of the two forms for these logits; they agree to about 1e-7."""
+    return ExactLogSumExp(logits) if logits.shape[1] <= _FEW_CLASSES else TabulatedLogSumExp(logits)
+
+
+class ExactLogSumExp:
+    """The definition, in float64: every call passes over all classes."""
+
+    def __init__(self, logits: Tensor) -> None:
+        z = logits.double()
+        self._deficits = z - z.amax(dim=1, keepdim=True)
+
+    def __call__(self, log_beta: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return :math:`F` at one ``log(beta)`` per sample or row, with a gradient."""
+        deficits = self._deficits if rows is None else self._deficits[rows]
+        return torch.logsumexp(log_beta.exp()[:, None] * deficits, dim=1)
+
+
+class TabulatedLogSumExp:
+    r"""A table of the function at equally spaced nodes of ``log(beta)``, with a polynomial between them.
+
+    A node is computed for a row when the row first needs it, so a training run pays for few passes over the
+    classes instead of one per step. Under the distribution
+    :math:`\mathrm{softmax}(\beta d)` the slope in ``log(beta)`` is :math:`\beta \mathbb{E} d` and the
+    curvature :math:`\beta \mathbb{E} d + \beta^2 \mathrm{Var}\, d`. Beyond temperatures of 0.05 and 1,000 the
+    function is held constant.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+        n = len(logits)
+        self._top = logits.amax(dim=1, keepdim=True)
+        # Memory of nodes that no row needs is never touched, so a wide range costs nothing.
+        self._nodes = torch.empty((_NODES * n, 3), dtype=torch.float64, device=logits.device)
+        self._known = torch.zeros(_NODES * n, dtype=torch.bool, device=logits.device)
+        self._all = torch.arange(n, device=logits.device)
+
+    def __call__(self, log_beta: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return :math:`F` at one ``log(beta)`` per sample or row, with a gradient."""
+        rows = self._all if rows is None else rows
+        inside = log_beta.clamp(_LOWEST, _HIGHEST)
+        with torch.no_grad():
+            place = (inside.detach().double() - _LOWEST) / _STEP
+            cell = place.floor().clamp_(max=_NODES - 2)
+            left = cell.long() * len(self._logits) + rows
+            right = left + len(self._logits)
+            self._compute(torch.cat([left, right]))
+            value, slope = _between(self._nodes[left], self._nodes[right], place - cell)
+        return value + slope * (inside - inside.detach())
+
+    def _compute(self, needed: Tensor) -> None:
+        """Compute those of the needed nodes that are not known yet."""
+        new = needed[~self._known[needed]]
+        if not len(new):
+            return
+        for node in torch.unique(new // len(self._logits)).tolist():
+            first = node * len(self._logits)
+            rows = new[(new >= first) & (new < first + len(self._logits))] - first
+            self._nodes[first + rows] = self._node(node, rows)
+            self._known[first + rows] = True
+
+    def _node(self, node: int, rows: Tensor) -> Tensor:
+        """Return value, scaled slope and scaled curvature of these rows at a node, shape ``(r, 3)``."""
+        beta = math.exp(_LOWEST + _STEP * node)
+        parts = []
+        for some in rows.split(max(1, _BLOCK_ENTRIES // self._logits.shape[1])):
+            scaled = (self._logits[some] - self._top[some]).mul_(beta)
+            weight = scaled.exp()
+            norm = weight.sum(dim=1).double()
+            first = weight.mul_(scaled).sum(dim=1).double() / norm
+            second = weight.mul_(scaled).sum(dim=1).double() / norm
+            curvature = first + second - first.square()
+            parts.append(torch.stack([norm.log(), _STEP * first, _STEP**2 * curvature], dim=1))
+        return torch.cat(parts)
+
+
+def _between(left: Tensor, right: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Return value and slope, at the share ``t`` of the way, of the polynomial that fits both nodes."""
+    f0, g0, k0 = left.unbind(dim=1)
+    f1, g1, k1 = right.unbind(dim=1)
+    value, slope, curvature = f1 - f0 - g0 - k0 / 2, g1 - g0 - k0, k1 - k0
+    a3 = 10 * value - 4 * slope + curvature / 2
+    a4 = -15 * value + 7 * slope - curvature
+    a5 = 6 * value - 3 * slope + curvature / 2
+    at = f0 + t * (g0 + t * (k0 / 2 + t * (a3 + t * (a4 + t * a5))))
+    rise = g0 + t * (k0 + t * (3 * a3 + t * (4 * a4 + t * 5 * a5)))
+    return at, rise / _STEP

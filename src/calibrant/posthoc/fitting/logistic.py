@@ -1,4 +1,4 @@
-"""Many small logistic regressions at once, one per column, each leaning on what all columns share."""
+"""Many small logistic regressions at once, one per column, each pulled to a regression of all columns."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
-from calibrant.posthoc.fitting.fallback import both_answers
+from calibrant.posthoc.fitting.binary import both_answers
 
 # Makes the inputs of a regression, all of the same shape, from scores of any shape.
 Inputs: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
@@ -131,12 +131,8 @@ def _cross_entropy(
 
 def refuse_separable(scores: Tensor, answers: Tensor, *, method: str) -> None:
     """Refuse columns in which a threshold divides all positive from all negative answers."""
-    yes_low, no_low = (
-        scores.masked_fill(~answers, torch.inf).amin(0),
-        scores.masked_fill(answers, torch.inf).amin(0),
-    )
-    yes_high = scores.masked_fill(~answers, -torch.inf).amax(0)
-    no_high = scores.masked_fill(answers, -torch.inf).amax(0)
+    yes_low, no_low = (scores.masked_fill(others, torch.inf).amin(0) for others in (~answers, answers))
+    yes_high, no_high = (scores.masked_fill(others, -torch.inf).amax(0) for others in (~answers, answers))
     apart = ((no_high < yes_low) | (yes_high < no_low)) & both_answers(answers)
     if bool(apart.any()):
         culprit = 1 if len(apart) == 1 else int(apart.nonzero()[0])

@@ -1,4 +1,4 @@
-"""A temperature for each sample, read off its logits by a small network."""
+"""A temperature for each sample, computed from its logits by a small network."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant.inputs import at_least_float32
 from calibrant.posthoc.calibrator import Calibrator
 
 Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
@@ -21,7 +22,7 @@ def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
     .. math:: T(x) = \mathrm{softplus}(W_2\,\mathrm{relu}(W_1 x + b_1) + b_2) + 0.1
 
     Args:
-        inputs: What the network looks at, shape ``(n, d)``.
+        inputs: Inputs of the network, shape ``(n, d)``.
         layers: Weight of shape ``(out, in)`` and bias of shape ``(out,)`` of each layer; the last has one
             output. There may be more than one hidden layer.
     """
@@ -34,8 +35,8 @@ def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
 class SampleTemperature(Calibrator):
     """Divide the logits of each sample by a temperature of its own; the predicted class never changes.
 
-    The network sees logits in multiples of ``unit``, and its temperatures are multiples of it. That is 1
-    unless the logits are so small that they need a temperature which the network could not give.
+    The network reads logits in multiples of ``unit``, and its temperatures are multiples of it. The unit is 1
+    unless the logits are so small that they need a temperature below the lowest that the network can give.
     """
 
     preserves_accuracy = True
@@ -51,7 +52,7 @@ class SampleTemperature(Calibrator):
 
     @abstractmethod
     def inputs(self, logits: Tensor) -> Tensor:
-        """Return what the network looks at, shape ``(n, d)``."""
+        """Return the inputs of the network, shape ``(n, d)``."""
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
@@ -67,5 +68,5 @@ class SampleTemperature(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        z = at_least_float32(logits)
         return torch.log_softmax(z / self.temperature(z).to(z.dtype)[:, None], dim=1)

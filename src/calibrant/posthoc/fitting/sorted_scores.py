@@ -1,15 +1,19 @@
-"""Sorted scores with running sums: the counts of any binning without another pass over the samples."""
+"""Sorted scores: counts of any binning in one pass over the samples, pooled neighbours, smoothed rates."""
 
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from calibrant.inputs import Floats
 
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """What fell into each bin, one row per column of scores; all of shape ``(m, b)`` in float64."""
+    """How many samples and hits each bin holds, one row per column of scores; shape ``(m, b)`` in float64."""
 
     count: Tensor
     hits: Tensor
@@ -30,15 +34,15 @@ class SortedScores:
     @classmethod
     def of(cls, scores: Tensor, answers: Tensor) -> Self:
         """Sort each column of scores and answers of shape ``(n, m)``."""
-        ordered, order = scores.T.contiguous().sort(dim=1)
-        hits = answers.T.gather(1, order).cumsum(dim=1)
+        ordered, sorted_answers = _sort_columns(scores, answers)
+        hits = sorted_answers.cumsum(dim=1)
         return cls(ordered.double(), torch.cat([hits.new_zeros(len(hits), 1), hits], dim=1))
 
     def equal_mass(self, n_bins: int) -> tuple[Tensor, BinCounts]:
-        """Return thresholds ``(m, n_bins - 1)`` that put equally many samples in each bin, and counts.
+        """Return thresholds ``(m, n_bins - 1)`` that put equally many samples in each bin, and the counts.
 
-        Thresholds lie midway between neighbouring scores. Equal scores are never parted: they share the
-        lowest bin that reaches them, and thresholds that no sample exceeds are infinite.
+        Thresholds lie midway between neighbouring scores. Equal scores always share a bin, the lowest that
+        reaches them, and thresholds that no sample exceeds are infinite.
         """
         m, n = self.scores.shape
         inner = torch.arange(1, n_bins, device=self.scores.device)
@@ -48,7 +52,10 @@ class SortedScores:
         return (beyond.gather(1, stops - 1) + beyond.gather(1, stops)) / 2, self._between(stops)
 
     def equal_width(self, n_bins: int) -> tuple[Tensor, BinCounts]:
-        """Return thresholds that are evenly spaced as probabilities, and counts; scores on one lie below."""
+        """Return thresholds that are evenly spaced as probabilities, and the counts.
+
+        A score that equals a threshold falls in the bin below it.
+        """
         edges = torch.arange(1, n_bins, dtype=torch.float64, device=self.scores.device) / n_bins
         thresholds = torch.logit(edges).repeat(len(self.scores), 1)
         return thresholds, self._between(torch.searchsorted(self.scores, thresholds, right=True))
@@ -57,3 +64,70 @@ class SortedScores:
         m, n = self.scores.shape
         bounds = torch.cat([stops.new_zeros(m, 1), stops, stops.new_full((m, 1), n)], dim=1)
         return BinCounts(bounds.diff(dim=1).double(), self.hits.gather(1, bounds).diff(dim=1).double())
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreGroups:
+    """Runs of neighbouring scores, ordered by column and then by score.
+
+    Attributes:
+        column: The binary question that a run belongs to.
+        low: Its lowest score.
+        high: Its highest score.
+        count: Its number of samples.
+        hits: How many of them are positive.
+    """
+
+    column: npt.NDArray[np.int64]
+    low: Floats
+    high: Floats
+    count: Floats
+    hits: Floats
+
+    @classmethod
+    def of(cls, scores: Tensor, answers: Tensor) -> "ScoreGroups":
+        """Sort each column of scores and answers, shape ``(n, m)``, and join samples of equal score."""
+        ordered, sorted_answers = _sort_columns(scores, answers)
+        hits = sorted_answers.cpu().numpy().astype(np.float64)
+        flat = ordered.double().cpu().numpy()
+        m, n = flat.shape
+        one_each = cls(np.repeat(np.arange(m), n), flat.ravel(), flat.ravel(), np.ones(m * n), hits.ravel())
+        new = np.ones((m, n), dtype=bool)
+        new[:, 1:] = flat[:, 1:] != flat[:, :-1]
+        return one_each.joined(np.flatnonzero(new))
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def pooled(self, rates: Floats) -> "ScoreGroups":
+        """Join neighbours of one column until rates rise: isotonic regression with counts as weights."""
+        from scipy.optimize import isotonic_regression
+
+        # Rates lie between 0 and 1, so columns that are two apart cannot be pooled with each other.
+        fit = isotonic_regression(rates + 2.0 * self.column, weights=self.count)
+        return self.joined(fit.blocks[:-1])
+
+    def joined(self, starts: npt.NDArray[np.int64]) -> "ScoreGroups":
+        """Join all runs from each start to the next."""
+        ends = np.append(starts[1:], len(self)) - 1
+        sums = (np.add.reduceat(each, starts) for each in (self.count, self.hits))
+        return ScoreGroups(self.column[starts], self.low[starts], self.high[ends], *sums)
+
+
+def _sort_columns(scores: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scores of each column in ascending order, and their answers, both of shape ``(m, n)``."""
+    ordered, order = scores.T.contiguous().sort(dim=1)
+    return ordered, answers.T.gather(1, order)
+
+
+def smoothed_log_odds(hits: Tensor, count: Tensor, smoothing: float) -> Tensor:
+    r"""Return the log-odds of the rate :math:`(\mathrm{hits} + s/2) / (\mathrm{count} + s)`.
+
+    That is, :math:`s` samples are added, half of them hits: 0 gives the plain rate, 1 the rule of Jeffreys, 2
+    that of Laplace. Rates of 0 and 1, which only the plain rate can give, become the smallest normal float32
+    and its complement; a bin without samples has even odds.
+    """
+    tiny = torch.finfo(torch.float32).tiny
+    total = (count + smoothing).clamp(min=tiny)
+    yes, no = (hits + smoothing / 2) / total, (count - hits + smoothing / 2) / total
+    return yes.clamp(min=tiny).log() - no.clamp(min=tiny).log()

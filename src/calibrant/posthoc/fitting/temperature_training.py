@@ -1,57 +1,51 @@
-"""How a network that gives each sample a temperature is trained: one loop for SMART and PTS.
+"""Training of a network that gives each sample a temperature: one loop for SMART and PTS.
 
-It goes from the simple to the flexible and no further than the data ask for: the model as it is, one
-temperature for all samples, then a temperature for each, drawn back towards the one in proportion to what
-chance alone would show. How the thresholds were chosen is written down in ``docs/results/smart_stopping.md``.
+It goes from the simple to the flexible, and only as far as the data require: the uncalibrated model, then one
+temperature for all samples, then one for each sample, shrunk towards the common one in proportion to what
+chance alone would show. ``docs/results/smart_stopping.md`` tells how the thresholds were chosen.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from calibrant.errors import FitError, InputError
-from calibrant.posthoc.fitting.adam import Adam
+from calibrant.errors import FitError
+from calibrant.inputs import check_count, check_number
 from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers, network_temperature
-from calibrant.posthoc.temperature import TemperatureScaling
-from calibrant.surrogates.objectives import Forecasts, Objective, objective_value
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
+from calibrant.surrogates import Forecasts, Objective, check_objective, objective_value
 
-# Objectives that compare confidence with accuracy, which chance alone keeps from being zero.
+# Objectives that compare confidence with accuracy; by chance they are above zero for any model.
 _GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
 
 # One in a hundred perfectly calibrated models shows more than this many times the error expected by chance,
 # whatever the number of samples and the shape of their confidences.
 _EVIDENT = 1.9
 
-# A temperature below this is near the lowest that a network can give, which leaves it no room.
+# A temperature below this is too near the lowest that a network can give.
 _SMALL = 0.3
 
 # softplus of this, plus 0.1, is 1 to the last digit.
 _BIAS_OF_ONE = 0.37816455709127766
 
 
-def check_settled(settled: float) -> float:
-    """Check a multiple of the error expected by chance."""
-    if not 0 <= settled < math.inf:
-        raise InputError(f"settled: expected a number of at least 0, got {settled}")
-    return float(settled)
-
-
 @dataclass(frozen=True)
 class Plan:
-    """How to train.
+    """Options of the training.
 
     Attributes:
         objective: What to minimise.
         epochs: Most passes over the fitting set.
         batch_size: Most samples per step.
-        seed: For the first weights and the order of batches.
-        settled: A calibration objective counts as reached at this many times what a perfectly calibrated
-            model would show by chance.
-        learning_rate: Of Adam.
+        seed: Seed of the first weights and of the order of batches.
+        settled: Training on a calibration objective stops at this many times the value that a perfectly
+            calibrated model would show by chance.
+        learning_rate: Learning rate of Adam.
     """
 
     objective: Objective
@@ -61,14 +55,20 @@ class Plan:
     settled: float
     learning_rate: float = 5e-3
 
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+        check_count(self.epochs, "epochs", at_least=0)
+        check_count(self.batch_size, "batch_size")
+        check_number(self.settled, "settled", at_least=0)
+
 
 def train_temperatures(
     inputs: Tensor, logits: Tensor, labels: Tensor, *, hidden: tuple[int, ...], plan: Plan
 ) -> Layers:
-    """Train a network from inputs to temperatures and return its layers, which take the inputs as they are.
+    """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
 
-    If the fitting set became less likely than at a temperature of 1, beyond what chance explains, the network
-    returned gives 1 for every sample.
+    If the fitting set is less likely than at a temperature of 1, by more than chance explains, the network
+    that is returned gives 1 for every sample.
     """
     samples = FittingSet(logits, labels)
     x, mean, deviation = _standardised(inputs.double())
@@ -87,7 +87,7 @@ def train_temperatures(
 
 @torch.no_grad()
 def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
-    """Return what to measure logits in: 1, or the likeliest temperature where it is very small.
+    """Return the unit of the logits: 1, or the likeliest temperature where that is very small.
 
     Logits that were trained to stay small, as by LogitNorm, may need a temperature below the lowest that a
     network can give.
@@ -95,7 +95,7 @@ def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
     if plan.epochs == 0:
         return 1.0
     try:
-        likeliest = float(TemperatureScaling.fit(logits, labels).temperature)
+        likeliest = likeliest_temperature(logits, labels)
     except FitError:
         return 1.0
     return likeliest if likeliest < _SMALL else 1.0
@@ -105,16 +105,16 @@ def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
 def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
     """Return one temperature for all samples, and whether it is enough.
 
-    It is 1 if neither the likelihood asks for another one, by Akaike's criterion, nor the calibration error
-    is evident. Else it lies half-way, in proportion, between the likeliest temperature and the best one by
-    the objective: they err differently, so their mean errs less than either. It is enough for a
-    calibration objective if the error it leaves is no larger than by chance.
+    It is 1 if another one is neither much likelier (by Akaike's criterion) nor called for by an evident
+    calibration error. Otherwise it is the geometric mean of the likeliest temperature and the best one by the
+    objective: their errors differ, so the mean has a smaller one than either. It is enough for a calibration
+    objective if the remaining error is no larger than by chance.
     """
     best = best_single_temperature(samples, plan.objective)
     if plan.settled == 0:
         return best, False
     if samples.correct.min() == samples.correct.max():
-        return 1.0, True  # all right or all wrong: nothing says which confidence is too much
+        return 1.0, True  # all right or all wrong: the data do not show which confidence is too high
     likeliest = best_single_temperature(samples, "nll")
     now, then = samples.at_one(1.0), samples.at_one(likeliest)
     if float((then.true_log_prob - now.true_log_prob).sum()) <= 1 and times_chance(now) <= _EVIDENT:
@@ -130,10 +130,10 @@ def times_chance(forecasts: Forecasts) -> float:
 
 
 def first_layers(widths: tuple[int, ...], *, temperature: float, seed: int, like: Tensor) -> Layers:
-    """Return layers that give every sample the same temperature and are ready to learn from all inputs.
+    """Return layers that give every sample the same temperature and can learn from all inputs.
 
-    Hidden units are switched on for typical inputs, so that the first steps move all temperatures together
-    and later ones bend the curve; they are as large as the temperature, so that steps are in proportion.
+    Hidden units are active for typical inputs, so that the first steps move all temperatures together and
+    later ones bend the curve; they scale with the temperature, so that steps do too.
     """
     generator = torch.Generator().manual_seed(seed)
     layers: list[tuple[Tensor, Tensor]] = []
@@ -149,28 +149,46 @@ def first_layers(widths: tuple[int, ...], *, temperature: float, seed: int, like
 
 @torch.no_grad()
 def best_single_temperature(samples: FittingSet, objective: Objective) -> float:
-    """Find the temperature for all samples with the smallest objective, walking downhill from 1."""
-    from scipy.optimize import minimize_scalar
+    """Return the temperature for all samples with the smallest objective, walking downhill from 1."""
 
-    lowest, highest = math.log(1.01 * LOWEST_TEMPERATURE), math.log(1e6)
+    def loss(temperature: float) -> float:
+        return float(objective_value(objective, samples.at_one(temperature)))
 
-    def loss(log_temperature: float) -> float:
-        return float(objective_value(objective, samples.at_one(math.exp(log_temperature))))
+    return walk_over_temperature(loss, lowest=1.01 * LOWEST_TEMPERATURE)
 
-    here, value, step = 0.0, loss(0.0), 0.1
-    direction = 1 if loss(0.01) < value else -1
-    while lowest < here + direction * step < highest:
-        following = loss(here + direction * step)
-        if following >= value:
-            break
-        here, value, step = here + direction * step, following, 1.3 * step
-    bounds = max(here - step, lowest), min(here + step, highest)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return math.exp(float(found.x) if float(found.fun) < value else here)
+
+class Adam:
+    """Adam for a few small tensors (Kingma and Ba, ICLR 2015).
+
+    The same steps as ``torch.optim.Adam``, up to rounding. That one imports torch's compiler when the first
+    optimizer is made, which takes 2 to 5 seconds; a SMART fit takes a fraction of a second.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:
+        self._parameters = parameters
+        self._learning_rate = learning_rate
+        self._means = [torch.zeros_like(part) for part in parameters]
+        self._squares = [torch.zeros_like(part) for part in parameters]
+        self._steps = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Move every parameter down the gradient of the loss."""
+        decay, square_decay = 0.9, 0.999
+        gradients = torch.autograd.grad(loss, self._parameters)
+        self._steps += 1
+        scale = self._learning_rate / (1 - decay**self._steps)
+        square_scale = 1 - square_decay**self._steps
+        with torch.no_grad():
+            for part, gradient, mean, square in zip(
+                self._parameters, gradients, self._means, self._squares, strict=True
+            ):
+                mean.lerp_(gradient, 1 - decay)
+                square.lerp_(gradient.square(), 1 - square_decay)
+                part.sub_(scale * mean / ((square / square_scale).sqrt() + 1e-8))
 
 
 def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers:
-    """Walk down the objective and return the lowest point seen."""
+    """Minimise the objective by gradient descent and return the layers with the lowest value."""
     layers = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in start]
     adam = Adam([part for layer in layers for part in layer], learning_rate=plan.learning_rate)
     generator = torch.Generator().manual_seed(plan.seed)
@@ -195,11 +213,11 @@ def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers
 
 @torch.no_grad()
 def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, plan: Plan) -> Layers:
-    r"""Return layers part of the way from one temperature to the trained ones, as far as there is evidence.
+    r"""Return layers between the one temperature and the trained ones, as far as the evidence goes.
 
-    If the one temperature leaves :math:`e` times the error expected by chance, the way is
-    :math:`1 - 1/e^2`, as James and Stein shrink a mean: most of the error's square is then signal or noise
-    in that proportion. Only the output layer changes, because it is linear.
+    If the one temperature leaves :math:`e` times the error expected by chance, the share of the way is
+    :math:`1 - 1/e^2`, as James and Stein shrink a mean: that is the share of signal in the square of the
+    error. Only the output layer changes, because it is linear.
     """
     if plan.objective not in _GAPS or plan.settled == 0:
         return trained
@@ -210,7 +228,7 @@ def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, p
 
 
 def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
-    """Whether an objective of gaps is down to what chance would make it."""
+    """Whether a calibration objective has fallen to the value expected by chance."""
     return plan.objective in _GAPS and value <= plan.settled * float(forecasts.bins.expected_by_chance())
 
 
@@ -223,8 +241,8 @@ def _likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
 
 
 def _standardised(inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs of mean 0 and deviation 1, the means, and the deviations: 1 where there is none."""
+    """Return inputs of mean 0 and deviation 1, the means, and the deviations (1 for a constant input)."""
     mean, deviation = inputs.mean(dim=0), inputs.std(dim=0, correction=0)
-    # Rounding may leave an input that is the same everywhere a trace of a deviation.
+    # Rounding may give a constant input a tiny deviation.
     deviation = torch.where(deviation <= 1e-9 * mean.abs(), torch.ones_like(deviation), deviation)
     return (inputs - mean) / deviation, mean, deviation

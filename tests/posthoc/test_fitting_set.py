@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.fitting.log_sum_exp import ExactLogSumExp, TabulatedLogSumExp, log_sum_exp
+from calibrant.posthoc.fitting.fitting_set import ExactLogSumExp, TabulatedLogSumExp, log_sum_exp
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -1,23 +1,29 @@
-"""What every map of one number promises, in each of its modes."""
+"""Maps of log-odds: what each promises in each mode, their pieces, and when they are switched off."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibrant.errors import InputError
 from calibrant.metrics import brier_score, expected_calibration_error
 from calibrant.posthoc import load_calibrator
 from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.calibrator import Identity
+from calibrant.posthoc.fitting.binary import both_answers
+from calibrant.posthoc.fitting.score_map import count_below, interpolate, ragged, step
 from calibrant.posthoc.histogram import HistogramBinning
-from calibrant.posthoc.identity import Identity
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.venn_abers import VennAbers
 from tests.conftest import draw, softmax
 
-WITH_MODE = [IsotonicCalibration, HistogramBinning, BBQ, VennAbers]
+WITH_MODE: list[Any] = [IsotonicCalibration, HistogramBinning, BBQ, VennAbers]
 TOP_LABEL = [(Identity, {}), (SplineCalibration, {}), *((m, {"mode": "top_label"}) for m in WITH_MODE)]
 ONE_VS_REST = [(PlattScaling, {}), (BetaCalibration, {}), *((m, {"mode": "one_vs_rest"}) for m in WITH_MODE)]
 EVERY = TOP_LABEL + ONE_VS_REST
@@ -111,6 +117,7 @@ def test_one_row_is_treated_like_many(case, fitted):
     assert torch.allclose(torch.cat([calibrator(row[None]) for row in z]), calibrator(z), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TOP_LABEL, ids=called)
 @pytest.mark.parametrize("n", [10, 50, 1000])
 def test_the_predicted_class_never_changes_ties_included(case, n):
@@ -144,6 +151,7 @@ def test_a_class_that_was_never_seen_keeps_a_chance(case):
     assert probs[:, 3].mean() > 0.5 * softmax(logits[labels == 3])[:, 3].mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WITH_MODE)
 def test_the_graph_of_one_map_per_class_takes_any_number_of_rows(method, fitted):
     calibrator = fitted[called((method, {"mode": "one_vs_rest"}))]
@@ -151,3 +159,63 @@ def test_the_graph_of_one_map_per_class_takes_any_number_of_rows(method, fitted)
     graph = torch.export.export(calibrator, (z[:4],), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
     for rows in (1, 300):
         assert torch.allclose(graph(z[:rows]), calibrator(z[:rows]), atol=1e-6)
+
+
+ROWS = st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=9), min_size=1, max_size=4)
+
+
+@given(ROWS)
+def test_counting_agrees_with_numpy(rows):
+    longest = max(len(row) for row in rows)
+    table = np.array([sorted(row) + [np.inf] * (longest - len(row)) for row in rows])
+    x = np.tile(np.arange(-6.0, 6.5, 0.5)[:, None], (1, len(rows)))
+    expected = np.stack([np.searchsorted(table[c], x[:, c]) for c in range(len(rows))], axis=1)
+    assert np.array_equal(count_below(torch.from_numpy(x), torch.from_numpy(table)), expected)
+
+
+def test_a_step_function_has_its_lower_value_at_the_threshold():
+    x = torch.tensor([[-9.0], [1.0], [1.5], [2.0], [9.0]])
+    out = step(x, torch.tensor([[1.0, 2.0]]), torch.tensor([[10.0, 20.0, 30.0]]))
+    assert out[:, 0].tolist() == [10, 10, 20, 20, 30]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_interpolation_agrees_with_numpy_in_rows_of_different_length(dtype):
+    x = torch.linspace(-4, 4, 101, dtype=dtype)[:, None].repeat(1, 2)
+    knots = torch.tensor([[-2.0, 0.0, 0.5, 3.0], [-1.0, 1.0, np.inf, np.inf]])
+    values = torch.tensor([[5.0, 1.0, 2.0, 2.5], [0.0, 4.0, 0.0, 0.0]])
+    out = interpolate(x, knots, values)
+    assert out.dtype == dtype
+    for column, size in enumerate([4, 2]):
+        expected = np.interp(x[:, column], knots[column, :size], values[column, :size])
+        assert out[:, column].numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_knots_that_coincide_are_a_jump():
+    knots, values = torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([[1.0, 1.0, 2.0, 2.0]])
+    x = torch.tensor([[-1.0], [0.0], [0.5], [1.0], [2.0]])
+    assert interpolate(x, knots, values)[:, 0].tolist() == [1, 1, 1.5, 2, 2]
+
+
+def test_entries_go_to_their_rows():
+    table = ragged(torch.tensor([0, 0, 2]), torch.tensor([1.0, 2.0, 3.0]), 3, fill=torch.inf)
+    assert table.tolist() == [[1, 2], [torch.inf, torch.inf], [3, torch.inf]]
+
+
+def platt(slope):
+    ones = torch.ones(3, dtype=torch.float64)
+    return PlattScaling(slope * ones, 0 * ones, torch.tensor(True), n_classes=3)
+
+
+@pytest.mark.parametrize("score", ["nll", "brier"])
+def test_a_harmful_map_is_switched_off_and_a_helpful_one_stays(score):
+    logits, labels = (torch.from_numpy(each) for each in draw(500, 3, sharpen=3.0))
+    assert platt(0.5).unless_worse(logits, labels, score=score).active
+    harmful = platt(4.0).unless_worse(logits, labels, score=score)
+    assert not harmful.active
+    assert torch.allclose(harmful(logits), torch.log_softmax(logits, dim=1), atol=1e-9)
+
+
+def test_columns_of_one_answer_teach_nothing():
+    answers = torch.tensor([[True, True, False], [True, False, False]])
+    assert both_answers(answers).tolist() == [False, True, False]

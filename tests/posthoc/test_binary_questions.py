@@ -1,11 +1,56 @@
-"""The predicted class taken out of a distribution and put back."""
+"""Binary questions: one per class, or one about the predicted class; rates from few samples."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.fitting.top_label import join_top, split_top
+from calibrant.posthoc.fitting.binary import (
+    class_answers,
+    class_log_odds,
+    join_top,
+    normalised,
+    split_top,
+)
+from calibrant.posthoc.fitting.sorted_scores import smoothed_log_odds
 from tests.conftest import draw, softmax
+
+
+def test_log_odds_are_those_of_each_probability():
+    logits, _ = draw(100, 5)
+    p = softmax(logits)
+    found = class_log_odds(torch.from_numpy(logits)).numpy()
+    assert found == pytest.approx(np.log(p) - np.log1p(-p), abs=1e-9)
+
+
+def test_two_classes_are_one_question():
+    z = torch.tensor([[1.0, 3.0], [2.0, 0.0]])
+    assert class_log_odds(z).tolist() == [[2.0], [-2.0]]
+    assert class_answers(torch.tensor([1, 0]), 2).tolist() == [[True], [False]]
+    assert torch.allclose(normalised(class_log_odds(z)), torch.log_softmax(z, dim=1))
+
+
+def test_answers_are_one_hot():
+    assert class_answers(torch.tensor([2, 0]), 3).int().tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_probabilities_are_divided_by_their_sum():
+    q = torch.tensor([[0.9, 0.5, 0.2]], dtype=torch.float64)
+    assert normalised(torch.logit(q)).exp().tolist()[0] == pytest.approx((q[0] / 1.6).tolist())
+
+
+def test_unchanged_log_odds_give_the_softmax():
+    z = torch.from_numpy(draw(100, 5)[0])
+    assert torch.allclose(normalised(class_log_odds(z)), torch.log_softmax(z, dim=1), atol=1e-12)
+
+
+def test_logits_of_any_size_give_finite_results_and_gradients():
+    z = torch.tensor([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0], [50.0, 50.0, 0.0]], requires_grad=True)
+    out = normalised(class_log_odds(z))
+    out.sum().backward()
+    assert torch.isfinite(out).all()
+    assert torch.isfinite(z.grad).all()
 
 
 def log_odds(q):
@@ -49,6 +94,7 @@ def test_the_rule_is_continuous_where_it_begins_to_bind():
     assert below.tolist() == pytest.approx(above.tolist(), abs=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("k", [2, 3, 1000])
 def test_the_predicted_class_never_changes_ties_included(k, dtype):
@@ -63,9 +109,24 @@ def test_the_predicted_class_never_changes_ties_included(k, dtype):
         assert torch.allclose(out.exp().sum(dim=1), torch.ones(len(z), dtype=dtype), atol=1e-5)
 
 
-def test_logits_of_any_size_give_finite_results_and_gradients():
+def test_a_top_label_put_back_has_finite_results_and_gradients():
     z = torch.tensor([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0]], requires_grad=True)
     out = join_top(split_top(z), split_top(z).log_odds)
     out.sum().backward()
     assert torch.isfinite(out).all()
     assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize(("smoothing", "rate"), [(0, 3 / 4), (1, 3.5 / 5), (2, 4 / 6)])
+def test_half_of_the_added_samples_are_hits(smoothing, rate):
+    found = smoothed_log_odds(torch.tensor([3.0]), torch.tensor([4.0]), smoothing)
+    assert found.item() == pytest.approx(math.log(rate / (1 - rate)), rel=1e-6)
+
+
+def test_certain_rates_have_finite_log_odds():
+    found = smoothed_log_odds(torch.tensor([0.0, 4.0]).double(), torch.tensor([4.0, 4.0]).double(), 0)
+    assert found.tolist() == pytest.approx([-87.3365, 87.3365], abs=1e-3)
+
+
+def test_no_samples_have_even_odds():
+    assert smoothed_log_odds(torch.zeros(1), torch.zeros(1), 0).item() == 0

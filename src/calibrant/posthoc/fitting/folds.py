@@ -1,0 +1,54 @@
+"""Folds of a fitting set, and predictions of each fold by a fit on the others."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def shuffled(n: int, *, seed: int) -> Tensor:
+    """Return the numbers from 0 to ``n - 1`` in random order."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+def deal(order: Tensor, n_folds: int) -> Tensor:
+    """Return the fold of each sample when samples are dealt to the folds in turn, in the given order.
+
+    Example:
+        >>> deal(torch.tensor([4, 2, 0, 1, 3]), 2)
+        tensor([0, 1, 1, 0, 0])
+    """
+    folds = torch.empty_like(order)
+    folds[order] = torch.arange(len(order), device=order.device) % n_folds
+    return folds
+
+
+def stratified_folds(labels: Tensor, n_folds: int, *, seed: int) -> Tensor:
+    """Return a fold for each sample, at random and evenly within each class."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Shuffled, then sorted by class: dealing spreads each class over all folds.
+    order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
+    return deal(torch.from_numpy(order), n_folds)
+
+
+def each_fold(folds: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, for each fold, the rows outside it and the rows inside it."""
+    for fold in torch.unique(folds):
+        inside = folds == fold
+        yield (~inside).nonzero().squeeze(1), inside.nonzero().squeeze(1)
+
+
+def cross_fit(folds: Tensor, predict: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Predict every sample by a fit that has not seen it.
+
+    Args:
+        folds: The fold of each sample, shape ``(n,)``.
+        predict: Fits on the rows given first and returns predictions of those given second.
+
+    Returns:
+        One row of predictions for each sample.
+    """
+    parts = [(held_out, predict(rest, held_out)) for rest, held_out in each_fold(folds)]
+    rows, predictions = (torch.cat(each) for each in zip(*parts, strict=True))
+    return torch.empty_like(predictions).index_copy_(0, rows, predictions)

@@ -1,0 +1,152 @@
+"""The base of every method that maps the log-odds of binary questions, and the piecewise maps they learn.
+
+The maps are built from gathers and comparisons only, so that they export to ONNX and compile with any batch
+size. A table has one row per column of the input; shorter rows are filled up with ``+inf``, which no input
+reaches.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.binary import Mode, class_log_odds, join_top, normalised, split_top
+
+
+class ScoreMap(Calibrator):
+    """Calibrate the answers to binary questions by one map of the log-odds per question.
+
+    With ``mode="top_label"`` the only question is whether the predicted class is right, and that class never
+    changes; with ``"one_vs_rest"`` there is one question per class, and the predicted class may change. A
+    question with the same answer for all samples of the fitting set keeps the model's own probability.
+
+    Attributes:
+        mode: Which questions are asked, see :mod:`calibrant.posthoc.fitting.binary`.
+        active: Which maps are used; the other questions keep the model's log-odds.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ("mode",)
+
+    mode: Mode
+    active: Tensor
+
+    def __init__(self, mode: Mode, active: Tensor, *, n_classes: int) -> None:
+        super().__init__(n_classes=n_classes)
+        self.mode = mode
+        self.register_buffers(active=active)
+
+    @abstractmethod
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return calibrated log-odds of shape ``(n, m)`` for the model's log-odds of the same shape."""
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        if self.mode == "one_vs_rest":
+            s = class_log_odds(logits)
+            return normalised(torch.where(self.active, self.mapped(s), s))
+        top = split_top(logits)
+        s = top.log_odds[:, None]
+        return join_top(top, torch.where(self.active, self.mapped(s), s)[:, 0])
+
+    @torch.no_grad()
+    def unless_worse(self, logits: Tensor, labels: Tensor, *, score: Literal["nll", "brier"]) -> Self:
+        """Switch all maps off if they score worse than the model itself on the fitting set.
+
+        Args:
+            logits: The logits that the maps were fitted on.
+            labels: Their labels.
+            score: What the method minimises: the negative log-likelihood, or the Brier score.
+        """
+        loss = _nll if score == "nll" else _brier
+        if not loss(self(logits), labels) <= loss(torch.log_softmax(logits, dim=1), labels):
+            self.active.zero_()
+        return self
+
+
+class StepMap(ScoreMap):
+    """Map log-odds by step functions: ``values[c, i]`` above the ``i``-th threshold of question ``c``."""
+
+    thresholds: Tensor
+    values: Tensor
+
+    def __init__(
+        self, mode: Mode, thresholds: Tensor, values: Tensor, active: Tensor, *, n_classes: int
+    ) -> None:
+        super().__init__(mode, active, n_classes=n_classes)
+        self.register_buffers(thresholds=thresholds, values=values)
+
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return the value of the step that each score falls on."""
+        return step(scores, self.thresholds, self.values)
+
+
+def count_below(x: Tensor, thresholds: Tensor) -> Tensor:
+    """Count, for each input of shape ``(n, m)``, the thresholds of its column that lie below it.
+
+    Args:
+        x: Inputs of shape ``(n, m)``.
+        thresholds: Ascending rows of shape ``(m, b)``.
+    """
+    table = thresholds.to(x.dtype)
+    size = table.shape[1]
+    count = torch.zeros_like(x, dtype=torch.int64)
+    for bit in reversed(range(size.bit_length())):
+        trial = count + (1 << bit)
+        below = take(table, (trial - 1).clamp(max=size - 1)) < x
+        count = torch.where(below & (trial <= size), trial, count)
+    return count
+
+
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """Read row ``c`` of a table of shape ``(m, b)`` at the indices in column ``c``, shape ``(n, m)``."""
+    rows, size = table.shape
+    return table.reshape(-1)[index + size * torch.arange(rows, device=table.device)]
+
+
+def step(x: Tensor, thresholds: Tensor, values: Tensor) -> Tensor:
+    """Evaluate step functions: ``values[c, i]`` where ``i`` thresholds of column ``c`` lie below the input.
+
+    Args:
+        x: Inputs of shape ``(n, m)``.
+        thresholds: Ascending rows of shape ``(m, b)``.
+        values: Shape ``(m, b + 1)``.
+    """
+    return take(values.to(x.dtype), count_below(x, thresholds))
+
+
+def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
+    """Evaluate functions that are linear between knots and constant beyond them.
+
+    Args:
+        x: Inputs of shape ``(n, m)``.
+        knots: Ascending rows of shape ``(m, b)`` with at least two entries.
+        values: Shape ``(m, b)``.
+    """
+    knots, values = knots.to(x.dtype), values.to(x.dtype)
+    right = count_below(x, knots).clamp(1, knots.shape[1] - 1)
+    start = take(knots, right - 1)
+    width = (take(knots, right) - start).clamp(min=torch.finfo(x.dtype).tiny)
+    part = ((x - start) / width).clamp(0.0, 1.0)
+    return torch.lerp(take(values, right - 1), take(values, right), part)
+
+
+def ragged(rows: Tensor, entries: Tensor, n_rows: int, *, fill: float) -> Tensor:
+    """Arrange entries, sorted by the row that each belongs to, as a table of shape ``(n_rows, longest)``."""
+    counts = torch.bincount(rows, minlength=n_rows)
+    place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    table = entries.new_full((n_rows, int(counts.max())), fill)
+    table[rows, place] = entries
+    return table
+
+
+def _nll(log_probs: Tensor, labels: Tensor) -> float:
+    return -float(log_probs.gather(1, labels[:, None]).sum(dtype=torch.float64))
+
+
+def _brier(log_probs: Tensor, labels: Tensor) -> float:
+    """Return the sum of squared errors, without the constant 1 per sample."""
+    p = log_probs.exp()
+    of_labels = p.gather(1, labels[:, None]).sum(dtype=torch.float64)
+    return float(p.square().sum(dtype=torch.float64) - 2 * of_labels)

@@ -1,0 +1,185 @@
+"""Searches for one temperature: by likelihood, by calibration error, or by any loss.
+
+All that a temperature acts on is how far each logit lies below the largest one of its row.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calibrant.bins import equal_width_bins
+from calibrant.errors import FitError
+from calibrant.outcomes import Outcomes
+from calibrant.solvers import increasing_root
+
+# Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
+ECE_GRID = tuple(step / 10 for step in range(1, 101))
+
+# Entries handled at once: two blocks of them stay in the processor's cache, and calls are few.
+_BLOCK_ENTRIES = 1 << 18
+
+# Subsets of about this many rows locate the optimum, the second to within a few per cent.
+_SAMPLE_ROWS = (250, 2000)
+
+
+def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0) -> float:
+    r"""Return the temperature under which the labels are likeliest.
+
+    The negative log-likelihood is convex in the inverse temperature. At its optimum :math:`\beta = 1/T` the
+    mean logit under the model's distribution equals the mean logit of the labels,
+    :math:`\sum_i \mathbb{E}_{c \sim p_i(\beta)}[z_{ic}] = \sum_i z_{i y_i}`; the left side increases with
+    :math:`\beta`, so Newton steps within a bracket find it from any start.
+
+    Args:
+        z: Logits of shape ``(n, k)``.
+        y: Labels of shape ``(n,)``.
+        start: Temperature at which the search begins.
+
+    Raises:
+        FitError: The likelihood has no optimum: every label has the largest logit (it grows as the
+            temperature falls to 0), or the logits predict labels no better than chance (it grows as the
+            temperature rises without end).
+    """
+    deficits = Deficits(z, y)
+    if deficits.label <= deficits.mean:
+        raise FitError(
+            "temperature scaling: no optimum, the logits meet the labels no better than chance, so the "
+            "likelihood grows as the temperature rises without end; check the order of the classes"
+        )
+    if deficits.label == 0:
+        raise FitError(
+            "temperature scaling: no optimum, every label has the largest logit, so the likelihood grows "
+            "as the temperature falls to 0; fit on data that the model has not learned by heart"
+        )
+    log_beta, tolerance = -math.log(start), 1e-6
+    for rows in _SAMPLE_ROWS:
+        stride = len(z) // rows
+        part = Deficits(z[::stride], y[::stride]) if stride > 3 else None
+        if part and part.mean < part.label < 0:  # else its likelihood has no optimum
+            # Newton's error is about the square of its last step: from here two passes over all rows suffice.
+            log_beta, tolerance = increasing_root(part.slope, start=log_beta, tolerance=1e-3), 3e-4
+    return math.exp(-increasing_root(deficits.slope, start=log_beta, tolerance=tolerance))
+
+
+def best_calibrated_temperature(z: Tensor, y: Tensor, *, n_bins: int) -> float:
+    """Return the temperature of 0.1, 0.2, ..., 10 with the smallest top-label calibration error."""
+    deficits, correct = Deficits(z, y), z.argmax(dim=1) == y
+
+    def error(temperature: float) -> float:
+        outcomes = Outcomes(deficits.confidence(1 / temperature), correct)
+        return float(equal_width_bins(outcomes, n_bins).expected_gap())
+
+    return min(ECE_GRID, key=lambda t: (error(t), abs(math.log(t))))
+
+
+def minimise_over_temperature(loss: Callable[[float], float]) -> float:
+    """Return the temperature from 0.05 to 20 with the smallest loss, which may have several valleys.
+
+    A geometric grid finds the valley, Brent's method its floor. A temperature of 1 is one of the candidates,
+    so the result is never worse than doing nothing.
+
+    Example:
+        >>> round(minimise_over_temperature(lambda t: (t - 2.5) ** 2), 4)
+        2.5
+    """
+    step = math.log(20 / 0.05) / 32
+    grid = [math.log(0.05) + step * i for i in range(33)]
+    losses = {x: loss(math.exp(x)) for x in [0.0, *grid]}
+    best = min(losses, key=lambda x: (losses[x], abs(x)))
+    return _floor(loss, (best, losses[best]), (best - step, best + step), tolerance=1e-6)
+
+
+def walk_over_temperature(loss: Callable[[float], float], *, lowest: float) -> float:
+    """Return the temperature up to 1e6 with the smallest loss in the valley that lies downhill from 1.
+
+    Cheaper than :func:`minimise_over_temperature`.
+
+    Example:
+        >>> round(walk_over_temperature(lambda t: (t - 2.5) ** 2, lowest=0.1), 2)
+        2.5
+    """
+    first, last = math.log(lowest), math.log(1e6)
+    here, value, step = 0.0, loss(1.0), 0.1
+    direction = 1 if loss(math.exp(0.01)) < value else -1
+    while first < here + direction * step < last:
+        following = loss(math.exp(here + direction * step))
+        if following >= value:
+            break
+        here, value, step = here + direction * step, following, 1.3 * step
+    return _floor(loss, (here, value), (max(here - step, first), min(here + step, last)), tolerance=1e-3)
+
+
+def _floor(
+    loss: Callable[[float], float],
+    best: tuple[float, float],
+    bounds: tuple[float, float],
+    *,
+    tolerance: float,
+) -> float:
+    """Refine the best point so far (log-temperature and loss) within bounds, and return its temperature."""
+    from scipy.optimize import minimize_scalar
+
+    refined = minimize_scalar(
+        lambda x: loss(math.exp(x)), bounds=bounds, method="bounded", options={"xatol": tolerance}
+    )
+    return math.exp(float(refined.x) if float(refined.fun) < best[1] else best[0])
+
+
+class Deficits:
+    """Logits minus the largest of their row, computed block by block and never stored.
+
+    Attributes:
+        logits: The logits, of shape ``(n, k)``.
+        top: The largest logit of each row, of shape ``(n, 1)``.
+        label: Mean deficit of the labelled classes.
+    """
+
+    def __init__(self, logits: Tensor, labels: Tensor) -> None:
+        self.logits = logits
+        self.top = logits.amax(dim=1, keepdim=True)
+        self.label = float((logits.gather(1, labels[:, None]) - self.top).mean(dtype=torch.float64))
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean deficit over all entries."""
+        # Deficits, not logits, are summed: a common offset of a row would drown their differences.
+        sums = [deficit.sum(dim=1).sum(dtype=torch.float64) for deficit in self._blocks()]
+        return float(torch.stack(sums).sum()) / self.logits.numel()
+
+    def slope(self, log_beta: float) -> tuple[float, float]:
+        """Return the slope in ``beta`` of the mean NLL of ``softmax(beta z)``, and its own in ``log(beta)``.
+
+        The first is the mean deficit under the model's distribution minus that of the labels; its derivative
+        in ``beta`` is the variance under the model's distribution.
+        """
+        beta = math.exp(log_beta)
+        total = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
+        for deficit, weight in self._weighted(beta):
+            norm = weight.sum(dim=1).double()
+            first = weight.mul_(deficit).sum(dim=1).double() / norm
+            second = weight.mul_(deficit).sum(dim=1).double() / norm
+            total += torch.stack([first.sum(), (second - first.square()).clamp(min=0).sum()])
+        expected, variance = (total / len(self.logits)).tolist()
+        return expected - self.label, beta * variance
+
+    def confidence(self, beta: float) -> Tensor:
+        """Return the largest probability of ``softmax(beta z)`` of each row, in float64."""
+        sums = [weight.sum(dim=1).double() for _, weight in self._weighted(beta)]
+        return torch.cat(sums).reciprocal_()
+
+    def _weighted(self, beta: float) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield blocks of deficits and of ``exp(beta * deficit)``, overwritten by the next ones."""
+        room = torch.empty_like(next(self._blocks()))
+        for deficit in self._blocks():
+            yield deficit, torch.mul(deficit, beta, out=room[: len(deficit)]).exp_()
+
+    def _blocks(self) -> Iterator[Tensor]:
+        """Yield blocks of deficits, each overwritten by the next one."""
+        n, k = self.logits.shape
+        rows = min(n, max(1, _BLOCK_ENTRIES // k))
+        room = torch.empty((rows, k), dtype=self.logits.dtype, device=self.logits.device)
+        for z, top in zip(self.logits.split(rows), self.top.split(rows), strict=True):
+            yield torch.sub(z, top, out=room[: len(z)])
