@@ -8,11 +8,20 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load, save
 
+from calibrant.bins import top_label_bins
 from calibrant.errors import InputError
-from calibrant.losses.adafocal import AdaFocalLoss, adafocal_loss, updated_gammas
+from calibrant.losses.adafocal import (
+    AdaFocalLoss,
+    CalFocalLoss,
+    adafocal_loss,
+    bin_of_true_class,
+    calfocal_loss,
+    updated_gammas,
+    validation_bins,
+)
 from calibrant.losses.focal import focal_loss
 from calibrant.losses.inverse_focal import inverse_focal_loss
-from tests.losses.batches import batch, gradient
+from tests.losses.batches import batch, chained, gradient
 
 RULE = {"lam": 1.0, "gamma_max": 20.0, "gamma_min": -2.0, "switch": 0.2}
 
@@ -173,3 +182,127 @@ def test_an_update_without_validation_data_is_refused():
 def test_a_switch_beyond_the_bounds_is_refused():
     with pytest.raises(InputError, match="^switch: expected a positive number within"):
         AdaFocalLoss(switch=3.0)
+
+
+def test_the_bins_are_the_library_s_bins_of_equal_mass():
+    logits, labels = batch(100)
+    found = validation_bins(logits, labels, n_bins=7)
+    expected = top_label_bins(torch.softmax(logits, dim=1), labels, n_bins=7, binning="mass")
+    torch.testing.assert_close(found.edges, expected.edges)
+    assert torch.equal(found.count, expected.count)
+    assert torch.equal(found.correct_sum, expected.correct_sum)
+
+
+def test_ignored_and_dense_samples_are_counted_as_rows():
+    logits, labels = batch(24)
+    labels[5] = -100
+    dense = logits.view(4, 6, 5).movedim(-1, 1)
+    found = validation_bins(dense, labels.view(4, 6), n_bins=3)
+    assert found.n == 23
+    assert torch.equal(found.edges, validation_bins(logits, labels, n_bins=3).edges)
+
+
+def test_probabilities_are_placed_as_a_loop_would():
+    edges = torch.tensor([0.2, 0.4, 0.4, 0.9, 1.0], dtype=torch.float64)
+    p = torch.tensor([1e-30, 0.1, 0.2, 0.3, 0.4, 0.41, 0.9, 0.95, 1.0], dtype=torch.float64)
+
+    def place(value):
+        return next((b for b in range(3) if value <= edges[b + 1]), 3)
+
+    nll = -torch.log(p)
+    expected = [place(value) for value in torch.exp(-nll)]
+    assert bin_of_true_class(nll, edges).tolist() == expected
+    assert set(expected) == {0, 2, 3}
+
+
+def test_missing_validation_data_are_named():
+    with pytest.raises(InputError, match="^update: expected the logits and labels of the validation set"):
+        validation_bins(None, None, n_bins=5)
+    logits, labels = batch()
+    with pytest.raises(InputError, match="^labels: expected validation samples that are not ignored"):
+        validation_bins(logits, torch.full_like(labels, -100), n_bins=5)
+
+
+def test_scores_that_have_diverged_are_refused():
+    logits, labels = batch()
+    logits[3, 2] = torch.nan
+    with pytest.raises(InputError, match="^logits: expected finite validation scores"):
+        validation_bins(logits, labels, n_bins=5)
+
+
+BINS = {
+    "edges": torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64),
+    "accuracy": torch.tensor([0.2, 0.7], dtype=torch.float64),
+}
+CONFIDENCE = torch.tensor([0.4, 0.65], dtype=torch.float64)
+
+
+def _value(p, gamma):
+    return -((1 - p) ** gamma) * math.log(p)
+
+
+@pytest.mark.parametrize("confidence", [None, CONFIDENCE])
+def test_the_value_is_equation_2_or_3(confidence):
+    logits, labels = batch(30)
+    expected = []
+    for z, y in zip(logits, labels.tolist(), strict=True):
+        p = float(torch.softmax(z, dim=0)[y])
+        b = int(p > 0.5)
+        shown = p if confidence is None else float(confidence[b])
+        expected.append(_value(p, math.exp(4 * (shown - float(BINS["accuracy"][b])))))
+    found = calfocal_loss(logits, labels, **BINS, confidence=confidence, lam=4.0, reduction="none")
+    assert found.tolist() == pytest.approx(expected)
+
+
+def test_in_case_1_the_exponent_carries_a_gradient():
+    logits, labels = batch(30)
+
+    def slope(p):
+        step = 1e-6
+        accuracy = 0.7 if p > 0.5 else 0.2
+        low, high = (_value(q, math.exp(4 * (q - accuracy))) for q in (p - step, p + step))
+        return (high - low) / (2 * step)
+
+    found = gradient(lambda z, y: calfocal_loss(z, y, **BINS, lam=4.0, reduction="none"), logits, labels)
+    torch.testing.assert_close(found, chained(slope, logits, labels), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", ["bin", "sample"])
+def test_it_begins_near_focal_loss_with_gamma_1(case):
+    logits, labels = batch()
+    found = CalFocalLoss(case)(logits, labels)
+    torch.testing.assert_close(found, focal_loss(logits, labels, gamma=1.0), rtol=0.3, atol=0)
+
+
+def test_a_calibrated_bin_has_gamma_1_again():
+    loss = CalFocalLoss(n_bins=1, lam=50.0)
+    logits = torch.tensor([[9.0, 0.0]] * 4)
+    loss.update(logits, torch.tensor([0, 0, 1, 1]))
+    batch_ = batch()
+    silent = loss(*batch_)
+    loss.update(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]))
+    torch.testing.assert_close(loss(*batch_), focal_loss(*batch_, gamma=1.0))
+    assert silent < loss(*batch_)
+
+
+def test_a_huge_strength_has_finite_gradients():
+    logits, labels = batch(30, spread=10.0)
+    loss = CalFocalLoss("sample", n_bins=3, lam=1e4)
+    loss.update(logits, (labels + 1) % 5)
+    for dtype in (torch.float32, torch.float64):
+        assert torch.isfinite(gradient(loss, logits.to(dtype), labels)).all()
+
+
+def test_bins_and_history_survive_a_checkpoint():
+    loss = CalFocalLoss(n_bins=4)
+    loss.update(*batch(40))
+    restored = CalFocalLoss(n_bins=4)
+    restored.load_state_dict(loss.state_dict())
+    assert restored.history == loss.history
+    assert sorted(loss.history[0]) == ["accuracy", "confidence", "edges"]
+    assert restored(*batch(seed=3)) == loss(*batch(seed=3))
+
+
+def test_an_unknown_case_is_refused():
+    with pytest.raises(InputError, match="^case: expected 'bin' or 'sample', got 'class'"):
+        CalFocalLoss("class")

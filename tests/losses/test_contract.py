@@ -1,4 +1,4 @@
-"""What every loss of the registry promises, checked once for all.
+"""What every loss of the catalogue promises, checked once for all.
 
 Each loss is checked as the bare module, and a term also by its recipe, beside the loss that it is added to.
 Each has lived through one epoch, so that those with a memory remember something.
@@ -47,10 +47,10 @@ VARIANTS = [
     ("calfocal", {"lam": 1000.0}),
     ("adafocal", {"gamma": -1.0}),
     ("selective_risk", {"score": "msp", "coverage": 1.0, "weight_gradient": 1.0}),
-    ("selective_risk", {"score": "margin", "coverage": 0.01, "nu": 1e-4, "weight_gradient": 1.0}),
+    ("selective_risk", {"score": "softmax_margin", "coverage": 0.01, "nu": 1e-4, "weight_gradient": 1.0}),
     ("selective_risk", {"weight_gradient": 0.0}),
     ("selective_risk", {"warmup": 5}),
-    ("aurc", {"score": "margin"}),
+    ("aurc", {"score": "softmax_margin"}),
     ("refinement", {"normalize": False}),
     ("supervised_contrastive", {"temperature": 0.01}),
 ]
@@ -464,6 +464,7 @@ def test_it_prints_what_it_is_on_one_line(name, form):
     assert "\n" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 @pytest.mark.parametrize("name", ["focal", "brier", "seca", "mdca"])
 def test_it_can_be_compiled(name):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from calibrant.errors import InputError
 from calibrant.losses import (
@@ -14,6 +15,7 @@ from calibrant.losses import (
     OLSLoss,
     WeightedSum,
 )
+from calibrant.losses.loss import EpochRecords
 from tests.losses.batches import batch, gradient
 
 
@@ -63,7 +65,7 @@ def test_what_is_no_loss_of_ours_cannot_be_added(foreign):
 
 def test_python_sums_need_a_start_because_0_is_no_loss():
     with pytest.raises(TypeError):
-        sum([FocalLoss(), MDCALoss()])
+        sum([FocalLoss(), MDCALoss()])  # type: ignore[list-item]
     assert repr(sum([MDCALoss()], start=FocalLoss())) == "FocalLoss(gamma=3.0) + MDCALoss()"
 
 
@@ -113,11 +115,41 @@ def test_class_weights_are_options_and_not_state():
 
 
 def test_a_misspelt_option_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"FocalLoss\(\) got an unexpected keyword argument 'gama'"):
-        FocalLoss(gama=2.0)
+    with pytest.raises(TypeError, match=r"FocalLoss\.__init__\(\) got an unexpected keyword argument 'gama'"):
+        FocalLoss(gama=2.0)  # type: ignore[call-arg]
 
 
 def test_a_sum_is_a_module_that_holds_its_terms():
     total = CrossEntropyLoss() + OLSLoss(3)
     assert isinstance(total, WeightedSum)
     assert any("soft_labels" in key for key in total.state_dict())
+
+
+def _records():
+    records = EpochRecords({"size": 1, "edges": 2})
+    records.add(size=torch.tensor(3), edges=torch.tensor([0.25, 0.5]))
+    records.add(size=torch.tensor(4), edges=torch.tensor([0.75, 1.0]))
+    return records
+
+
+def test_entries_are_plain_numbers_oldest_first():
+    assert _records().entries == [{"size": 3.0, "edges": [0.25, 0.5]}, {"size": 4.0, "edges": [0.75, 1.0]}]
+
+
+def test_nothing_recorded_is_an_empty_list():
+    assert EpochRecords({"size": 1}).entries == []
+
+
+def test_the_state_goes_through_a_file_of_tensors():
+    restored = EpochRecords({"size": 1, "edges": 2})
+    restored.load_state_dict(load(save(_records().state_dict())))
+    assert restored.entries == _records().entries
+
+
+def test_a_saved_state_does_not_grow_with_later_epochs():
+    records = _records()
+    state = records.state_dict()
+    records.add(size=torch.tensor(5), edges=torch.zeros(2))
+    other = EpochRecords({"size": 1, "edges": 2})
+    other.load_state_dict(state)
+    assert len(other.entries) == 2

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from calibrant.losses.charbonnier import charbonnier_loss
-from calibrant.losses.soft_ece import soft_ece_loss
+from calibrant.losses.soft_ece import charbonnier_loss, soft_ece_loss
 
 
 def _batch(n=30, k=4):

@@ -98,6 +98,7 @@ def test_the_gradient_passes_gradcheck():
     assert torch.autograd.gradcheck(lambda e: supervised_contrastive_loss(e, labels), z.requires_grad_())
 
 
+@pytest.mark.slow
 def test_the_library_is_imported_only_when_the_loss_is_computed():
     code = "import sys, calibrant.losses.supervised_contrastive as s; s.SupervisedContrastiveLoss(); "
     code += "sys.exit('pytorch_metric_learning' in sys.modules)"

@@ -1,31 +1,26 @@
 """Losses that train for calibration; each is a function and a module, a drop-in for cross-entropy."""
 
-from calibrant.losses.adafocal import AdaFocalLoss, adafocal_loss
-from calibrant.losses.aurc import AURCLoss, aurc_loss
+from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss, adafocal_loss, calfocal_loss
 from calibrant.losses.brier import BrierLoss, brier_loss
-from calibrant.losses.calfocal import CalFocalLoss, calfocal_loss
-from calibrant.losses.charbonnier import CharbonnierLoss, charbonnier_loss
 from calibrant.losses.confidence_penalty import ConfidencePenaltyLoss, confidence_penalty_loss
 from calibrant.losses.crl import CRLLoss, crl_loss
 from calibrant.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
-from calibrant.losses.dca import DCALoss, dca_loss
+from calibrant.losses.dca import DCALoss, MDCALoss, dca_loss, mdca_loss
 from calibrant.losses.dual_focal import DualFocalLoss, dual_focal_loss
-from calibrant.losses.flsd import FLSDLoss, flsd_loss
-from calibrant.losses.focal import FocalLoss, focal_loss
+from calibrant.losses.focal import FLSDLoss, FocalLoss, flsd_loss, focal_loss
 from calibrant.losses.inverse_focal import InverseFocalLoss, inverse_focal_loss
 from calibrant.losses.kde import KDELoss, kde_loss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss, label_smoothing_loss
 from calibrant.losses.logit_norm import LogitNormLoss, logit_norm_loss
 from calibrant.losses.loss import Loss, WeightedSum
 from calibrant.losses.mbls import MbLSLoss, mbls_loss
-from calibrant.losses.mdca import MDCALoss, mdca_loss
 from calibrant.losses.mmce import MMCELoss, mmce_loss
 from calibrant.losses.ols import OLSLoss, ols_loss
 from calibrant.losses.parts.global_batch import local_batch
 from calibrant.losses.refinement import RefinementLoss, refinement_loss
 from calibrant.losses.seca import SECALoss, seca_loss
-from calibrant.losses.selective_risk import SelectiveRiskLoss, selective_risk_loss
-from calibrant.losses.soft_ece import SoftECELoss, soft_ece_loss
+from calibrant.losses.selective_risk import AURCLoss, SelectiveRiskLoss, aurc_loss, selective_risk_loss
+from calibrant.losses.soft_ece import CharbonnierLoss, SoftECELoss, charbonnier_loss, soft_ece_loss
 from calibrant.losses.supervised_contrastive import (
     SupervisedContrastiveLoss,
     supervised_contrastive_loss,

@@ -3,52 +3,38 @@
 "Regularizing Neural Networks by Penalizing Confident Output Distributions".
 """
 
+from dataclasses import dataclass
+from typing import Unpack
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, reduce_loss, widened
-from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
-from calibrant.losses.parts.true_class import true_class_index
+from calibrant.losses.parts.known_gradient import Gradient
+from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 
-def confidence_penalty_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    r"""Minus the entropy of the predictions: 0 for a sure one, lowest for an undecided one. A term to add.
+@takes_sample_options
+def confidence_penalty_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) -> Tensor:
+    r"""Return the negative entropy of the predictions: 0 for a certain one, lowest for a uniform one.
 
     .. math:: L(z) = \sum_c p_c \log p_c, \quad p = \mathrm{softmax}(z)
 
-    The paper trains ``CrossEntropyLoss() + 0.1 * ConfidencePenaltyLoss()``; alone it learns nothing.
+    A term to add: the paper trains ``CrossEntropyLoss() + 0.1 * ConfidencePenaltyLoss()``; alone it learns
+    nothing.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
-        labels: Integer classes; they say only which samples are ignored and how the rest are weighed.
-        weight: One weight per class.
-        ignore_index: Label of the samples that count for nothing.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        labels: Integer classes; they only decide which samples are ignored and how the others are weighted.
 
     Example:
         >>> import torch
         >>> round(float(confidence_penalty_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))), 4)
         -0.6931
     """
-    check_weight(weight, logits)
-    _, kept = true_class_index(logits, labels, ignore_index=ignore_index)
-    values = with_known_gradient(widened(logits), kept, definition=_definition, shortcut=_shortcut)
-    return reduce_loss(
-        values,
-        labels,
-        reduction=reduction,
-        weight=weight,
-        ignore_index=ignore_index,
-        all_count=kept is None,
-    )
+    samples = Samples(logits, labels, **shared)
+    _, kept = samples.true_class()
+    return samples.reduce_known(kept, definition=_definition, shortcut=_shortcut)
 
 
 def _definition(logits: Tensor) -> Tensor:
@@ -68,9 +54,8 @@ def _shortcut(logits: Tensor) -> tuple[Tensor, Gradient]:
     return mean.squeeze(1) + p.amax(dim=1).log(), gradient
 
 
+@dataclass(eq=False, repr=False)
 class ConfidencePenaltyLoss(SampleLoss):
     """Module form of :func:`confidence_penalty_loss`; a term to add to another loss."""
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the term of a batch."""
-        return confidence_penalty_loss(logits, labels, **self.shared)
+    function = staticmethod(confidence_penalty_loss)

@@ -3,45 +3,44 @@
 "Confidence-Aware Learning for Deep Neural Networks".
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.losses.loss import Loss
-from calibrant.losses.parts.batch import IGNORED, widened
-from calibrant.losses.parts.epoch_records import EpochRecords
+from calibrant.losses.loss import EpochRecords, FunctionLoss
+from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.confidence import top_label_confidence
 from calibrant.losses.parts.global_batch import global_rows
-from calibrant.losses.parts.top_label import top_label_confidence
 
 
 def crl_loss(logits: Tensor, labels: Tensor, *, correctness: Tensor, ignore_index: int = IGNORED) -> Tensor:
-    r"""How far confidences are from the order in which samples were learned. A term to add.
+    r"""Return how far confidences deviate from the order in which samples were learned.
 
     .. math:: \frac{1}{n} \sum_i \max\big(0, |c_i - c_j| - \mathrm{sign}(c_i - c_j) (\kappa_i - \kappa_j)\big)
 
-    ``j`` follows ``i`` in the batch of all processes, and the first sample follows the last;
-    :math:`\kappa` is the largest probability and :math:`c` how often the sample was classified correctly so
-    far. The paper trains ``CrossEntropyLoss() + CRLLoss(n_samples)``.
+    ``j`` follows ``i`` in the batch of all processes, and the first sample follows the last; ``\kappa`` is
+    the largest probability and ``c`` how often the sample was classified correctly so far. A term to add:
+    the paper trains ``CrossEntropyLoss() + CRLLoss(n_samples)``.
 
     Args:
         logits: Scores of shape ``(n, k)``.
         labels: Integer classes.
-        correctness: For each sample the share of epochs in which it was correct, shape ``(n,)``.
-        ignore_index: Label of the samples that count for nothing.
+        correctness: Share of epochs in which each sample was correct, shape ``(n,)``.
+        ignore_index: Label of the samples to ignore.
 
     Example:
-        >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0]])  # equally sure of both
+        >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0]])  # equal confidence in both
         >>> float(crl_loss(logits, torch.tensor([0, 1]), correctness=torch.tensor([1.0, 0.5])))
         0.5
     """
     _check_samples(labels, correctness, "correctness")
     confidence, _ = top_label_confidence(logits, labels, ignore_index=ignore_index)
     shares = global_rows(correctness[labels != ignore_index].to(confidence.dtype))
-    return _disorder(confidence, shares).to(widened(logits).dtype)
+    return _disorder(confidence, shares).to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _disorder(confidence: Tensor, correctness: Tensor) -> Tensor:
@@ -62,19 +61,16 @@ def _check_samples(labels: Tensor, values: Tensor, name: str) -> None:
         )
 
 
-class CRLLoss(Loss):
+@dataclass(eq=False, repr=False)
+class CRLLoss(FunctionLoss):
     """Correctness ranking with the history of the training set; a term to add to another loss.
 
-    ``forward`` needs the ``indices`` of the samples in the training set. It notes which of them are
-    classified correctly while training (in training mode, with logits that carry a gradient), and
-    ``update()`` at the end of an epoch adds these to the history; a sample that is seen once per epoch is so
-    compared by what was known before the epoch, as in the paper. Until the first update the term is 0.
-    ``history`` has, per update, the ``mean`` share of correct predictions and the shares of samples that were
-    ``always`` and ``never`` correct. See :func:`crl_loss`.
-
-    Args:
-        n_samples: Number of training samples.
-        ignore_index: Label of the samples that count for nothing.
+    ``forward`` needs the ``indices`` of the samples in the training set. During training (in training mode,
+    with logits that have a gradient) it records which of them are classified correctly, and ``update()`` at
+    the end of an epoch adds these to the history. A sample that is seen once per epoch is therefore compared
+    by what was known before the epoch, as in the paper. Until the first update the term is 0. ``history``
+    has, per update, the ``mean`` share of correct predictions and the shares of samples that were ``always``
+    and ``never`` correct.
 
     Example:
         >>> loss = CRLLoss(n_samples=2)
@@ -85,27 +81,29 @@ class CRLLoss(Loss):
         tensor([1., 0.])
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("indices",)
-    correct: Tensor
-    seen: Tensor
-    new_correct: Tensor
-    new_seen: Tensor
+    n_samples: Annotated[int, "Number of training samples."]
+    correct: Tensor = field(init=False)
+    seen: Tensor = field(init=False)
+    new_correct: Tensor = field(init=False)
+    new_seen: Tensor = field(init=False)
 
-    def __init__(self, n_samples: int, *, ignore_index: int = IGNORED) -> None:
-        super().__init__()
-        n = check_count(n_samples, "n_samples")
-        self.ignore_index = ignore_index
+    function = staticmethod(crl_loss)
+    needs = ("indices",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n = check_count(self.n_samples, "n_samples")
         for name in ("correct", "seen", "new_correct", "new_seen"):
             self.register_buffer(name, torch.zeros(n, dtype=torch.int32))
         self.records = EpochRecords({"mean": 1, "always": 1, "never": 1})
 
     @property
     def correctness(self) -> Tensor:
-        """Share of epochs in which each training sample was correct; 0 for one that was never seen."""
+        """Share of epochs in which each training sample was correct; 0 for a sample never seen."""
         return self.correct / self.seen.clamp_min(1)
 
     def forward(self, logits: Tensor, labels: Tensor, *, indices: Tensor) -> Tensor:
-        """Return the term of a batch whose samples have these indices in the training set."""
+        """Return the term of a batch, given the indices of its samples in the training set."""
         _check_samples(labels, indices, "indices")
         place = global_rows(indices[labels != self.ignore_index])
         if place.numel() and not 0 <= int(place.min()) <= int(place.max()) < len(self.seen):
@@ -118,11 +116,11 @@ class CRLLoss(Loss):
             self.new_correct.index_add_(0, place, correct.detach().to(torch.int32))
             self.new_seen.index_add_(0, place, torch.ones_like(place, dtype=torch.int32))
         shares = self.correct[place] / self.seen[place].clamp_min(1).to(confidence.dtype)
-        return _disorder(confidence, shares).to(widened(logits).dtype)
+        return _disorder(confidence, shares).to(torch.promote_types(logits.dtype, torch.float32))
 
     @torch.no_grad()
-    def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # learns from training alone
-        """Add what was noted in this epoch to the history of the training set."""
+    def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # learns from training only
+        """Add what was recorded in this epoch to the history of the training set."""
         for total, new in ((self.correct, self.new_correct), (self.seen, self.new_seen)):
             total.add_(new)
             new.zero_()
@@ -131,12 +129,3 @@ class CRLLoss(Loss):
         self.records.add(
             mean=shares.sum() / count, always=(shares == 1).sum() / count, never=(shares == 0).sum() / count
         )
-
-    @property
-    def history(self) -> list[Mapping[str, Any]]:
-        """How well the training set was learned after each epoch."""
-        return self.records.entries
-
-    def extra_repr(self) -> str:
-        """Say what makes this loss differ from another of its kind."""
-        return f"n_samples={len(self.seen)}"

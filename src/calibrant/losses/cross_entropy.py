@@ -1,32 +1,21 @@
-"""Cross-entropy, the negative log-likelihood of the labels: what every other loss is compared with."""
+"""Cross-entropy, the negative log-likelihood of the labels: the baseline of all other losses."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import (
-    IGNORED,
-    Reduction,
-    check_batch,
-    check_weight,
-    is_soft,
-    reduce_loss,
-    reduce_soft_loss,
-    true_class_nll,
-    widened,
-)
+from calibrant.losses.parts.batch import check_batch
+from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 
-def cross_entropy_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    r"""How surprised the model is by the true class; torch's, but 0 where torch has nothing to average.
+@takes_sample_options
+def cross_entropy_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) -> Tensor:
+    r"""Return the cross-entropy of torch, but 0 instead of NaN where torch has no sample to average over.
 
     .. math:: L(z, y) = -\log p_y, \quad p = \mathrm{softmax}(z)
 
@@ -34,8 +23,6 @@ def cross_entropy_loss(
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes, or distributions in the shape of the logits.
         weight: One weight per class; with soft labels it scales each class's share of the label.
-        ignore_index: Label of the samples that count for nothing.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> round(float(cross_entropy_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)
@@ -43,52 +30,32 @@ def cross_entropy_loss(
         >>> float(cross_entropy_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([-100])))
         0.0
     """
-    check_weight(weight, logits)
-    return smoothed_cross_entropy(
-        logits, labels, smoothing=0.0, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    return smoothed_cross_entropy(Samples(logits, labels, **shared), 0.0)
 
 
-def smoothed_cross_entropy(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    smoothing: float,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: Reduction,
-) -> Tensor:
-    """Return torch's cross-entropy against labels that are mixed with the uniform distribution."""
-    z = widened(logits)
-    scale = None if weight is None else weight.to(z.dtype)
-    if is_soft(logits, labels):
-        values = F.cross_entropy(
-            z, labels.to(z.dtype), weight=scale, reduction="none", label_smoothing=smoothing
-        )
-        return reduce_soft_loss(values, reduction=reduction)
-    check_batch(logits, labels)
+def smoothed_cross_entropy(samples: Samples, smoothing: float) -> Tensor:
+    """Return the cross-entropy of torch against labels that are mixed with the uniform distribution."""
+    z, labels, ignored = samples.scores, samples.labels, samples.ignore_index
+    scale = None if samples.weight is None else samples.weight.to(z.dtype)
+    cross_entropy = partial(F.cross_entropy, z, weight=scale, reduction="none", label_smoothing=smoothing)
+    if samples.soft:
+        return samples.reduce_soft(cross_entropy(labels.to(z.dtype)))
+    check_batch(samples.logits, labels)
     try:
-        values = F.cross_entropy(
-            z,
-            labels,
-            weight=scale,
-            ignore_index=ignore_index,
-            reduction="none",
-            label_smoothing=smoothing,
-        )
+        values = cross_entropy(labels, ignore_index=ignored)
     except IndexError:
-        true_class_nll(logits.detach(), labels, ignore_index=ignore_index)  # raises and names the label
+        samples.nll()  # raises an error that names the label
         raise
-    if scale is None or reduction != "mean":
-        return reduce_loss(values, labels, reduction=reduction, ignore_index=ignore_index)
-    kept = labels != ignore_index
+    # The weights are already in the values.
+    if scale is None or samples.reduction != "mean":
+        return replace(samples, weight=None).reduce(values)
+    kept = labels != ignored
     total = (scale[torch.where(kept, labels, 0)] * kept).sum()
     return values.sum() / torch.where(total > 0, total, 1)
 
 
+@dataclass(eq=False, repr=False)
 class CrossEntropyLoss(SampleLoss):
     """Module form of :func:`cross_entropy_loss`."""
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch."""
-        return cross_entropy_loss(logits, labels, **self.shared)
+    function = staticmethod(cross_entropy_loss)

@@ -1,23 +1,22 @@
-"""Losses written as on paper, for configuration files: ``"focal(gamma=3) + 0.5 * mdca"``."""
+"""Read losses written as formulas in configuration files: ``"focal(gamma=3) + 0.5 * mdca"``."""
 
 import ast
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
 from calibrant.losses.loss import Loss
 
 Maker = Callable[..., Loss]
 
 
 def parse_loss(text: str, makers: Mapping[str, Maker]) -> Loss:
-    """Make the loss that a sum of weighted names describes; nothing but arithmetic is evaluated.
+    """Make the loss that a weighted sum of names describes; only arithmetic is evaluated.
 
     Args:
-        text: Names of losses, each with keyword options in parentheses if needed, with ``+`` and numbers
-            times them.
-        makers: What each name stands for.
+        text: Names of losses, each with optional keyword options in parentheses, joined by ``+`` and
+            multiplied by numbers with ``*``.
+        makers: What makes the loss of each name.
 
     Example:
         >>> from calibrant.losses import FocalLoss, MDCALoss
@@ -50,7 +49,7 @@ def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
 def _options(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
     options = {}
     for keyword in keywords:
-        if keyword.arg is None:  # ** and a mapping
+        if keyword.arg is None:  # a mapping passed with **
             raise _not_understood(text)
         try:
             options[keyword.arg] = ast.literal_eval(keyword.value)
@@ -61,9 +60,8 @@ def _options(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
 
 def _make(name: str, options: dict[str, Any], makers: Mapping[str, Maker]) -> Loss:
     if name not in makers:
-        near = difflib.get_close_matches(name, makers, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(makers)}"
-        raise InputError(f"loss: expected the name of a loss, got {name!r}; {hint}")
+        hint = did_you_mean(name, makers) or f"; known are {', '.join(makers)}"
+        raise InputError(f"loss: expected the name of a loss, got {name!r}{hint}")
     try:
         return makers[name](**options)
     except TypeError as error:

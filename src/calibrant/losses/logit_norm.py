@@ -1,83 +1,57 @@
 """LogitNorm (Wei et al., "Mitigating Neural Network Overconfidence with Logit Normalization", ICML 2022)."""
 
-from typing import Unpack
+from dataclasses import dataclass
+from typing import Annotated, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.loss import SampleLoss, SampleOptions
-from calibrant.losses.parts.batch import (
-    IGNORED,
-    Reduction,
-    check_weight,
-    is_soft,
-    reduce_loss,
-    reduce_soft_loss,
-    widened,
-)
-from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
-from calibrant.losses.parts.true_class import true_class_index
+from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.known_gradient import Gradient
+from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
-# The length of a row of zeros, which has no direction; the authors' value.
+# Added to the length, because a row of zeros has no direction; the authors' value.
 _SHORTEST = 1e-7
 
 
+@takes_sample_options
 def logit_norm_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float = 0.04,
-    weight: Tensor | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
+    logits: Tensor, labels: Tensor, *, temperature: float = 0.04, **shared: Unpack[SampleOptions]
 ) -> Tensor:
-    r"""Cross-entropy of the direction of the logits: making them longer wins nothing.
+    r"""Return the cross-entropy of normalised logits: longer logits do not lower it.
 
     .. math:: L(z, y) = -\log \mathrm{softmax}\Big(\frac{z}{\tau \lVert z \rVert}\Big)_y
 
-    The network is used without the normalisation afterwards, so the scale of its logits is not trained: an
-    MLP on CLINC150 stayed near uniform confidence (ECE 92 %) until a temperature was fitted (2 %). Fit one
-    before reading its confidence. A head whose logits are all exactly zero at the start gets gradients near
-    :math:`10^8`: give it small random weights.
+    After training, the network is used without the normalisation, so the scale of its logits is not trained:
+    an MLP on CLINC150 stayed near uniform confidence (ECE 92 %) until a temperature was fitted (2 %). Fit one
+    before you read its confidence. A head whose logits are all exactly zero at the start gets gradients near
+    ``10^8``: give it small random weights.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes, or distributions in the shape of the logits.
-        temperature: The length :math:`1 / \tau` is given to all logits; the paper's value for CIFAR-10.
+        temperature: All logits get the length :math:`1 / \tau`; the default is the paper's for CIFAR-10.
         weight: One weight per class; for integer labels.
-        ignore_index: Label of the samples that count for nothing.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[3.0, 4.0], [300.0, 400.0]])
         >>> logit_norm_loss(logits, torch.tensor([1, 1]), reduction="none")
         tensor([0.0067, 0.0067])
     """
-    check_weight(weight, logits)
+    samples = Samples(logits, labels, **shared)
     if not temperature > 0:
         raise InputError(f"temperature: expected a positive number, got {temperature}")
-    z = widened(logits)
-    if is_soft(logits, labels):
-        if weight is not None:
-            raise InputError("weight: expected none with soft labels, got one; weigh the samples instead")
-        values = F.cross_entropy(_normalised(z, temperature), labels.to(z.dtype), reduction="none")
-        return reduce_soft_loss(values, reduction=reduction)
-    index, kept = true_class_index(logits, labels, ignore_index=ignore_index)
-    values = with_known_gradient(
-        z,
+    if samples.soft:
+        samples.refuse_weight()
+        z = _normalised(samples.scores, temperature)
+        return samples.reduce_soft(F.cross_entropy(z, labels.to(z.dtype), reduction="none"))
+    index, kept = samples.true_class()
+    return samples.reduce_known(
         kept,
         definition=lambda z: F.cross_entropy(_normalised(z, temperature), index.squeeze(1), reduction="none"),
         shortcut=lambda z: _shortcut(z, index, temperature),
-    )
-    return reduce_loss(
-        values,
-        labels,
-        reduction=reduction,
-        weight=weight,
-        ignore_index=ignore_index,
-        all_count=kept is None,
     )
 
 
@@ -106,17 +80,12 @@ def _shortcut(logits: Tensor, index: Tensor, temperature: float) -> tuple[Tensor
     return nll.squeeze(1), gradient
 
 
+@dataclass(eq=False, repr=False)
 class LogitNormLoss(SampleLoss):
     """Module form of :func:`logit_norm_loss`."""
 
-    def __init__(self, temperature: float = 0.04, **shared: Unpack[SampleOptions]) -> None:
-        super().__init__(**shared)
-        self.temperature = temperature
+    temperature: Annotated[float, "All logits get the length 1 / temperature; the paper's for CIFAR-10."] = (
+        0.04
+    )
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch."""
-        return logit_norm_loss(logits, labels, temperature=self.temperature, **self.shared)
-
-    def extra_repr(self) -> str:
-        """Say what makes this loss differ from another of its kind."""
-        return f"temperature={self.temperature}"
+    function = staticmethod(logit_norm_loss)

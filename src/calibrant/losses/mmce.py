@@ -1,14 +1,16 @@
 """MMCE (Kumar et al., "Trainable Calibration Measures from Kernel Mean Embeddings", ICML 2018)."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.loss import Loss
+from calibrant.losses.loss import BatchLoss
 from calibrant.losses.parts.batch import IGNORED
-from calibrant.losses.parts.top_label import top_label_confidence
+from calibrant.losses.parts.confidence import top_label_confidence
 
 # exp(1 / width) must leave room for sums in double precision.
 _NARROWEST = 0.002
@@ -17,28 +19,29 @@ _NARROWEST = 0.002
 def mmce_loss(
     logits: Tensor, labels: Tensor, *, width: float = 0.2, weighted: bool = False, ignore_index: int = IGNORED
 ) -> Tensor:
-    r"""How far samples of similar confidence err in the same direction.
+    r"""Return how far samples of similar confidence are miscalibrated in the same direction.
 
     .. math:: \mathrm{MMCE} = \Big( \sum_{i,j} \frac{e_i}{n_i} \frac{e_j}{n_j}\,
         e^{-|r_i - r_j| / w} \Big)^{1/2}, \quad e_i = [\hat y_i = y_i] - r_i, \quad r_i = \max_k p_{ik}
 
-    Plain, every :math:`n_i` is the number of samples. Weighted, it is the number of right answers for a right
-    one and of wrong answers for a wrong one, so that the few mistakes of a good model count as much as its
-    many hits; with no mistakes (or no hits) in the batch that half of the sum is empty. That form is much the
-    larger: on noisy digits ``2.0 * MMCELoss(weighted=True)`` cost 14 points of accuracy, plain 2.0 one.
+    By default every ``n_i`` is the number of samples. With ``weighted=True`` it is the number of correct
+    samples for a correct one and of mistakes for a mistake, so that the few mistakes of a good model count as
+    much as its many correct predictions; without mistakes (or without correct predictions) in the batch that
+    half of the sum is empty. The weighted form is much larger: on noisy digits
+    ``2.0 * MMCELoss(weighted=True)`` cost 14 points of accuracy, ``2.0 * MMCELoss()`` one.
 
-    A term to add to a loss that classifies: ``CrossEntropyLoss() + 2.0 * MMCELoss()``. Over sorted
-    confidences the kernel factorises, so that the double sum is exact in O(n log n) time and O(n) memory.
-    It is a norm, which has a kink at zero: a perfect batch has the value 0 and no gradient. The batch is the
-    global one under data-parallel training.
+    A term to add to a classification loss: ``CrossEntropyLoss() + 2.0 * MMCELoss()``. Over sorted
+    confidences the kernel factorises, so the double sum is exact in O(n log n) time and O(n) memory. It is a
+    norm, which has a kink at zero: a perfect batch has the value 0 and no gradient. Under data-parallel
+    training the batch is the global one.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
-        width: The ``w`` of the kernel, at least 0.002. The paper has 0.2; code that divides by ``2 * 0.2``,
-            as several released versions do, has 0.4.
-        weighted: Whether right and wrong answers count as two halves.
-        ignore_index: Label of the samples that count for nothing.
+        width: The ``w`` of the kernel, at least 0.002. The paper uses 0.2; code that divides by ``2 * 0.2``,
+            as several released versions do, uses 0.4.
+        weighted: Whether correct predictions and mistakes each make up half of the sum.
+        ignore_index: Label of the samples to ignore.
 
     Example:
         >>> logits = torch.tensor([[0.0, math.log(3.0)]] * 4)
@@ -50,13 +53,13 @@ def mmce_loss(
     confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
     error = correct - confidence
     if weighted:
-        hits = correct.sum()
-        error = error / torch.where(correct > 0, hits, len(correct) - hits)
+        n_correct = correct.sum()
+        error = error / torch.where(correct > 0, n_correct, len(correct) - n_correct)
     else:
         error = error / max(len(correct), 1)
     square = kernel_energy(confidence, error, width=width)
-    # The root has no finite slope at zero, and rounding may leave a sum of squares slightly below it.
-    positive = ~(square <= 0)  # what is not a number stays so
+    # The root has an infinite slope at zero, and rounding may leave a sum of squares slightly below zero.
+    positive = ~(square <= 0)  # NaN stays NaN
     root = torch.where(positive, torch.where(positive, square, 1).sqrt(), 0)
     return root.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -64,7 +67,7 @@ def mmce_loss(
 def kernel_energy(points: Tensor, masses: Tensor, *, width: float) -> Tensor:
     r"""Return :math:`\sum_{ij} m_i m_j e^{-|x_i - x_j| / w}` for points between 0 and 1, in O(n log n).
 
-    Equal points do not pull at each other, as the derivative of the absolute value at zero is taken to be.
+    Equal points do not pull at each other: the derivative of the absolute value at zero is taken as 0.
     """
     x, order = points.sort()
     mass = masses[order]
@@ -78,25 +81,20 @@ def kernel_energy(points: Tensor, masses: Tensor, *, width: float) -> Tensor:
 
 
 def _prefix(values: Tensor) -> Tensor:
-    """Return sums of the first 0, 1, ..., n values."""
+    """Return the sums of the first 0, 1, ..., n values."""
     return torch.cat([values.new_zeros(1), values.cumsum(dim=0)])
 
 
-class MMCELoss(Loss):
+@dataclass(eq=False, repr=False)
+class MMCELoss(BatchLoss):
     """Module form of :func:`mmce_loss`."""
 
-    def __init__(self, width: float = 0.2, *, weighted: bool = False, ignore_index: int = IGNORED) -> None:
-        super().__init__()
-        self.width = width
-        self.weighted = weighted
-        self.ignore_index = ignore_index
+    width: Annotated[float, "Width of the kernel, at least 0.002; code that divides by 2 * 0.2 has 0.4."] = (
+        0.2
+    )
+    _: KW_ONLY
+    weighted: Annotated[bool, "Whether correct predictions and mistakes each make up half of the sum."] = (
+        False
+    )
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the term of a batch."""
-        return mmce_loss(
-            logits, labels, width=self.width, weighted=self.weighted, ignore_index=self.ignore_index
-        )
-
-    def extra_repr(self) -> str:
-        """Say what makes this term differ from another of its kind."""
-        return f"width={self.width}, weighted={self.weighted}"
+    function = staticmethod(mmce_loss)

@@ -1,82 +1,244 @@
-"""The training losses by name, and losses made from text."""
+"""The catalogue of training losses, and losses made from text."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from calibrant import losses
 from calibrant.errors import InputError
+from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss
+from calibrant.losses.brier import BrierLoss
+from calibrant.losses.confidence_penalty import ConfidencePenaltyLoss
+from calibrant.losses.crl import CRLLoss
+from calibrant.losses.cross_entropy import CrossEntropyLoss
+from calibrant.losses.dca import DCALoss, MDCALoss
+from calibrant.losses.dual_focal import DualFocalLoss
 from calibrant.losses.expression import parse_loss
-from calibrant.losses.loss import Loss
+from calibrant.losses.focal import FLSDLoss, FocalLoss
+from calibrant.losses.inverse_focal import InverseFocalLoss
+from calibrant.losses.kde import KDELoss
+from calibrant.losses.label_smoothing import LabelSmoothingLoss
+from calibrant.losses.logit_norm import LogitNormLoss
+from calibrant.losses.loss import EmbeddingLoss, FunctionLoss, Loss
+from calibrant.losses.mbls import MbLSLoss
+from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.ols import OLSLoss
+from calibrant.losses.refinement import RefinementLoss
+from calibrant.losses.seca import SECALoss
+from calibrant.losses.selective_risk import AURCLoss, SelectiveRiskLoss
+from calibrant.losses.soft_ece import CharbonnierLoss, SoftECELoss
+from calibrant.losses.supervised_contrastive import SupervisedContrastiveLoss
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a loss: its default as Python writes it (None if it must be given) and its meaning."""
+
+    name: str
+    default: str | None
+    meaning: str
 
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """A training loss by name.
+    """An entry of the catalogue.
 
     Attributes:
-        module: Its class; the function of the same name stands beside it.
+        module: The class; its ``function`` is the function form.
+        meaning: What the loss does, in one sentence.
         paper: Where it comes from.
-        recipe: How it is used by default, as :func:`make_loss` reads it: a term stands beside the loss that
-            it is added to.
-        reads: ``"logits"``, or ``"embeddings"`` for a loss of an encoder.
-        sizes: What its class must be told of the data: ``n_classes`` or ``n_samples``.
+        recipe: How it is used by default, in the notation of :func:`make_loss`; a term includes the loss
+            that it is added to.
     """
 
-    module: type[Loss]
+    module: type[FunctionLoss]
+    meaning: str
     paper: str
     recipe: str
-    reads: Literal["logits", "embeddings"] = "logits"
-    sizes: tuple[Literal["n_classes", "n_samples"], ...] = ()
 
     @property
     def is_term(self) -> bool:
-        """Whether it is only useful beside another loss."""
+        """Whether it is only useful when added to another loss."""
         return "+" in self.recipe
 
+    @property
+    def reads(self) -> Literal["logits", "embeddings"]:
+        """What the loss takes: logits, or the embeddings of an encoder."""
+        return "embeddings" if issubclass(self.module, EmbeddingLoss) else "logits"
 
-LOSSES: Mapping[str, TrainingLoss] = {
-    "cross_entropy": TrainingLoss(losses.CrossEntropyLoss, "the baseline", "cross_entropy"),
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of the class, in the order of its constructor."""
+        return tuple(
+            Option(
+                each.name,
+                None if each.default is each.empty else repr(each.default),
+                each.annotation.__metadata__[0],
+            )
+            for each in inspect.signature(self.module).parameters.values()
+        )
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The options that must be given: the number of classes or of training samples."""
+        return tuple(option.name for option in self.options if option.default is None)
+
+    @property
+    def explanation(self) -> str:
+        """Formula and description from the documentation of the function and the class, as plain text."""
+        return "\n\n".join(filter(None, map(_description, (self.module.function, self.module))))
+
+
+LOSSES: dict[str, TrainingLoss] = {
+    "cross_entropy": TrainingLoss(
+        CrossEntropyLoss,
+        "The negative log-probability of the true class.",
+        "the baseline",
+        "cross_entropy",
+    ),
     "label_smoothing": TrainingLoss(
-        losses.LabelSmoothingLoss, "Szegedy et al., CVPR 2016", "label_smoothing(smoothing=0.05)"
+        LabelSmoothingLoss,
+        "Cross-entropy against labels that give a little probability to every class.",
+        "Szegedy et al., CVPR 2016",
+        "label_smoothing(smoothing=0.05)",
     ),
-    "ols": TrainingLoss(losses.OLSLoss, "Zhang et al., TIP 2021", "ols", sizes=("n_classes",)),
-    "focal": TrainingLoss(losses.FocalLoss, "Mukhoti et al., NeurIPS 2020", "focal(gamma=3.0)"),
-    "flsd": TrainingLoss(losses.FLSDLoss, "Mukhoti et al., NeurIPS 2020", "flsd"),
+    "ols": TrainingLoss(
+        OLSLoss,
+        "Cross-entropy against the label mixed with the mean prediction for its class in the last epoch.",
+        "Zhang et al., TIP 2021",
+        "ols",
+    ),
+    "focal": TrainingLoss(
+        FocalLoss,
+        "Cross-entropy that fades out for samples that the model already classifies correctly.",
+        "Mukhoti et al., NeurIPS 2020",
+        "focal(gamma=3.0)",
+    ),
+    "flsd": TrainingLoss(
+        FLSDLoss,
+        "Focal loss with a larger exponent for samples whose true class is still improbable.",
+        "Mukhoti et al., NeurIPS 2020",
+        "flsd",
+    ),
     "inverse_focal": TrainingLoss(
-        losses.InverseFocalLoss, "Wang et al., NeurIPS 2021", "inverse_focal(gamma=1.0)"
+        InverseFocalLoss,
+        "Cross-entropy with more weight on confident correct samples, against underconfidence.",
+        "Wang et al., NeurIPS 2021",
+        "inverse_focal(gamma=1.0)",
     ),
-    "dual_focal": TrainingLoss(losses.DualFocalLoss, "Tao et al., ICML 2023", "dual_focal(gamma=5.0)"),
-    "brier": TrainingLoss(losses.BrierLoss, "Brier, 1950", "brier"),
+    "dual_focal": TrainingLoss(
+        DualFocalLoss,
+        "Focal loss that fades out with the lead over the strongest other class, not with confidence alone.",
+        "Tao et al., ICML 2023",
+        "dual_focal(gamma=5.0)",
+    ),
+    "brier": TrainingLoss(
+        BrierLoss,
+        "Squared distance between the predicted distribution and the label, at most 2.",
+        "Brier, 1950",
+        "brier",
+    ),
     "confidence_penalty": TrainingLoss(
-        losses.ConfidencePenaltyLoss,
+        ConfidencePenaltyLoss,
+        "Negative entropy of the predictions: 0 for a certain one, lowest for a uniform one.",
         "Pereyra et al., ICLR workshop 2017",
         "cross_entropy + 0.1 * confidence_penalty",
     ),
-    "logit_norm": TrainingLoss(losses.LogitNormLoss, "Wei et al., ICML 2022", "logit_norm"),
-    "mbls": TrainingLoss(losses.MbLSLoss, "Liu et al., CVPR 2022", "cross_entropy + 0.1 * mbls"),
-    "mmce": TrainingLoss(losses.MMCELoss, "Kumar et al., ICML 2018", "cross_entropy + 2.0 * mmce"),
-    "dca": TrainingLoss(losses.DCALoss, "Liang et al., BMVC 2020", "cross_entropy + 1.0 * dca"),
-    "mdca": TrainingLoss(losses.MDCALoss, "Hebbalaguppe et al., CVPR 2022", "focal(gamma=1.0) + 1.0 * mdca"),
-    "kde": TrainingLoss(losses.KDELoss, "Popordanoska et al., NeurIPS 2022", "cross_entropy + 0.2 * kde"),
+    "logit_norm": TrainingLoss(
+        LogitNormLoss,
+        "Cross-entropy of normalised logits: longer logits do not lower it.",
+        "Wei et al., ICML 2022",
+        "logit_norm",
+    ),
+    "mbls": TrainingLoss(
+        MbLSLoss,
+        "How far logits lie below the largest one, beyond a margin.",
+        "Liu et al., CVPR 2022",
+        "cross_entropy + 0.1 * mbls",
+    ),
+    "mmce": TrainingLoss(
+        MMCELoss,
+        "How far samples of similar confidence are miscalibrated in the same direction.",
+        "Kumar et al., ICML 2018",
+        "cross_entropy + 2.0 * mmce",
+    ),
+    "dca": TrainingLoss(
+        DCALoss,
+        "Distance between the mean confidence of the batch and its accuracy.",
+        "Liang et al., BMVC 2020",
+        "cross_entropy + 1.0 * dca",
+    ),
+    "mdca": TrainingLoss(
+        MDCALoss,
+        "Difference between the predicted and the actual frequency of a class, averaged over classes.",
+        "Hebbalaguppe et al., CVPR 2022",
+        "focal(gamma=1.0) + 1.0 * mdca",
+    ),
+    "kde": TrainingLoss(
+        KDELoss,
+        "Distance between each prediction and the outcomes of similar predictions in the batch.",
+        "Popordanoska et al., NeurIPS 2022",
+        "cross_entropy + 0.2 * kde",
+    ),
     "soft_ece": TrainingLoss(
-        losses.SoftECELoss, "Karandikar et al., NeurIPS 2021", "cross_entropy + 1.0 * soft_ece"
+        SoftECELoss,
+        "Mean gap between confidence and accuracy over bins with soft membership.",
+        "Karandikar et al., NeurIPS 2021",
+        "cross_entropy + 1.0 * soft_ece",
     ),
-    "charbonnier": TrainingLoss(losses.CharbonnierLoss, "SMART, Eq. 6", "cross_entropy + 1.0 * charbonnier"),
+    "charbonnier": TrainingLoss(
+        CharbonnierLoss,
+        "Soft-binned calibration error with a gradient that fades as the gap of a bin closes.",
+        "SMART, Eq. 6",
+        "cross_entropy + 1.0 * charbonnier",
+    ),
     "crl": TrainingLoss(
-        losses.CRLLoss, "Moon et al., ICML 2020", "cross_entropy + 1.0 * crl", sizes=("n_samples",)
+        CRLLoss,
+        "How far confidences deviate from the order in which samples were learned.",
+        "Moon et al., ICML 2020",
+        "cross_entropy + 1.0 * crl",
     ),
-    "calfocal": TrainingLoss(losses.CalFocalLoss, "AdaFocal, Sec. 4", "calfocal"),
-    "adafocal": TrainingLoss(losses.AdaFocalLoss, "AdaFocal, NeurIPS 2022", "adafocal"),
-    "seca": TrainingLoss(losses.SECALoss, "SECA", "seca"),
-    "selective_risk": TrainingLoss(losses.SelectiveRiskLoss, "selective risk (AU)", "selective_risk"),
-    "aurc": TrainingLoss(losses.AURCLoss, "selective risk (AU), Sec. 3", "aurc"),
-    "refinement": TrainingLoss(losses.RefinementLoss, "RefCal", "refinement", reads="embeddings"),
+    "calfocal": TrainingLoss(
+        CalFocalLoss,
+        "Focal loss that fades out where probabilities exceed the accuracy on validation.",
+        "AdaFocal, Sec. 4",
+        "calfocal",
+    ),
+    "adafocal": TrainingLoss(
+        AdaFocalLoss,
+        "Focal or inverse focal loss whose exponents follow the calibration on validation.",
+        "AdaFocal, NeurIPS 2022",
+        "adafocal",
+    ),
+    "seca": TrainingLoss(
+        SECALoss,
+        "Cross-entropy against the label plus the mean prediction for samples of that class in the batch.",
+        "SECA",
+        "seca",
+    ),
+    "selective_risk": TrainingLoss(
+        SelectiveRiskLoss,
+        "Cross-entropy with a larger weight for samples that are more confident within the batch.",
+        "selective risk (AU)",
+        "selective_risk",
+    ),
+    "aurc": TrainingLoss(
+        AURCLoss,
+        "Mean cross-entropy of the accepted samples, averaged over all coverages.",
+        "selective risk (AU), Sec. 3",
+        "aurc",
+    ),
+    "refinement": TrainingLoss(
+        RefinementLoss,
+        "How much closer the nearest sample of another class is than the nearest of the same class.",
+        "RefCal",
+        "refinement",
+    ),
     "supervised_contrastive": TrainingLoss(
-        losses.SupervisedContrastiveLoss,
+        SupervisedContrastiveLoss,
+        "Pull samples of one class together on the unit sphere and push all others away.",
         "Khosla et al., NeurIPS 2020",
         "supervised_contrastive",
-        reads="embeddings",
     ),
 }
 
@@ -85,9 +247,9 @@ def make_loss(text: str, *, n_classes: int | None = None, n_samples: int | None 
     """Make a loss from its name or from a sum such as ``"focal(gamma=3) + 0.5 * mdca"``.
 
     Args:
-        text: What to make. A bare name means its recipe: ``"mmce"`` is cross-entropy with that term.
-        n_classes: Number of classes, for the losses that keep something of each.
-        n_samples: Number of training samples, for the losses that keep something of each.
+        text: A name or a sum. A bare name stands for its recipe: ``"mmce"`` is cross-entropy plus that term.
+        n_classes: Number of classes, for the losses that store something for each class.
+        n_samples: Number of training samples, for the losses that store something for each sample.
 
     Example:
         >>> make_loss("mdca")
@@ -100,22 +262,31 @@ def make_loss(text: str, *, n_classes: int | None = None, n_samples: int | None 
 
 
 def reads_embeddings(loss: Loss) -> bool:
-    """Whether a loss compares the features of samples rather than reading their logits.
+    """Return whether a loss compares the embeddings of samples instead of reading their logits.
 
     Example:
         >>> reads_embeddings(make_loss("refinement"))
         True
     """
-    kinds = tuple(each.module for each in LOSSES.values() if each.reads == "embeddings")
-    return any(isinstance(each, kinds) for each in loss.modules())
+    return any(isinstance(each, EmbeddingLoss) for each in loss.modules())
 
 
 def _maker(name: str, loss: TrainingLoss, sizes: Mapping[str, int | None]) -> Callable[..., Loss]:
     def make(**options: Any) -> Loss:  # noqa: ANN401  # each loss has its own
-        known = {size: sizes[size] for size in loss.sizes if size not in options}
-        missing = [size for size, value in known.items() if value is None]
+        options = {size: sizes[size] for size in loss.sizes} | options
+        missing = [size for size in loss.sizes if options[size] is None]
         if missing:
             raise InputError(f"loss: {name} needs {missing[0]}; pass it beside the name")
-        return loss.module(**known, **options)
+        return loss.module(**options)
 
     return make
+
+
+def _description(documented: object) -> str:
+    """Return the documentation between its first line and its sections, without the marks of the markup."""
+    text = (inspect.getdoc(documented) or "").partition("\n")[2]
+    for section in ("\nArgs:\n", "\nExample:\n"):
+        text = text.partition(section)[0]
+    for mark, plain in ((".. math:: ", "    "), ("``", ""), ("**", "")):
+        text = text.replace(mark, plain)
+    return text.strip("\n")

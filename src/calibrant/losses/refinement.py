@@ -1,36 +1,38 @@
 """Refinement loss of RefCal ("Enhancing Deep Neural Network Reliability with Refinement and Calibration")."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.loss import Loss
-from calibrant.losses.parts.batch import IGNORED
-from calibrant.losses.parts.embeddings import embedding_rows
+from calibrant.losses.loss import EmbeddingLoss
+from calibrant.losses.parts.batch import IGNORED, embedding_rows
 
 
 def refinement_loss(
     embeddings: Tensor, labels: Tensor, *, normalize: bool = True, ignore_index: int = IGNORED
 ) -> Tensor:
-    r"""How much closer the nearest sample of another class is than the nearest of the own class.
+    r"""Return how much closer the nearest sample of another class is than the nearest of the same class.
 
     .. math:: \frac{1}{n} \sum_i \Big[ \min_{p \in P_i} \tfrac12 \|z_i - z_p\|^2
         - \min_{m \in N_i} \tfrac12 \|z_i - z_m\|^2 \Big]
 
-    ``P_i`` are the other samples of the global batch of the same class and ``N_i`` those of other classes;
-    samples without either contribute nothing and are not counted. The paper has the sum, which is this times
-    the number of samples that count. Negative is good: -2 at best on the unit sphere. It is bounded above by
-    the supervised contrastive loss (Lemma 2), which is what the paper trains; beside it, this is a measure
-    and a term with a gradient to the nearest pair alone. Distances take O(n^2) memory, none of it kept.
+    ``P_i`` are the other samples of the same class in the global batch and ``N_i`` those of other classes;
+    samples for which one of the two is empty are left out. The paper uses the sum, which is this times the
+    number of samples that are not left out. Lower is better; the best value on the unit sphere is -2. The
+    supervised contrastive loss, which the paper trains, is an upper bound (Lemma 2). This loss serves as a
+    measure, and as a term whose gradient reaches only the nearest pair. Distances take O(n^2) memory, freed
+    before the backward pass.
 
     Args:
         embeddings: Shape ``(n, d)``, or ``(n, views, d)`` with several views of each sample.
         labels: Integer classes of shape ``(n,)``.
-        normalize: Whether embeddings are put on the unit sphere first. Without, the loss has no lower bound:
-            longer vectors lower it.
-        ignore_index: Label of the samples that count for nothing.
+        normalize: Whether embeddings are first scaled to the unit sphere. Without this the loss has no lower
+            bound: longer vectors lower it.
+        ignore_index: Label of the samples to ignore.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
@@ -54,23 +56,18 @@ def refinement_loss(
 
 
 def _squared_distances(z: Tensor) -> Tensor:
-    """Return distances good enough to tell who is nearest, whatever precision autocast would choose."""
+    """Return distances precise enough to find the nearest sample, also under autocast."""
     with torch.autocast(z.device.type, enabled=False):
         return torch.cdist(z, z)
 
 
-class RefinementLoss(Loss):
+@dataclass(eq=False, repr=False)
+class RefinementLoss(EmbeddingLoss):
     """Module form of :func:`refinement_loss`."""
 
-    def __init__(self, *, normalize: bool = True, ignore_index: int = IGNORED) -> None:
-        super().__init__()
-        self.normalize = normalize
-        self.ignore_index = ignore_index
+    _: KW_ONLY
+    normalize: Annotated[
+        bool, "Whether embeddings are first scaled to the unit sphere; if not, there is no lower bound."
+    ] = True
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch."""
-        return refinement_loss(embeddings, labels, normalize=self.normalize, ignore_index=self.ignore_index)
-
-    def extra_repr(self) -> str:
-        """Say what makes this loss differ from another of its kind."""
-        return f"normalize={self.normalize}"
+    function = staticmethod(refinement_loss)

@@ -1,48 +1,40 @@
-"""SECA ("Self-guided model calibration"): the batch's own mean prediction per class joins the label."""
+"""SECA ("Self-guided model calibration"): the mean prediction for a class is added to its label."""
+
+from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import IGNORED, Reduction, check_weight, rows
 from calibrant.losses.parts.global_batch import global_rows, global_sum
 from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
-from calibrant.losses.parts.sample_values import reduce_rows
+from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 
-def seca_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    r"""Cross-entropy against the label plus what the batch believes about samples of that class.
+@takes_sample_options
+def seca_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) -> Tensor:
+    r"""Return the cross-entropy against the label plus the mean prediction for samples of that class.
 
     .. math:: L(z_i, y_i) = -\sum_c \big([c = y_i] + \mu_{y_i c}\big) \log p_{ic}, \quad
         \mu_j = \frac{1}{|S_j|} \sum_{i \in S_j} p_i
 
-    ``S_j`` are the batch's samples of class ``j``, of all processes together. The means are constants to the
-    gradient, which then is :math:`2p - (q + \mu)` as the paper states (Eq. 12); with a gradient through the
-    means it would not be. The target sums to two, so at equal fit the value is about twice the
-    cross-entropy's. A sample that is alone in its class has its own prediction as its target: its gradient
-    is cross-entropy's. There is nothing to tune.
+    ``S_j`` are the samples of class ``j`` in the batch of all processes. The means have no gradient, so the
+    gradient is ``2p - (q + \mu)``, as the paper states (Eq. 12). The target sums to two, so at equal fit
+    the value is about twice the cross-entropy. For the only sample of a class the mean is its own
+    prediction, and its gradient is that of cross-entropy. There is nothing to tune.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
-        weight: One weight per class.
-        ignore_index: Label of the samples that count for nothing.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         >>> round(float(seca_loss(logits, torch.tensor([0, 0, 1]))), 4)
         0.786
     """
-    check_weight(weight, logits)
-    z, y = rows(logits, labels, ignore_index=ignore_index)
+    samples = Samples(logits, labels, **shared)
+    z, y = samples.rows()
     with torch.no_grad():
         p = torch.softmax(z, dim=1)
         target = class_means(p, y)
@@ -58,15 +50,14 @@ def seca_loss(
         slope = p.mul_(2).sub_(target)  # Eq. 12
         return values, lambda outer: outer[:, None] * slope
 
-    values = with_known_gradient(z, None, definition=definition, shortcut=shortcut)
-    return reduce_rows(values, labels, reduction=reduction, weight=weight, ignore_index=ignore_index)
+    return samples.reduce_rows(with_known_gradient(z, None, definition=definition, shortcut=shortcut))
 
 
 @torch.no_grad()
 def class_means(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return for each sample the mean distribution of the global batch's samples of its class.
+    """Return for each sample the mean prediction for the samples of its class in the global batch.
 
-    Only the classes that occur are kept, so memory does not grow with the square of their number.
+    Only the classes that occur are stored, so memory does not grow with the square of their number.
     """
     classes = torch.unique(global_rows(labels))
     place = torch.searchsorted(classes, labels.contiguous())
@@ -75,9 +66,8 @@ def class_means(probs: Tensor, labels: Tensor) -> Tensor:
     return sums.div_(counts[:, None]).index_select(0, place)
 
 
+@dataclass(eq=False, repr=False)
 class SECALoss(SampleLoss):
     """Module form of :func:`seca_loss`."""
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch."""
-        return seca_loss(logits, labels, **self.shared)
+    function = staticmethod(seca_loss)

@@ -1,57 +1,105 @@
-"""Soft-binned calibration error as a training term (Karandikar et al., NeurIPS 2021)."""
+"""Soft-binned calibration error as a training term, with a sharp and with a smooth absolute value.
+
+SoftECE: Karandikar et al., NeurIPS 2021. Charbonnier-SoftECE: "Sample Margin-Aware Recalibration of
+Temperature", Sec. 3.4.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from calibrant.losses.loss import Loss
+from calibrant.losses.loss import BatchLoss
 from calibrant.losses.parts.batch import IGNORED
-from calibrant.losses.parts.top_label import top_label_confidence
-from calibrant.surrogates.soft_bins import soft_ece
+from calibrant.losses.parts.confidence import top_label_confidence
+from calibrant.surrogates import charbonnier_soft_ece, soft_ece
 
 
 def soft_ece_loss(
     logits: Tensor, labels: Tensor, *, n_bins: int = 15, lam: float = 200.0, ignore_index: int = IGNORED
 ) -> Tensor:
-    r"""Mean gap between confidence and accuracy over bins that share their samples.
+    r"""Return the mean gap between confidence and accuracy over bins with soft membership.
 
     .. math:: \sum_b \frac{\sum_i w_{ib}}{n}
         \Big| \frac{\sum_i w_{ib} (r_i - [\hat y_i = y_i])}{\sum_i w_{ib}} \Big|, \quad
         w_{ib} = \mathrm{softmax}_b\big(-\lambda (r_i - c_b)^2\big), \quad r_i = \max_k p_{ik}
 
-    A term to add to a loss that classifies: ``CrossEntropyLoss() + SoftECELoss()``. A bin with few samples
-    is noisy, so small batches want few bins. The batch is the global one under data-parallel training.
+    A term to add to a classification loss: ``CrossEntropyLoss() + SoftECELoss()``. A bin with few samples is
+    noisy, so use few bins with small batches. Under data-parallel training the batch is the global one.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
         n_bins: Number of bins over the unit interval.
         lam: Sharpness of the bins; see :func:`~calibrant.surrogates.soft_membership`.
-        ignore_index: Label of the samples that count for nothing.
+        ignore_index: Label of the samples to ignore.
 
     Example:
         >>> round(float(soft_ece_loss(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))), 4)
         0.3808
     """
+    return _of_top_label(partial(soft_ece, n_bins=n_bins, lam=lam), logits, labels, ignore_index)
+
+
+def charbonnier_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    n_bins: int = 15,
+    lam: float = 200.0,
+    delta: float = 1e-3,
+    ignore_index: int = IGNORED,
+) -> Tensor:
+    r"""Return the soft-binned calibration error with a gradient that fades as the gap of a bin closes.
+
+    .. math:: \sum_b \frac{\sum_i w_{ib}}{n} \sqrt{\mathrm{gap}_b^2 + \delta^2}
+
+    Bins and gaps are those of ``soft_ece_loss``; this is its smooth form. When every gap is zero the value is
+    ``delta``, not zero. A term to add to a classification loss: ``CrossEntropyLoss() + CharbonnierLoss()``.
+
+    Args:
+        logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
+        labels: Integer classes.
+        n_bins: Number of bins over the unit interval.
+        lam: Sharpness of the bins.
+        delta: Size below which a gap is treated as closed.
+        ignore_index: Label of the samples to ignore.
+
+    Example:
+        >>> round(float(charbonnier_loss(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))), 6)
+        0.001
+    """
+    measure = partial(charbonnier_soft_ece, n_bins=n_bins, lam=lam, delta=delta)
+    return _of_top_label(measure, logits, labels, ignore_index)
+
+
+def _of_top_label(
+    measure: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor, ignore_index: int
+) -> Tensor:
     confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
-    if not len(correct):
-        return confidence.sum().to(torch.promote_types(logits.dtype, torch.float32))
-    value = soft_ece(confidence, correct, n_bins=n_bins, lam=lam)
+    value = measure(confidence, correct) if len(correct) else confidence.sum()
     return value.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-class SoftECELoss(Loss):
+@dataclass(eq=False, repr=False)
+class SoftECELoss(BatchLoss):
     """Module form of :func:`soft_ece_loss`."""
 
-    def __init__(self, n_bins: int = 15, lam: float = 200.0, *, ignore_index: int = IGNORED) -> None:
-        super().__init__()
-        self.n_bins = n_bins
-        self.lam = lam
-        self.ignore_index = ignore_index
+    n_bins: Annotated[int, "Number of bins over the unit interval."] = 15
+    lam: Annotated[float, "Sharpness of the bins."] = 200.0
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the term of a batch."""
-        return soft_ece_loss(logits, labels, n_bins=self.n_bins, lam=self.lam, ignore_index=self.ignore_index)
+    function = staticmethod(soft_ece_loss)
 
-    def extra_repr(self) -> str:
-        """Say what makes this term differ from another of its kind."""
-        return f"n_bins={self.n_bins}, lam={self.lam}"
+
+@dataclass(eq=False, repr=False)
+class CharbonnierLoss(BatchLoss):
+    """Module form of :func:`charbonnier_loss`."""
+
+    n_bins: Annotated[int, "Number of bins over the unit interval."] = 15
+    lam: Annotated[float, "Sharpness of the bins."] = 200.0
+    delta: Annotated[float, "Size below which a gap is treated as closed."] = 1e-3
+
+    function = staticmethod(charbonnier_loss)

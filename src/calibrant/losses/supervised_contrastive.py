@@ -1,16 +1,16 @@
 """Supervised contrastive loss (Khosla et al., NeurIPS 2020), computed by pytorch-metric-learning."""
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.losses.loss import Loss
-from calibrant.losses.parts.batch import IGNORED
-from calibrant.losses.parts.embeddings import embedding_rows
+from calibrant.losses.loss import EmbeddingLoss
+from calibrant.losses.parts.batch import IGNORED, embedding_rows
 
 
 def supervised_contrastive_loss(
@@ -21,16 +21,16 @@ def supervised_contrastive_loss(
     .. math:: \frac{1}{n} \sum_i \frac{-1}{|P_i|} \sum_{p \in P_i}
         \log \frac{\exp(z_i \cdot z_p / \tau)}{\sum_{a \ne i} \exp(z_i \cdot z_a / \tau)}
 
-    ``P_i`` are the other samples of the global batch of the same class, other views of the same sample
-    included. A sample without any contributes nothing and is not counted, and a batch in which all samples
-    are of one class, or none has a partner, has the value 0: there is nothing to contrast. Embeddings are
-    normalised here. Needs ``pip install 'calibrant[train]'``.
+    ``P_i`` are the other samples of the same class in the global batch, including other views of the same
+    sample. A sample without such a partner is left out. A batch in which all samples are of one class, or
+    none has a partner, has the value 0. Embeddings are normalised here. This loss needs
+    ``pip install -c constraints.txt '.[train]'``.
 
     Args:
         embeddings: Shape ``(n, d)``, or ``(n, views, d)`` with several views of each sample.
         labels: Integer classes of shape ``(n,)``.
-        temperature: Smaller looks at the nearest samples only.
-        ignore_index: Label of the samples that count for nothing.
+        temperature: Smaller values give more weight to the nearest samples.
+        ignore_index: Label of the samples to ignore.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
@@ -42,7 +42,7 @@ def supervised_contrastive_loss(
     z, y = embedding_rows(embeddings, labels, ignore_index=ignore_index)
     if len(z) < 2:
         return z.sum() * 0
-    # The products of unit vectors are divided by a small temperature: half precision would not do.
+    # The products of unit vectors are divided by a small temperature: half precision is not enough.
     with torch.autocast(z.device.type, enabled=False):
         result = _criterion(temperature)(z, y)["loss"]["losses"]
     if not isinstance(result, Tensor):  # nothing to contrast
@@ -54,10 +54,10 @@ def supervised_contrastive_loss(
 
 @lru_cache
 def _criterion(temperature: float) -> nn.Module:
-    """The library's loss with one value per sample, and masks that are made without lists of all pairs."""
+    """Return the library's loss with one value per sample, and with masks instead of lists of all pairs."""
     try:
-        from pytorch_metric_learning.losses import SupConLoss  # type: ignore[import-untyped]  # has none
-        from pytorch_metric_learning.reducers import DoNothingReducer  # type: ignore[import-untyped]  # has none
+        from pytorch_metric_learning.losses import SupConLoss
+        from pytorch_metric_learning.reducers import DoNothingReducer
     except ImportError:
         raise MissingPackageError("supervised contrastive loss", "pytorch-metric-learning", "train") from None
 
@@ -73,20 +73,10 @@ def _criterion(temperature: float) -> nn.Module:
     return MaskedSupConLoss(temperature=temperature, reducer=DoNothingReducer())
 
 
-class SupervisedContrastiveLoss(Loss):
+@dataclass(eq=False, repr=False)
+class SupervisedContrastiveLoss(EmbeddingLoss):
     """Module form of :func:`supervised_contrastive_loss`."""
 
-    def __init__(self, temperature: float = 0.1, *, ignore_index: int = IGNORED) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.ignore_index = ignore_index
+    temperature: Annotated[float, "Smaller values give more weight to the nearest samples."] = 0.1
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch."""
-        return supervised_contrastive_loss(
-            embeddings, labels, temperature=self.temperature, ignore_index=self.ignore_index
-        )
-
-    def extra_repr(self) -> str:
-        """Say what makes this loss differ from another of its kind."""
-        return f"temperature={self.temperature}"
+    function = staticmethod(supervised_contrastive_loss)

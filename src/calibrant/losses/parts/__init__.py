@@ -1,1 +1,1 @@
-"""What the losses share: batches, statistics over processes, known gradients, records."""
+"""What the losses share: reading a batch, reducing values, exchange between processes, known gradients."""

@@ -1,9 +1,9 @@
 """The batch across all processes of a data-parallel run.
 
-A loss built on statistics of the batch must see the whole batch, or training with eight processes is
-another method than training with one. Here sums and rows are exchanged so that the loss on every process is
-the loss of the global batch, and the gradients, **averaged over processes** as DistributedDataParallel and
-Fabric do, are its gradients. Without an initialised process group nothing is exchanged.
+A loss that uses statistics of the batch must see the whole batch; otherwise training with eight processes
+differs from training with one. This module exchanges sums and rows so that every process computes the loss
+of the global batch. The gradients are those of the global batch after they are **averaged over processes**,
+as DistributedDataParallel and Fabric do. Without an initialised process group nothing is exchanged.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _LOCAL: ContextVar[bool] = ContextVar("calibrant_local_batch", default=False)
 
 @contextmanager
 def local_batch() -> Iterator[None]:
-    """Within this block losses look at this process's samples only, e.g. to validate on one process."""
+    """Limit losses within this block to the samples of this process, e.g. to validate on one process."""
     token = _LOCAL.set(True)
     try:
         yield
@@ -52,15 +52,6 @@ def global_rows(values: Tensor) -> Tensor:
         return values
     gathered: Tensor = _GlobalRows.apply(values)  # type: ignore[no-untyped-call]  # torch's own
     return gathered
-
-
-def own_rows(count: int) -> slice:
-    """Return which of the global rows are this process's own, given how many it holds."""
-    if world_size() == 1:
-        return slice(0, count)
-    counts = _counts(count, torch.device("cpu"))
-    start = sum(counts[: dist.get_rank()])
-    return slice(start, start + count)
 
 
 class _GlobalSum(torch.autograd.Function):

@@ -1,8 +1,8 @@
-"""Values whose gradient is known in closed form, so that few tables of the size of the logits are made.
+"""Values with a gradient in closed form, which needs fewer tensors of the size of the logits.
 
-Autograd keeps such a table for every operation of a formula and walks through all of them backwards; making
-a fresh table costs more than filling it. Where the gradient is one short expression of the probabilities, it
-is written down instead. Gradients of higher order come from the definition, by autograd.
+Autograd stores such a tensor for every operation of a formula, and allocating a tensor costs more than
+filling it. Where the gradient is one short expression of the probabilities, that expression is used instead.
+Gradients of higher order come from the definition, through autograd.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ Shortcut: TypeAlias = Callable[[Tensor], tuple[Tensor, Gradient]]
 def with_known_gradient(
     logits: Tensor, kept: Tensor | None, *, definition: Definition, shortcut: Shortcut
 ) -> Tensor:
-    """Return ``definition(logits)``, computed by the shortcut, and 0 for samples that do not count.
+    """Return ``definition(logits)``, computed by the shortcut, and 0 for ignored samples.
 
     Args:
-        logits: What the values depend on; nothing else gets a gradient.
-        kept: Which samples count, in the shape of the values; none if all do.
+        logits: The only input that gets a gradient.
+        kept: Which samples are not ignored, in the shape of the values; None if no sample is ignored.
         definition: The formula in operations that autograd follows.
         shortcut: Returns the same values and a function from their gradient to that of the logits. The
-            function may be called more than once and must leave what it holds as it is.
+            function may be called more than once and must not change the tensors it holds.
     """
     values: Tensor = _KnownGradient.apply(logits, kept, definition, shortcut)  # type: ignore[no-untyped-call]  # torch's own
     return values
@@ -51,7 +51,7 @@ class _KnownGradient(torch.autograd.Function):
         logits, kept = ctx.saved_tensors
         if kept is not None:
             outer = torch.where(kept, outer, 0)
-        if torch.is_grad_enabled():  # only for a caller who wants to differentiate the gradient again
+        if torch.is_grad_enabled():  # the caller differentiates the gradient again
             (inner,) = torch.autograd.grad(ctx.definition(logits), logits, outer, create_graph=True)
         else:
             inner = ctx.gradient(outer)

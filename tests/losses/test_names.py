@@ -1,13 +1,18 @@
-"""The losses by name: what the registry lists is what the package offers, and recipes make it."""
+"""The losses by name: the catalogue lists what the package offers, and recipes make it."""
 
 import inspect
+import typing
 
 import pytest
+import torch
 
 from calibrant import losses
 from calibrant.errors import InputError
 from calibrant.losses import Loss, WeightedSum
 from calibrant.losses.names import LOSSES, make_loss
+from calibrant.losses.parts.confidence import confidence_score
+from calibrant.metrics.scores import SCORES
+from calibrant.outcomes import ProbabilityScore
 
 SIZES = {"n_classes": 3, "n_samples": 10}
 
@@ -28,6 +33,15 @@ def test_the_name_is_that_of_the_function_and_both_say_what_they_mean(name):
     for documented in (function, LOSSES[name].module):
         assert inspect.getdoc(documented).partition("\n")[0].endswith(".")
     assert ".. math::" in inspect.getdoc(function)
+    assert LOSSES[name].module.function is function
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_and_each_of_its_options_have_a_meaning(name):
+    assert LOSSES[name].meaning.endswith(".")
+    signature = inspect.signature(LOSSES[name].module)
+    assert [option.name for option in LOSSES[name].options] == list(signature.parameters)
+    assert all(option.meaning.endswith(".") for option in LOSSES[name].options)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -73,3 +87,17 @@ def test_a_name_may_have_spaces_around_it():
 def test_an_unknown_name_is_told_the_nearest():
     with pytest.raises(InputError, match=r"^loss: .* got 'adafocl'; did you mean 'adafocal'\?$"):
         make_loss("adafocl")
+
+
+def test_losses_and_metrics_have_one_vocabulary_of_scores():
+    assert set(typing.get_args(ProbabilityScore)) == {
+        name for name in SCORES if SCORES[name].reads == "probs"
+    }
+
+
+@pytest.mark.parametrize(
+    ("former", "name"), [("margin", "softmax_margin"), ("neg_entropy", "negative_entropy")]
+)
+def test_former_names_of_scores_in_configurations_still_work(former, name):
+    log_p = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).log_softmax(dim=1)
+    assert torch.equal(confidence_score(log_p, former), confidence_score(log_p, name))
