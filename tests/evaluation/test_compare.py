@@ -33,7 +33,7 @@ def comparison(validation, test_set):
     )
 
 
-def test_methods_stand_from_simple_to_complex(comparison):
+def test_methods_are_ordered_from_simple_to_complex(comparison):
     assert [result.name for result in comparison.results] == ["uncalibrated", "temperature", "vector"]
 
 
@@ -52,21 +52,23 @@ def test_test_measures_are_those_of_the_fit_on_all_of_validation(comparison, val
     assert comparison["temperature"].test_metrics["ece"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_improvement_is_paired_with_the_model_as_it_was(comparison):
+def test_the_improvement_is_paired_with_the_uncalibrated_model(comparison):
     assert comparison["uncalibrated"].improvement.difference == pytest.approx(0, abs=1e-12)
     better = comparison["temperature"].improvement
     assert better.low < better.difference < better.high < 0
 
 
-def test_of_methods_that_are_equally_good_the_simplest_is_chosen(comparison):
+def test_the_simplest_of_equally_good_methods_is_chosen(comparison):
     assert choose(comparison).name == "temperature"
     assert choose(comparison, score="brier").name == "temperature"
 
 
-def test_a_model_that_is_honest_already_is_left_alone():
+def test_a_calibrated_model_is_not_changed():
     logits, labels = draw(3000, 4, seed=3)
-    honest = Predictions(logits=logits, labels=labels)
-    chosen = choose(compare(honest, methods=["uncalibrated", "temperature", "vector"], n_resamples=20))
+    calibrated_model = Predictions(logits=logits, labels=labels)
+    chosen = choose(
+        compare(calibrated_model, methods=["uncalibrated", "temperature", "vector"], n_resamples=20)
+    )
     assert chosen.name == "uncalibrated"
 
 
@@ -107,7 +109,7 @@ def test_bad_sets_are_refused(validation):
         choose(compare(validation, methods=["temperature"], n_resamples=20), score="ece")
 
 
-def test_nothing_to_choose_from_says_why():
+def test_choosing_from_no_results_gives_the_reasons():
     all_right = Predictions(logits=np.eye(2)[np.arange(40) % 2], labels=np.arange(40) % 2)
     with pytest.raises(
         InputError, match="could be fitted, got none .temperature: temperature scaling: no optimum"

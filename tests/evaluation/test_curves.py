@@ -35,7 +35,7 @@ def test_feasible_temperatures_reach_the_accuracy_of_their_group(predictions):
         (group,) = [each for each in groups if each.low == pytest.approx(float(found.margins[0]))]
         assert found.accuracy == group.metrics["accuracy"]
         assert found.n == group.n
-        # At the lowest temperature all others tie behind the margin, at the highest only one is there.
+        # At the lowest temperature all other classes are tied behind the margin, at the highest only one is.
         margin = float(found.margins[1])
         tied = math.exp(-margin / float(found.lowest[1]))
         assert 1 / (1 + 4 * tied) == pytest.approx(found.accuracy)
@@ -51,7 +51,7 @@ def test_probabilities_have_the_margins_of_their_logits(predictions):
 
 def test_only_smart_of_the_margin_has_a_curve_along_it(predictions):
     entropy = SMART.fit(predictions.logits, predictions.labels, indicator="entropy", epochs=1)
-    with pytest.raises(InputError, match="expected SMART of the margin, got one of 'entropy'"):
+    with pytest.raises(InputError, match="expected SMART with the indicator 'margin', got 'entropy'"):
         temperature_curve(predictions, calibrator=entropy)
     with pytest.raises(InputError, match="expected logits or probs with labels"):
         temperature_curve(Predictions(logits=predictions.logits))
@@ -71,19 +71,19 @@ def test_a_size_of_all_samples_is_the_plain_fit(predictions):
 
 
 def test_the_measure_can_be_named_and_sizes_are_chosen(predictions):
-    told = []
+    steps = []
     found = by_validation_size(
         predictions,
         predictions,
         methods=["temperature"],
         measure="nll",
         n_repeats=1,
-        progress=lambda *what: told.append(what),
+        progress=lambda *what: steps.append(what),
     )
     sizes = found.curves["temperature"].size.tolist()
     assert (sizes[0], sizes[-1], len(sizes)) == (100, 1500, 6)
     assert found.measure == "nll"
-    assert told == [("temperature", 0, 1)]
+    assert steps == [("temperature", 0, 1)]
 
 
 def test_a_part_that_cannot_be_fitted_is_left_out():
@@ -108,7 +108,7 @@ def test_the_weight_of_focal_loss_is_its_derivative():
     np.testing.assert_allclose(shape.weight["focal"], (1 - p) ** 2 - 2 * p * (1 - p) * np.log(p))
 
 
-def test_losses_must_not_be_reduced_and_probabilities_must_be_some():
+def test_reduced_losses_and_invalid_probabilities_are_refused():
     with pytest.raises(InputError, match="mean: expected one value per sample"):
         loss_shape({"mean": lambda nll: nll.mean()})
     with pytest.raises(InputError, match="p: expected probabilities above 0"):

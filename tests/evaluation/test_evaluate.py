@@ -30,7 +30,7 @@ def test_values_are_those_of_the_measures(sample):
 def test_a_result_cannot_be_changed(sample):
     result = evaluate(Predictions(probs=sample[0], labels=sample[1]))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        result.n = 3
+        result.n = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
         result.metrics["ece"] = 0.0
 

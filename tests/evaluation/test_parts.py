@@ -1,4 +1,4 @@
-"""Parts of an evaluation: classes, margins, pairs of models, foreign samples."""
+"""Parts of an evaluation: classes, margins, pairs of models, out-of-distribution samples."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_a_model_does_not_differ_from_itself(overconfident):
     assert all(found.p_value == 1 for found in result.differences.values())
 
 
-def test_pairs_are_compared_in_what_pairs_have():
+def test_pairs_are_compared_by_measures_of_pairs():
     rng = np.random.default_rng(0)
     confidence = rng.random(300)
     correct = rng.random(300) < confidence
@@ -59,7 +59,7 @@ def test_logits_and_probabilities_can_be_compared(overconfident):
     assert found.difference == pytest.approx(0, abs=1e-9)
 
 
-def test_foreign_pairs_are_told_apart_by_their_confidence():
+def test_confidences_alone_detect_out_of_distribution_samples_by_confidence():
     known = Predictions(confidence=[0.9, 0.8], correct=[True, True])
     foreign = Predictions(confidence=[0.1, 0.85], correct=[False, False])
     assert detect_ood(known, foreign)["confidence"].auroc == 0.75

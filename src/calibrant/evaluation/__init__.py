@@ -1,10 +1,11 @@
-"""From predictions to frozen results: measures with intervals, parts, comparisons, detection, curves."""
+"""Evaluate predictions: measures with intervals, parts of the data, comparisons, detection, curves."""
 
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
+from calibrant.evaluation.margin_diagnosis import MarginDiagnosis, diagnose_margins
 from calibrant.evaluation.paired import PairedComparison, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class, by_margin
 from calibrant.evaluation.temperature_curve import FeasibleGroup, TemperatureCurve, temperature_curve
@@ -16,6 +17,7 @@ __all__ = [
     "Evaluation",
     "FeasibleGroup",
     "LossShape",
+    "MarginDiagnosis",
     "MethodResult",
     "PairedComparison",
     "SizeCurve",
@@ -28,6 +30,7 @@ __all__ = [
     "choose",
     "compare",
     "detect_ood",
+    "diagnose_margins",
     "evaluate",
     "fit_method",
     "loss_shape",

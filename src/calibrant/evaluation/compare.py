@@ -1,47 +1,49 @@
-"""Compare post-hoc methods by cross-validation, and choose one; results keep every prediction."""
+"""Compare post-hoc methods by cross-validation, and choose one."""
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-import numpy as np
-import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Progress, check_count
+from calibrant.inputs import Progress, check_choice, check_count
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.folds import cross_fit, stratified_folds
 from calibrant.posthoc.names import METHODS, Method, resolve_methods
+from calibrant.threads import one_thread_each
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
+# Fits on fewer logits than this run on one thread: threads of small operations wait for each other.
+_WORTH_THREADS = 1 << 22
 SHOWN = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """How one method did.
+    """Result of one method.
 
     Attributes:
-        name: Its name in :data:`calibrant.posthoc.names.METHODS`.
-        calibrator: Fitted on the whole validation set.
-        metrics: Measures of out-of-fold predictions of the validation set: every sample is calibrated by a
-            fit that has not seen it.
+        name: Name of the method in :data:`calibrant.posthoc.names.METHODS`.
+        calibrator: The calibrator, fitted on the whole validation set.
+        metrics: Measures of the out-of-fold predictions of the validation set: every sample is calibrated by
+            a fit on the other folds.
         test_metrics: Measures on the test set, if one was given.
         improvement: Negative log-likelihood minus that of the uncalibrated model, on the test set if one was
             given, else out of fold; negative is better.
         fit_seconds: Time of the fit on the whole validation set.
-        losses: Proper scores of each out-of-fold prediction, by score.
+        losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set.
-        test: The predictions of the test set by ``calibrator``, if a test set was given.
+        test: The predictions of the test set, calibrated by ``calibrator``, if a test set was given.
     """
 
     name: str
@@ -56,13 +58,13 @@ class MethodResult:
 
     @property
     def measured(self) -> Predictions:
-        """The predictions that a report shows: those of the test set if there is one, else out of fold."""
+        """The predictions for reports: those of the test set if there is one, else the out-of-fold ones."""
         return self.held_out if self.test is None else self.test
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods side by side, from simple to complex, and those that could not take part, with the reason."""
+    """Results of all methods, from simple to complex, and the methods that were skipped, with the reason."""
 
     results: tuple[MethodResult, ...]
     skipped: Mapping[str, str]
@@ -85,18 +87,18 @@ def compare(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Fit every method on the validation set and measure it where it was not fitted.
+    """Fit every method on the validation set, and measure it out of fold and on the test set.
 
     Args:
         validation: Logits or probabilities with labels, held out from training.
-        test: Other samples of the same classes, to measure the final fits on.
-        methods: ``"auto"`` (quick and strong ones), ``"all"``, or names from
+        test: Other samples with the same classes, on which the final fits are measured.
+        methods: ``"auto"`` (fast methods that work well), ``"all"``, or names from
             :data:`calibrant.posthoc.names.METHODS`.
-        n_folds: Number of parts of the validation set, each calibrated by fits on the others.
+        n_folds: Number of folds of the validation set; each is calibrated by a fit on the others.
         n_bins: Number of bins of the binned measures.
-        n_resamples: Resamples of the paired interval of the improvement.
-        seed: Equal seeds give equal parts, fits and intervals.
-        progress: Called with the method at work, how many are done, and how many there are.
+        n_resamples: Number of resamples for the paired interval of the improvement.
+        seed: Equal seeds give equal folds, fits and intervals.
+        progress: Called with the name of the current method, the number done, and the total.
     """
     named = resolve_methods(methods)
     labels = _labels(validation, "validation")
@@ -104,20 +106,26 @@ def compare(
         _labels(test, "test")
         if test.k != validation.k:
             raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
-    folds = _folds(labels, check_count(n_folds, "n_folds", at_least=2), seed)
+    check_count(n_folds, "n_folds", at_least=2)
+    if validation.n < 2 * n_folds:
+        raise InputError(
+            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {validation.n}"
+        )
+    folds = stratified_folds(labels, n_folds, seed=seed)
     results: list[MethodResult] = []
     skipped: dict[str, str] = {}
-    for done, name in enumerate(named):
-        if progress is not None:
-            progress(name, done, len(named))
-        try:
-            results.append(_measure(name, validation, test, folds, n_bins, n_resamples, seed))
-        except CalibrantError as error:
-            skipped[name] = str(error)
+    with one_thread_each() if validation.n * (validation.k or 1) < _WORTH_THREADS else nullcontext():
+        for done, name in enumerate(named):
+            if progress is not None:
+                progress(name, done, len(named))
+            try:
+                results.append(_measure(name, validation, test, folds, n_bins, n_resamples, seed))
+            except CalibrantError as error:
+                skipped[name] = str(error)
     return Comparison(
         tuple(results),
         MappingProxyType(skipped),
-        len(np.unique(folds)),
+        n_folds,
         validation.n,
         None if test is None else test.n,
     )
@@ -127,7 +135,7 @@ def _measure(
     name: str,
     validation: Predictions,
     test: Predictions | None,
-    folds: npt.NDArray[np.intp],
+    folds: Tensor,
     n_bins: int,
     n_resamples: int,
     seed: int,
@@ -167,31 +175,14 @@ def _measure(
     )
 
 
-def _cross_fitted(
-    method: Method, validation: Predictions, folds: npt.NDArray[np.intp], seed: int
-) -> Predictions:
+def _cross_fitted(method: Method, validation: Predictions, folds: Tensor, seed: int) -> Predictions:
     """Calibrate every sample by a fit that has not seen it."""
-    assert validation.k is not None
-    logits = torch.empty(validation.n, validation.k, dtype=torch.float64)
-    for fold in np.unique(folds):
-        held, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+
+    def predict(rest: Tensor, held_out: Tensor) -> Tensor:
         fitted = fit_method(method, validation.take(rest), seed=seed)
-        logits[torch.from_numpy(held)] = calibrated(fitted, validation.take(held)).to_logits().double().cpu()
-    return Predictions(logits=logits, labels=validation.labels)
+        return calibrated(fitted, validation.take(held_out)).to_logits().double().cpu()
 
-
-def _folds(labels: Tensor, n_folds: int, seed: int) -> npt.NDArray[np.intp]:
-    """Give every sample a fold, at random and evenly within each class."""
-    rng = np.random.default_rng(seed)
-    n = len(labels)
-    if n < 2 * n_folds:
-        raise InputError(f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n}")
-    # Shuffled, then sorted by class: dealing folds in turn spreads each class over all of them.
-    order = rng.permutation(n)
-    order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
-    folds = np.empty(n, dtype=np.intp)
-    folds[order] = np.arange(n) % n_folds
-    return folds
+    return Predictions(logits=cross_fit(folds, predict), labels=validation.labels)
 
 
 def _labels(predictions: Predictions, name: str) -> Tensor:
@@ -204,11 +195,10 @@ def choose(comparison: Comparison, *, score: ProperScore = "nll") -> MethodResul
     """Return the simplest method that is within one standard error of the best by a proper score.
 
     The standard error is that of the mean difference to the best method on the same out-of-fold samples, so
-    what makes a sample hard for all methods does not blur the choice. Methods are ordered from simple to
-    complex as :data:`calibrant.posthoc.names.METHODS` lists them.
+    samples that are hard for all methods do not affect the choice. The order from simple to complex is that
+    of :data:`calibrant.posthoc.names.METHODS`.
     """
-    if score not in ("nll", "brier"):
-        raise InputError(f"score: expected 'nll' or 'brier', got {score!r}")
+    check_choice(score, "score", get_args(ProperScore))
     if not comparison.results:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.skipped.items())
         raise InputError(

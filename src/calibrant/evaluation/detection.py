@@ -1,7 +1,9 @@
-"""Out-of-distribution detection: how well each score tells known samples from foreign ones."""
+"""Out-of-distribution detection: how well each score separates such samples from known ones."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -10,7 +12,11 @@ from calibrant.metrics.scores import SCORES, confidence_score
 
 
 def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScores]:
-    """Rate every score that both sets of predictions allow; labels are not needed.
+    """Measure every confidence score that can be computed for both sets of predictions.
+
+    Args:
+        known: Predictions for in-distribution samples; labels are not needed.
+        foreign: Predictions for out-of-distribution samples.
 
     Example:
         >>> from calibrant import Predictions
@@ -18,18 +24,19 @@ def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScor
         >>> detect_ood(known, foreign)["msp"].auroc
         1.0
     """
+    pairs = score_pairs(known, foreign)
+    return MappingProxyType({name: ood_scores(*pair) for name, pair in pairs.items()})
+
+
+def score_pairs(known: Predictions, foreign: Predictions) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return every score that both sets of predictions allow, for the samples of either set."""
     if known.k is None or foreign.k is None:
-        both = [known.confidence, foreign.confidence]
-        if both[0] is None or both[1] is None:
+        if known.confidence is None or foreign.confidence is None:
             raise InputError("predictions: expected the same form twice, got class scores and confidences")
-        return MappingProxyType({"confidence": ood_scores(both[0], both[1])})
-    rated = {}
-    for name, score in SCORES.items():
-        if known.logits is not None and foreign.logits is not None:
-            pair = [confidence_score(name, logits=p.logits) for p in (known, foreign)]
-        elif score.reads == "probs":
-            pair = [confidence_score(name, probs=p.to_probs()) for p in (known, foreign)]
-        else:
-            continue
-        rated[name] = ood_scores(*pair)
-    return MappingProxyType(rated)
+        return {"confidence": (known.confidence, foreign.confidence)}
+    if known.logits is not None and foreign.logits is not None:
+        named, a, b = list(SCORES), {"logits": known.logits}, {"logits": foreign.logits}
+    else:
+        named = [name for name, score in SCORES.items() if score.reads == "probs"]
+        a, b = {"probs": known.to_probs()}, {"probs": foreign.to_probs()}
+    return {name: (confidence_score(name, **a), confidence_score(name, **b)) for name in named}

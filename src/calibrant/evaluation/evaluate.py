@@ -1,7 +1,7 @@
-"""Evaluate predictions: the measures that can be computed from them, as one frozen value."""
+"""Evaluate predictions: compute all measures that the predictions allow."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -18,15 +18,15 @@ from calibrant.outcomes import Outcomes
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How honest a classifier's confidence is, in fractions of one.
+    """Measures of a classifier's confidence, as fractions.
 
     Attributes:
         n: Number of samples.
-        k: Number of classes; none when only confidences were known.
-        metrics: The measures by name. One that these data leave undefined is NaN.
-        intervals: Bootstrap intervals by name, where asked for and defined; measures that grow with the
-            square of the samples have none.
-        skipped: Measures that were asked for and left out, each with the reason.
+        k: Number of classes; None if the predictions are confidences only.
+        metrics: The measures by name; NaN if a measure is undefined for these data.
+        intervals: Bootstrap intervals by name, if requested and defined; measures with quadratic cost have
+            none.
+        skipped: Requested measures that were not computed, with the reason.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
     """
 
@@ -52,14 +52,14 @@ def evaluate(
     """Compute measures of labelled predictions.
 
     Args:
-        predictions: Logits or probabilities with labels, or confidences with hits.
+        predictions: Logits or probabilities with labels, or confidences with ``correct``.
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
         intervals: Whether to bootstrap an interval for each measure.
         n_resamples: Number of bootstrap resamples.
-        level: Coverage of the intervals.
+        level: Share of repeated samples whose interval should cover the true value.
         seed: Equal seeds give equal intervals.
-        progress: Called with the measure at work, how many are done, and how many there are.
+        progress: Called with the title of the current measure, the number done, and the total.
 
     Example:
         >>> from calibrant import Predictions
@@ -74,7 +74,7 @@ def evaluate(
         raise InputError(
             "predictions: expected at least two samples, got 1; calibration is a property of many predictions"
         )
-    arguments = _arguments_of(predictions, outcomes)
+    inputs = _inputs(predictions, outcomes)
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     skipped: dict[str, str] = {}
@@ -86,9 +86,9 @@ def evaluate(
         if reason:
             skipped[name] = reason
             continue
-        given = arguments(measure) | measure.arguments(n_bins)
+        given = inputs[measure.reads] | measure.arguments(n_bins)
         values[name] = measure.function(**given)
-        # A resample repeats rows, which kernel measures take for evidence, and each would take minutes.
+        # Repeated rows in a resample would bias kernel measures, and each interval would take minutes.
         if intervals and measure.max_samples is None and math.isfinite(values[name]):
             known[name] = with_interval(
                 measure.function, **given, n_resamples=n_resamples, level=level, seed=seed
@@ -104,26 +104,23 @@ def evaluate(
 
 
 def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:
-    """Say why a measure cannot be had from such predictions, or nothing if it can."""
+    """Return why a measure cannot be computed from such predictions; an empty string if it can."""
     if k is None:
         return "" if measure.reads == "outcomes" else "needs class probabilities"
     if k < measure.min_classes:
         return f"needs at least {measure.min_classes} classes"
     if measure.max_samples is not None and n > measure.max_samples and not asked_for:
-        return f"grows with the square of the samples; beyond {measure.max_samples:,} name it to have it"
+        return f"cost is quadratic in the samples; above {measure.max_samples:,} computed only if named"
     return ""
 
 
-def _arguments_of(predictions: Predictions, outcomes: Outcomes) -> Callable[[Measure], dict[str, Any]]:
-    """Return what a measure reads; those of logits take probabilities where only these are known."""
-    by_kind: dict[str, dict[str, Any]] = {
+def _inputs(predictions: Predictions, outcomes: Outcomes) -> dict[str, dict[str, Any]]:
+    """Return the inputs of measures by what they read; without logits, probabilities replace them."""
+    inputs: dict[str, dict[str, Any]] = {
         "outcomes": {"confidence": outcomes.confidence, "correct": outcomes.correct}
     }
     if predictions.k is not None:
-        by_kind["probs"] = {"probs": predictions.to_probs(), "labels": predictions.labels}
-        by_kind["logits"] = (
-            by_kind["probs"]
-            if predictions.logits is None
-            else {"logits": predictions.logits, "labels": predictions.labels}
-        )
-    return lambda measure: dict(by_kind[measure.reads])
+        inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), "labels": predictions.labels}
+    if predictions.logits is not None:
+        inputs["logits"] = {"logits": predictions.logits, "labels": predictions.labels}
+    return inputs

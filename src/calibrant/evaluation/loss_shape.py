@@ -1,4 +1,4 @@
-"""What a loss makes of the true class's probability: its value, and how hard it pulls."""
+"""The shape of a loss: its value and its gradient as functions of the probability of the true class."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from calibrant.inputs import ArrayLike, to_tensor
 
 @dataclass(frozen=True, eq=False)
 class LossShape:
-    """Losses along the probability of the true class.
+    """Losses as functions of the probability of the true class.
 
     Attributes:
         p: Probabilities of the true class, float64.
         loss: Value of each loss, by name.
-        weight: Slope of each loss in the cross-entropy, by name: the gradient is that of cross-entropy times
-            this number. Below 0, training pushes the probability down.
+        weight: Derivative of each loss with respect to cross-entropy, by name: the gradient of the loss is
+            that of cross-entropy times this number. Below 0, training lowers the probability.
     """
 
     p: Tensor
@@ -28,7 +28,7 @@ class LossShape:
 
 
 def loss_shape(losses: Mapping[str, Callable[[Tensor], Tensor]], *, p: ArrayLike | None = None) -> LossShape:
-    """Evaluate losses that depend on the true class's probability alone, and differentiate them.
+    """Evaluate and differentiate losses that depend only on the probability of the true class.
 
     Args:
         losses: Functions of the cross-entropy ``-log p_y`` of each sample, by name.
@@ -41,7 +41,9 @@ def loss_shape(losses: Mapping[str, Callable[[Tensor], Tensor]], *, p: ArrayLike
     """
     grid = torch.linspace(0.005, 1.0, 200, dtype=torch.float64) if p is None else to_tensor(p, "p").double()
     if grid.ndim != 1 or not bool(((grid > 0) & (grid <= 1)).all()):
-        raise InputError("p: expected probabilities above 0 and at most 1 in shape (m,), got others")
+        raise InputError(
+            "p: expected probabilities above 0 and at most 1 of shape (m,), got other values or another shape"
+        )
     values, slopes = {}, {}
     for name, loss in losses.items():
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Two models on the same samples: which differences are more than chance?"""
+"""Compare two models on the same samples: which differences are more than chance?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from calibrant.metrics.paired import PairedDifference, paired_difference
 
 @dataclass(frozen=True, eq=False)
 class PairedComparison:
-    """Differences between two models on the same samples, measure by measure."""
+    """Differences between two models on the same samples, by measure."""
 
     n: int
     differences: Mapping[str, PairedDifference]
@@ -39,6 +39,16 @@ def paired_comparison(
     """Compare two models on the same samples by a paired bootstrap of each measure.
 
     The rows of both must be the same samples in the same order; labels that differ are refused.
+
+    Args:
+        a: Predictions of the first model.
+        b: Predictions of the second model.
+        measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
+        n_bins: Number of bins of the binned measures.
+        n_resamples: Number of bootstrap resamples.
+        level: Share of repeated samples whose interval should cover the true difference.
+        seed: Equal seeds give equal results.
+        progress: Called with the title of the current measure, the number done, and the total.
     """
     _check_pair(a, b)
     outcomes = a.outcomes(), b.outcomes()
@@ -51,7 +61,7 @@ def paired_comparison(
         k = None if None in (a.k, b.k) else a.k
         reason = why_not(measure, a.n, k, asked_for=not isinstance(measures, str))
         if not reason and measure.max_samples is not None:
-            reason = "resampling a measure that grows with the square of the samples takes too long"
+            reason = "resampling a measure with quadratic cost takes too long"
         if reason:
             skipped[name] = reason
             continue
@@ -77,7 +87,7 @@ def paired_comparison(
 
 def _check_pair(a: Predictions, b: Predictions) -> None:
     if a.n != b.n:
-        raise InputError(f"predictions: expected the same samples twice, got {a.n} and {b.n} of them")
+        raise InputError(f"predictions: expected the same samples twice, got {a.n} and {b.n} samples")
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
         row = int((a.labels.cpu() != b.labels.cpu()).nonzero()[0])
         raise InputError(
@@ -87,7 +97,7 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
 
 
 def _pair(measure: Measure, a: Predictions, b: Predictions) -> dict[str, Any] | None:
-    """Return class scores of both, in the form that the measure reads; none if it reads outcomes."""
+    """Return logits or probabilities of both, as the measure reads them; None if it reads outcomes."""
     if measure.reads == "outcomes":
         return None
     if measure.reads == "logits" and a.logits is not None and b.logits is not None:

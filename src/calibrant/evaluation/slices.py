@@ -1,4 +1,4 @@
-"""Calibration of parts: each class by itself, and each group of the logit margin."""
+"""Calibration of parts of the data: each class, and groups of samples with similar logit margins."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from calibrant.metrics.margin import MarginSlice, margin_slices
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class against all others.
+    """Calibration of one class against all others.
 
     Attributes:
         name: Name or number of the class.
-        n: Samples of this class.
-        frequency: Share of the samples that are of this class.
-        mean_probability: Mean probability that the model gives it over all samples.
-        recall: Share of its samples that were predicted as such; NaN without samples.
+        n: Number of samples of this class.
+        frequency: Share of samples of this class among all samples.
+        mean_probability: Mean probability of this class over all samples.
+        recall: Share of its samples that were predicted correctly; NaN without samples.
         ece: Binned gap between its probability and its frequency.
     """
 
@@ -30,7 +30,7 @@ class ClassRow:
 
 
 def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, ...]:
-    """Show for each class whether its probability can be believed.
+    """Measure the calibration of the probability of each class.
 
     Example:
         >>> from calibrant import Predictions
@@ -63,7 +63,7 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
 
 
 def by_margin(predictions: Predictions, *, n_groups: int = 5) -> tuple[MarginSlice, ...]:
-    """Show whether confidence can be believed where the two largest logits are close, and where not."""
+    """Measure calibration in groups of samples, by the margin between the two largest logits."""
     if predictions.logits is None or predictions.labels is None:
-        raise InputError("predictions: expected logits with labels, which margins are taken from, got none")
+        raise InputError("predictions: expected logits with labels, got none; margins need logits")
     return margin_slices(predictions.logits, predictions.labels, n_groups=n_groups)

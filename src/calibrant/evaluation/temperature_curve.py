@@ -1,4 +1,4 @@
-"""The temperature that SMART gives each margin, beside those that would make confidence honest."""
+"""The temperature of SMART at each margin, and the temperatures that would calibrate each margin."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,20 @@ from calibrant.errors import InputError
 from calibrant.inputs import check_count, to_tensor
 from calibrant.metrics.accuracy import accuracy
 from calibrant.metrics.margin import margin_slices
-from calibrant.posthoc.feasible_temperature import feasible_temperatures
-from calibrant.posthoc.fitting.indicators import margin
-from calibrant.posthoc.smart import SMART
+from calibrant.outcomes import margin
+from calibrant.posthoc.smart import SMART, feasible_temperatures
 from calibrant.posthoc.temperature import TemperatureScaling
 
 
 @dataclass(frozen=True, eq=False)
 class FeasibleGroup:
-    """A group of margins, and the temperatures at which its confidence can equal its accuracy.
+    """A group of samples with similar margins, and the temperatures that can calibrate it.
 
     Attributes:
-        margins: The ends of the group, lowest first.
-        lowest: Lowest temperature that can do it, at either end.
-        highest: Highest one; infinite where the accuracy is at most one half.
-        accuracy: Share of right predictions, which is the confidence wanted.
+        margins: Lower and upper margin of the group.
+        lowest: Lowest temperature at which confidence can equal accuracy, at both margins.
+        highest: Highest such temperature; infinite where the accuracy is at most one half.
+        accuracy: Share of right predictions, which is the target confidence.
         n: Number of samples.
     """
 
@@ -37,14 +36,15 @@ class FeasibleGroup:
 
 @dataclass(frozen=True, eq=False)
 class TemperatureCurve:
-    """Temperature against margin.
+    """Temperature as a function of the margin.
 
     Attributes:
-        margins: Even grid from 0 to the margin that all but one in a hundred samples stay below.
-        temperature: What SMART divides by at each margin.
-        single: What temperature scaling divides by at all of them.
-        feasible: The temperatures wanted, group by group; none where all or too few predictions are right.
-        edges: Ends of cells of equal width over the grid.
+        margins: Even grid from 0 to the 99th percentile of the margins.
+        temperature: Temperature of SMART at each margin.
+        single: Temperature of temperature scaling, for all margins.
+        feasible: Groups with the temperatures that can calibrate them; groups with an accuracy of 1, or not
+            above chance, are left out.
+        edges: Edges of cells of equal width over the grid.
         share: Share of the samples in each cell.
     """
 
@@ -60,18 +60,20 @@ def temperature_curve(
     predictions: Predictions,
     *,
     calibrator: SMART | None = None,
+    single: TemperatureScaling | None = None,
     n_groups: int = 10,
     n_points: int = 201,
     seed: int = 0,
 ) -> TemperatureCurve:
-    """Fit SMART and a single temperature, and read both off along the margin.
+    """Fit SMART and a single temperature, and return both as functions of the margin.
 
     Args:
         predictions: Logits or probabilities with labels, held out from training.
-        calibrator: SMART as fitted elsewhere, on the margin; by default it is fitted here.
-        n_groups: Number of groups of margin, of equal count, for which the wanted temperature is bounded.
+        calibrator: Fitted SMART with the margin as its indicator; by default it is fitted here.
+        single: Fitted temperature scaling; by default it is fitted here.
+        n_groups: Number of groups of equal count, by margin, for which feasible temperatures are computed.
         n_points: Number of points of the curve.
-        seed: For the first weights of SMART's network.
+        seed: Seed of the initial weights of SMART's network.
 
     Example:
         >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -86,18 +88,18 @@ def temperature_curve(
     z, y = predictions.to_logits().double(), predictions.labels
     m = margin(z).cpu()
     n_points = check_count(n_points, "n_points", at_least=2)
-    # Taken by rank: torch.quantile refuses more than 16 million values.
+    # Computed by sorting, because torch.quantile refuses more than 16 million values.
     end = float(m.sort().values[int(0.99 * (len(m) - 1))])
     margins = torch.linspace(0, end, n_points, dtype=torch.float64)
     smart = SMART.fit(z, y, seed=seed) if calibrator is None else calibrator
     if smart.indicator != "margin":
-        raise InputError(f"calibrator: expected SMART of the margin, got one of {smart.indicator!r}")
+        raise InputError(f"calibrator: expected SMART with the indicator 'margin', got {smart.indicator!r}")
     edges = torch.linspace(0, end, 31, dtype=torch.float64)
     cells = torch.bucketize(m[m <= end], edges[1:-1])
     return TemperatureCurve(
         margins=margins,
         temperature=to_tensor(smart.temperature_curve(margins), "temperature").double(),
-        single=float(TemperatureScaling.fit(z, y).temperature),
+        single=float((TemperatureScaling.fit(z, y) if single is None else single).temperature),
         feasible=_feasible(z, y, n_groups, predictions.k, end),
         edges=edges,
         share=torch.bincount(cells, minlength=len(edges) - 1).double() / len(m),

@@ -1,4 +1,4 @@
-"""How many validation samples a post-hoc method needs before its repair can be relied on."""
+"""How many validation samples a post-hoc method needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from calibrant.posthoc.names import METHODS
 
 @dataclass(frozen=True, eq=False)
 class SizeCurve:
-    """A measure on the test set against the number of samples a method was fitted on.
+    """A measure on the test set as a function of the number of samples for fitting.
 
     Attributes:
         size: Numbers of samples.
-        mean: Mean of the measure over the draws of each size; NaN where no draw could be fitted.
-        low: Lowest of the draws.
-        high: Highest of the draws.
+        mean: Mean of the measure over the random subsets of each size; NaN where none could be fitted.
+        low: Lowest value over the subsets.
+        high: Highest value over the subsets.
     """
 
     size: Tensor
@@ -36,13 +36,13 @@ class SizeCurve:
 
 @dataclass(frozen=True, eq=False)
 class ValidationSizes:
-    """Methods by the number of validation samples, and the model as it is.
+    """A measure of several methods by number of validation samples, and of the uncalibrated model.
 
     Attributes:
         curves: One curve per method.
         measure: Name of the measure.
-        uncalibrated: The measure of the model as it is.
-        n_repeats: Number of draws of each size.
+        uncalibrated: The measure of the uncalibrated model.
+        n_repeats: Number of random subsets of each size.
     """
 
     curves: Mapping[str, SizeCurve]
@@ -63,20 +63,20 @@ def by_validation_size(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ValidationSizes:
-    """Fit methods on ever larger random parts of the validation set and measure them on the test set.
+    """Fit methods on random subsets of the validation set of growing size; measure them on the test set.
 
-    All methods see the same parts. A part on which a method cannot be fitted is left out of its mean.
+    All methods use the same subsets. A subset on which a method cannot be fitted is left out of its mean.
 
     Args:
         validation: Logits or probabilities with labels, held out from training.
-        test: Other samples of the same classes.
+        test: Other samples with the same classes.
         methods: Names from :data:`calibrant.posthoc.names.METHODS`.
-        sizes: Numbers of samples; by default six, from 100 (or a tenth) to all, evenly on a log scale.
-        n_repeats: Number of random parts of each size.
+        sizes: Numbers of samples; by default six, evenly spaced on a log scale from 100 (or a tenth) to all.
+        n_repeats: Number of random subsets of each size.
         measure: Name from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of a binned measure.
-        seed: Equal seeds give equal parts and fits.
-        progress: Called with the method at work, how many are done, and how many there are.
+        seed: Equal seeds give equal subsets and fits.
+        progress: Called with the name of the current method, the number done, and the total.
     """
     for name in methods:
         if name not in METHODS:
