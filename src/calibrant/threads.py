@@ -1,4 +1,4 @@
-"""Work on parts of an array at once; NumPy and torch let other threads run while they count."""
+"""Threads over parts of an array; NumPy and torch release the interpreter while they compute."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> list[T]:
-    """Call a function on slices that cover ``n`` rows, as many as torch has threads, or on one slice.
+    """Call a function on slices that cover ``n`` rows, one slice for each thread of torch, or only one.
 
     Example:
         >>> over_rows(lambda rows: rows.stop - rows.start, 10, in_threads=False)
@@ -29,7 +29,7 @@ def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> li
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Keep torch from dividing work among threads of its own while ours fill the cores.
+    """Keep torch from starting threads while our own threads use all cores.
 
     Example:
         >>> with one_thread_each():

@@ -15,18 +15,22 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from calibrant.errors import InputError
 from calibrant.integrations.torchmetrics import CalibrationMetrics
-from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.accuracy import accuracy, mean_confidence, top_k_error
 from calibrant.metrics.binned import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    overconfidence,
     rms_calibration_error,
+    underconfidence,
 )
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.discrimination import auroc_correctness
+from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
 from calibrant.metrics.selective import augrc, aurc, excess_aurc
+from calibrant.streams.measures import streamed_measures
 
 TOP_LABEL = {
     "accuracy": accuracy,
@@ -35,6 +39,8 @@ TOP_LABEL = {
     "mce": maximum_calibration_error,
     "rmsce": rms_calibration_error,
     "ace": average_calibration_error,
+    "overconfidence": overconfidence,
+    "underconfidence": underconfidence,
 }
 OF_PROBS = {
     "nll": negative_log_likelihood,
@@ -49,13 +55,17 @@ RANKED = {
     "augrc": augrc,
 }
 
-WORKER = """
-import json, sys
+# Forked after the imports, which take longer than the test.
+WORKERS = """
+import json, os, sys
 import torch
 from torch import distributed
 from calibrant.integrations.torchmetrics import CalibrationMetrics
 
-rank, store, data, out = int(sys.argv[1]), *sys.argv[2:]
+store, data, *outs = sys.argv[1:]
+child = os.fork()
+rank = 0 if child else 1
+out = outs[rank]
 distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 probs, labels = torch.load(data)
 by_update = CalibrationMetrics(reads="probs", n_classes=probs.shape[1], resolution=64)
@@ -74,6 +84,8 @@ results = [metric.compute() for metric in (by_update, by_forward, idle_first)]
 with open(out, "w") as file:
     json.dump([{name: float(value) for name, value in result.items()} for result in results], file)
 distributed.destroy_process_group()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -118,7 +130,26 @@ def test_logits_and_confidences_are_named_and_read_as_such(overconfident):
 
 def test_its_names_are_those_of_calibrant_evaluate(sample):
     values = filled(*sample, reads="probs", n_classes=4, resolution=64).compute()
-    assert {name for name in values if not name.endswith(("_low", "_high"))} <= set(MEASURES)
+    names = [name for name in values if not name.endswith(("_low", "_high"))]
+    assert names == [name for name in streamed_measures() if name != "top_5_error"]
+    assert set(names) <= set(MEASURES)
+
+
+def test_six_classes_have_a_top_five_error():
+    rng = np.random.default_rng(0)
+    batch = torch.tensor(rng.dirichlet(np.ones(6), 500)), torch.tensor(rng.integers(6, size=500))
+    values = filled(*batch, reads="probs", n_classes=6).compute()
+    assert float(values["top_5_error"]) == pytest.approx(top_k_error(*batch), abs=1e-12)
+
+
+def test_a_measure_added_to_the_catalogue_is_collected_too(sample, monkeypatch):
+    before = CalibrationMetrics(reads="probs")
+    tenth = Measure(lambda **_: 0.0, "tenth", "tenth", "probs", terms=lambda probs, **_: probs[:, 0] / 10)
+    monkeypatch.setitem(MEASURES, "tenth", tenth)
+    values = floats(filled(*sample, reads="probs").compute())
+    assert values["tenth"] == pytest.approx(float(np.mean(sample[0][:, 0])) / 10, abs=1e-12)
+    before.update(*map(torch.as_tensor, sample))
+    assert set(values) - set(before.compute()) == {"tenth"}
 
 
 def test_forward_returns_the_batch_and_collects_the_stream(sample):
@@ -187,25 +218,15 @@ def test_it_can_be_copied_saved_merged_reset_and_told_to_be_half(sample):
     assert floats(metric.compute()) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_two_processes_agree_with_one(tmp_path, sample):
     data = tmp_path / "sample.pt"
     torch.save([torch.tensor(part) for part in sample], data)
     outs = [tmp_path / f"{rank}.json" for rank in range(2)]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(rank), str(tmp_path / "store"), str(data), str(out)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        for rank, out in enumerate(outs)
-    ]
-    try:
-        errors = [worker.communicate(timeout=300)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], errors
+    command = [sys.executable, "-c", WORKERS, str(tmp_path / "store"), str(data), *map(str, outs)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
     expected = floats(filled(*sample, reads="probs", n_classes=4, resolution=64).compute())
     for out in outs:
         for values in json.loads(out.read_text()):
@@ -224,7 +245,7 @@ def test_wrong_options_are_refused():
 def test_without_torchmetrics_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     monkeypatch.delitem(sys.modules, "calibrant.integrations.torchmetrics")
-    with pytest.raises(ImportError, match="install it with pip install torchmetrics$"):
+    with pytest.raises(ImportError, match=r"pip install -c constraints.txt '.\[train\]'$"):
         import calibrant.integrations.torchmetrics  # noqa: F401  # the import is the test
 
 

@@ -15,8 +15,12 @@ from calibrant.errors import InputError
 from calibrant.metrics.accuracy import top_k_error
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
-from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
-from calibrant.streams.score_accumulators import ProperScoreAccumulator, TopKErrorAccumulator
+from calibrant.streams import (
+    ClasswiseAccumulator,
+    OutcomeAccumulator,
+    ProperScoreAccumulator,
+    TopKErrorAccumulator,
+)
 
 ACCUMULATORS = [OutcomeAccumulator, ClasswiseAccumulator, ProperScoreAccumulator, TopKErrorAccumulator]
 

@@ -1,5 +1,6 @@
 """Streams are evaluated as all their rows at once would be, by group too, in memory that does not grow."""
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -8,70 +9,50 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from calibrant import InputError, Predictions, evaluate
 from calibrant.errors import FormatError
+from calibrant.metrics.accuracy import top_k_error, top_k_misses
+from calibrant.metrics.binned import expected_calibration_error
+from calibrant.metrics.classwise import class_bins
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.proper import log_losses, negative_log_likelihood
 from calibrant.streams import StreamMeasures, evaluate_stream, open_stream
-from calibrant.streams.measures import STREAMED
+from calibrant.streams.measures import streamed_measures
+from tests.streams.stream_folders import draw, to_table, write
 
 RANKED = {"ece_equal_mass", "aurc", "auroc_correct", "excess_aurc", "augrc"}
 
 
-def draw(form, dtype, *, n=3000, k=7, seed=0):
-    """Arrays by key, with ties, certain rows and probabilities of exactly zero among them."""
-    rng = np.random.default_rng(seed)
-    logits = (3 * rng.normal(size=(n, k))).astype(dtype)
-    logits[:50] = 0
-    logits[50:80, 2] = logits[50:80, 4] = 9
-    probs = torch.softmax(torch.from_numpy(logits.astype(np.float64)), dim=1).numpy()
-    labels = (probs.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    labels[60:70] = 4
-    if form == "logits":
-        return {"logits": logits, "labels": labels}
-    if form == "probs":
-        probs[100:140] = np.eye(k)[labels[100:140]]
-        return {"probs": probs.astype(dtype), "labels": labels}
-    return {"confidence": probs.max(axis=1).astype(dtype), "correct": probs.argmax(axis=1) == labels}
+def squared_gaps(confidence, correct):
+    return (confidence - correct.double()) ** 2
 
 
-def to_table(arrays, rows=slice(None), *, spread=False, **others):
-    columns = {}
-    for key, array in arrays.items():
-        part = np.ascontiguousarray(array[rows])
-        if part.ndim == 1:
-            columns[key] = pa.array(part)
-        elif spread:
-            columns |= {
-                f"{key}_{c}": pa.array(np.ascontiguousarray(part[:, c])) for c in range(part.shape[1])
-            }
-        else:
-            columns[key] = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), part.shape[1])
-    return pa.table(columns | {key: pa.array(value[rows]) for key, value in others.items()})
+def squared_gap(confidence, correct):
+    return float(squared_gaps(confidence, correct).mean())
 
 
-def write(folder, arrays, *, cuts=(0, 700, 701, 3000), row_group=333, **options):
-    """Write files of uneven length, in row groups that do not divide them."""
-    folder.mkdir(exist_ok=True)
-    for number, (start, end) in enumerate(pairwise(cuts)):
-        table = to_table(arrays, slice(start, end), **options)
-        pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group)
-    return folder
+def half_ece(**arguments):
+    return expected_calibration_error(**arguments) / 2
 
 
-def assert_equals_evaluate(result, arrays):
+def largest_class_ece(probs, labels, n_bins):
+    return float(class_bins(probs, labels, n_bins=n_bins).expected_gap().amax())
+
+
+def assert_equals_evaluate(result, arrays, *, ranked=RANKED):
     """Compare with the measures of all rows at once: exact ones to 1e-12, others by their bounds."""
-    truth = evaluate(Predictions(**arrays), measures=sorted(STREAMED))
+    truth = evaluate(Predictions(**arrays), measures=streamed_measures())
     expected = dict(truth.metrics)
     assert (result.n, result.k) == (truth.n, truth.k)
     assert set(result.metrics) == set(expected)
-    assert set(result.bounds) == RANKED
-    for name in set(expected) - RANKED:
+    assert set(result.bounds) == ranked
+    for name in set(expected) - ranked:
         assert result.metrics[name] == pytest.approx(expected[name], rel=1e-12, abs=1e-12), name
-    for name in RANKED:
+    for name in ranked:
         bound = result.bounds[name]
         assert bound.low - 1e-12 <= expected[name] <= bound.high + 1e-12, name
         assert bound.high - bound.low < 0.05, name
@@ -157,7 +138,8 @@ def test_an_impossible_event_has_an_infinite_surprise_and_no_warning():
 
 @pytest.mark.parametrize("form", ["logits", "probs", "confidence"])
 def test_groups_equal_separate_evaluations(tmp_path, form, monkeypatch):
-    monkeypatch.setattr("calibrant.streams.groups._ENTRIES", 4096)  # several rounds of gathering
+    for module in ("files", "evaluate"):  # several rounds of gathering
+        monkeypatch.setattr(f"calibrant.streams.{module}.ENTRIES", 4096)
     arrays = draw(form, np.float32)
     version = np.array(["v1", "v2", "v2", "v3"])[np.random.default_rng(1).integers(0, 4, 3000)]
     folder = write(tmp_path / "x", arrays, version=version)
@@ -262,11 +244,56 @@ def test_bundles_of_different_classes_or_settings_do_not_merge():
     assert pairs.n == 1
 
 
+@pytest.mark.parametrize("form", ["logits", "probs", "confidence"])
+def test_measures_added_to_the_catalogue_are_streamed(form, monkeypatch):
+    added = {
+        "top_2_error": Measure(top_k_error, "top-2", "top-2", "probs", options={"k": 2}, terms=top_k_misses),
+        "nll_of_probs": Measure(
+            negative_log_likelihood, "NLL of probabilities", "NLL", "probs", terms=log_losses
+        ),
+        "brier_of_outcomes": Measure(squared_gap, "squared gap", "gap", terms=squared_gaps),
+        "half_ece": Measure(
+            half_ece, "half of the ECE", "half", takes_bins=True, of_bins=lambda b: b.expected_gap() / 2
+        ),
+        "largest_class_ece": Measure(
+            largest_class_ece,
+            "largest classwise ECE",
+            "largest",
+            "probs",
+            takes_bins=True,
+            of_class_bins=lambda b: b.expected_gap().amax(),
+        ),
+    }
+    for name, measure in added.items():
+        monkeypatch.setitem(MEASURES, name, measure)
+    monkeypatch.setitem(MEASURES, "risk", dataclasses.replace(MEASURES["aurc"], title="risk"))
+    assert {*added, "risk"} <= set(streamed_measures())
+    arrays = draw(form, np.float64)
+    whole = StreamMeasures()
+    for rows in (slice(0, 1000), slice(1000, 3000)):
+        part = StreamMeasures()
+        part.update(Predictions(**{key: array[rows] for key, array in arrays.items()}))
+        whole.merge(StreamMeasures.from_state(part.state()))
+    result = whole.compute()
+    assert result.bounds["risk"] == result.bounds["aurc"]
+    assert_equals_evaluate(result, arrays, ranked={*RANKED, "risk"})
+
+
+def test_measures_of_different_catalogues_do_not_merge(monkeypatch):
+    ours = StreamMeasures()
+    monkeypatch.setitem(MEASURES, "gap", Measure(squared_gap, "squared gap", "gap", terms=squared_gaps))
+    theirs = StreamMeasures()
+    theirs.update(Predictions(confidence=[0.5], correct=[True]))
+    with pytest.raises(InputError, match="^merge: expected the same measures, got some .* in mean_gap; add"):
+        ours.merge(theirs)
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is told by Linux")
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     arrays = draw("probs", np.float32, n=100_000, k=50)
-    folders = {"few": 3, "many": 30}
-    for name, count in folders.items():
+    counts = {"few": 3, "many": 15}
+    for name, count in counts.items():
         (tmp_path / name).mkdir()
         first = tmp_path / name / "0.parquet"
         pq.write_table(to_table(arrays), first, row_group_size=25_000)
@@ -277,15 +304,13 @@ def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
         "from pathlib import Path\n"
         "from calibrant.streams import open_stream\n"
         "from calibrant.streams import evaluate_stream\n"
-        "n = evaluate_stream(open_stream(sys.argv[1])).n\n"
-        "lines = Path('/proc/self/status').read_text().splitlines()\n"
-        "print(n, *(int(line.split()[1]) // 1024 for line in lines if line.startswith('VmHWM')))\n"
+        "for name in ('few', 'many'):\n"
+        "    n = evaluate_stream(open_stream(f'{sys.argv[1]}/{name}')).n\n"
+        "    lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "    print(n, *(int(line.split()[1]) // 1024 for line in lines if line.startswith('VmHWM')))\n"
     )
-    peaks = {}
-    for name, count in folders.items():
-        command = [sys.executable, "-c", code, tmp_path / name]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-        n, peaks[name] = map(int, run.stdout.split())
-        assert n == count * 100_000
-    # The other 27 files hold 540 MB of probabilities.
-    assert peaks["many"] - peaks["few"] < 100
+    run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    (n_few, peak), (n_many, later_peak) = (map(int, line.split()) for line in run.stdout.splitlines())
+    assert (n_few, n_many) == (300_000, 1_500_000)
+    # The other 12 files hold 240 MB of probabilities.
+    assert later_peak - peak < 100

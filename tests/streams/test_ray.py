@@ -18,13 +18,15 @@ import pytest
 from calibrant.cli import main
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.streams import evaluate_stream, open_stream
-from tests.streams.test_evaluate import draw, to_table, write
+from tests.streams.stream_folders import draw, to_table, write
 
 ray = pytest.importorskip("ray", reason="Ray is in the extra scale")
 pytest.importorskip("ray.data", reason="Ray is in the extra scale")
 
 from calibrant.streams.ray import _cut, evaluate_stream_on_ray  # noqa: E402  # only where there is Ray
 from tests.streams import ray_file_systems  # noqa: E402  # only where there is fsspec
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STORE = 100 << 20
@@ -39,7 +41,7 @@ def cluster():
     with TemporaryDirectory(prefix="ray", dir="/tmp") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", place)
-        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "src")]))
         started = start_cluster(Cluster)
         try:
             ray.init(address=started.address, log_to_driver=False, logging_level="ERROR")
@@ -314,7 +316,7 @@ def test_options_that_do_not_fit_are_refused_in_one_sentence(folder, monkeypatch
 
 def test_without_ray_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(MissingPackageError, match=r"^ray: .*pip install 'calibrant\[scale\]'$"):
+    with pytest.raises(MissingPackageError, match=r"^ray: .*pip install -c constraints.txt '.\[scale\]'$"):
         evaluate_stream_on_ray(open_stream(folder))
 
 

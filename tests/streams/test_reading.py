@@ -169,7 +169,7 @@ def test_a_bad_row_is_named_by_file_row_group_and_row_of_the_file(tmp_path, spoi
 def test_a_truncated_file_is_named(tmp_path):
     write(tmp_path / "a.parquet", 300)
     truncate(write(tmp_path / "b.parquet", 300))
-    with pytest.raises(FormatError, match=r"^b\.parquet: expected a Parquet file, got one that cannot"):
+    with pytest.raises(FormatError, match=r"^b\.parquet: expected a Parquet file, got a file that cannot"):
         list(open_stream(tmp_path).batches())
 
 
@@ -227,7 +227,7 @@ def test_lists_of_another_length_than_before_are_refused(tmp_path):
 @pytest.mark.parametrize("large", [False, True])
 def test_skipping_leaves_out_whole_row_groups_and_files_and_counts_them(tmp_path, monkeypatch, large):
     if large:
-        monkeypatch.setattr("calibrant.streams.row_group.LARGE", 0)
+        monkeypatch.setattr("calibrant.streams.row_groups.LARGE", 0)
     write(tmp_path / "a.parquet", 300)
     write(tmp_path / "b.parquet", 300, spoil=foreign_label_in_row_299)
     truncate(write(tmp_path / "c.parquet", 300))
@@ -236,7 +236,9 @@ def test_skipping_leaves_out_whole_row_groups_and_files_and_counts_them(tmp_path
     stream = open_stream(tmp_path)
     batches = list(stream.batches(rows=30, skip_bad=True))
     kept = {(batch.file, batch.row_group) for batch in batches}
-    assert kept == {(f"{f}.parquet", int(g)) for f, g in ["a0", "a1", "a2", "b0", "b1", "d1", "d2"]}
+    assert kept == {
+        (f"{each[0]}.parquet", int(each[1])) for each in ["a0", "a1", "a2", "b0", "b1", "d1", "d2"]
+    }
     assert sum(len(batch) for batch in batches) == 700
     assert {(left.file, left.row_group, left.rows) for left in stream.left_out} == {
         ("b.parquet", 2, 100),

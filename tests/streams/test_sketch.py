@@ -60,6 +60,7 @@ def assert_bounds_hold(sketch, confidence, correct, n_bins):
         assert bounded.low - 1e-12 <= value <= bounded.high + 1e-12, name
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(pairs, st.sampled_from([1, 2, 64]), st.integers(1, 8), st.sampled_from([np.float32, np.float64]))
 def test_the_bounds_always_hold(drawn, resolution, n_bins, dtype):

@@ -1,86 +1,42 @@
 """Calibration measures as a torchmetrics ``Metric``, which collects them over batches and processes."""
 
-import math
-from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant.bins import Bins
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
-from calibrant.streams.score_accumulators import ProperScoreAccumulator
-from calibrant.streams.sketch import RankSketch
-from calibrant.streams.totals import Reduction
+from calibrant.streams.measures import accumulators, measured
+from calibrant.streams.sketch_bounds import Bounded
+from calibrant.streams.sums import check_batch
+from calibrant.streams.totals import Accumulator, Reduction
 
 try:
     from torchmetrics import Metric
 except ModuleNotFoundError as error:
     raise MissingPackageError("torchmetrics", "torchmetrics", "train") from error
 
-_Accumulator: TypeAlias = OutcomeAccumulator | ProperScoreAccumulator | ClasswiseAccumulator | RankSketch
-
-
-def _accuracy(bins: Bins) -> float:
-    return int(bins.correct_sum.sum()) / bins.n
-
-
-def _mean_confidence(bins: Bins) -> float:
-    return float(bins.confidence_sum.sum()) / bins.n
-
-
-def _mean_gap_of_classes(bins: Bins) -> float:
-    return float(bins.expected_gap().mean())
-
-
-_RANKED = {
-    "ece_equal_mass": "equal_mass_error",
-    "auroc_correct": "auroc_correctness",
-    "aurc": "aurc",
-    "excess_aurc": "excess_aurc",
-    "augrc": "augrc",
-}
-
-# What is read off the result of each accumulator, by the names that `calibrant evaluate` uses.
-_MEASURES: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "outcomes": {
-        "accuracy": _accuracy,
-        "mean_confidence": _mean_confidence,
-        "ece": Bins.expected_gap,
-        "mce": Bins.largest_gap,
-        "rmsce": Bins.root_mean_square_gap,
-        "ace": Bins.average_gap,
-    },
-    "scores": {"nll": attrgetter("negative_log_likelihood"), "brier": attrgetter("brier_score")},
-    "classes": {"classwise_ece": _mean_gap_of_classes},
-    "ranks": {
-        name + suffix: attrgetter(f"{field}.{end}")
-        for name, field in _RANKED.items()
-        for suffix, end in (("", "value"), ("_low", "low"), ("_high", "high"))
-    },
-}
-
 
 class CalibrationMetrics(Metric):
     """Calibration measures of all batches on all processes, as a dictionary of tensors by name.
 
-    Accuracy, mean confidence and the errors of equal-width bins always; negative log-likelihood and Brier
-    score of logits or probabilities; the classwise error if ``n_classes`` is given; equal-mass ECE, AUROC
-    of correctness, AURC, excess AURC and AUGRC, with the bounds ``..._low`` and ``..._high`` of
-    :class:`~calibrant.streams.sketch.RankSketch`, if ``resolution`` is. All are NaN as long as there are no
-    samples, as in ``forward`` of an empty batch.
+    The names are those of :data:`calibrant.metrics.names.MEASURES`: every measure there that follows from
+    sums. Accuracy, mean confidence and the errors of equal-width bins are always computed; negative
+    log-likelihood and Brier score for logits or probabilities; classwise ECE and, for six or more classes,
+    top-5 error if ``n_classes`` is given; equal-mass ECE, AUROC of correctness, AURC, excess AURC and AUGRC,
+    with the bounds ``..._low`` and ``..._high`` of :class:`~calibrant.streams.sketch.RankSketch`, if
+    ``resolution`` is given. All are NaN while there are no samples, as in ``forward`` of an empty batch.
 
-    State and results are float64 on the device of the metric; on a device that lacks it keep the metric on
-    the CPU, where it takes batches from any device.
+    State and results are float64 on the device of the metric. If a device lacks float64, leave the metric on
+    the CPU, where it reads batches from any device.
 
     Args:
         reads: What ``preds`` holds: ``"logits"`` or ``"probs"``, with labels as ``target``, or
-            ``"confidence"``, with hits as ``target``. It is never guessed from the numbers.
+            ``"confidence"``, with whether each prediction is correct as ``target``. It is never guessed
+            from the numbers.
         n_bins: Number of bins of the binned errors.
-        n_classes: Number of classes, for the classwise error.
+        n_classes: Number of classes, for classwise ECE and top-5 error.
         resolution: Resolution of the rank sketch; 8192 takes 2.6 MB.
         **kwargs: Options of every torchmetrics ``Metric``, such as ``dist_sync_on_step``.
 
@@ -114,52 +70,60 @@ class CalibrationMetrics(Metric):
         self.n_bins = n_bins
         self.n_classes = n_classes
         self.resolution = resolution
-        for part, accumulator in self._fresh().items():
-            state = accumulator.state()
-            for name, reduction in accumulator.reductions.items():
+        every = accumulators(
+            n_bins=n_bins, n_classes=n_classes, resolution=64 if resolution is None else resolution
+        )
+        # Without a number of classes, the totals of a process would have no shape before its first batch.
+        needs = {"ranks": resolution, "classes": n_classes}
+        self._empty = {
+            name: part
+            for name, part in every.items()
+            if needs.get(name, 0) is not None and not part.why_not(self._fewest_classes)
+        }
+        for part_name, part in self._empty.items():
+            state = part.state()
+            for name, reduction in part.reductions.items():
                 default = torch.as_tensor(state[name])
-                self.add_state(f"{part}_{name}", default, dist_reduce_fx=partial(_combine, reduction))
+                self.add_state(f"{part_name}_{name}", default, dist_reduce_fx=partial(_combine, reduction))
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Read a batch; one without samples changes nothing."""
         truth = "correct" if self.reads == "confidence" else "labels"
-        accumulators = self._filled()
-        for accumulator in accumulators.values():
-            accumulator.update(**{self.reads: preds, truth: target})
-        for part, accumulator in accumulators.items():
-            state = accumulator.state()
-            for name in accumulator.reductions:
-                setattr(self, f"{part}_{name}", torch.as_tensor(state[name], device=self.device))
+        batch = check_batch(**{self.reads: preds, truth: target}, n_bins=self.n_bins)
+        if batch is None:
+            return
+        parts = self._filled()
+        for part in parts.values():
+            part.add(batch)
+        for part_name, part in parts.items():
+            state = part.state()
+            for name in part.reductions:
+                setattr(self, f"{part_name}_{name}", torch.as_tensor(state[name], device=self.device))
 
     def compute(self) -> dict[str, Tensor]:
         """Return the measures of all samples so far."""
-        values = {}
-        for part, accumulator in self._filled().items():
-            options = {"n_bins": self.n_bins} if isinstance(accumulator, RankSketch) else {}
-            result = accumulator.compute(**options) if accumulator.n else None
-            for name, measure in _MEASURES[part].items():
-                value = math.nan if result is None else float(measure(result))
-                values[name] = torch.tensor(value, dtype=torch.float64, device=self.device)
-        return values
-
-    def _fresh(self) -> dict[str, _Accumulator]:
-        """Return accumulators that have seen nothing."""
-        accumulators: dict[str, _Accumulator] = {"outcomes": OutcomeAccumulator(n_bins=self.n_bins)}
-        if self.reads != "confidence":
-            accumulators["scores"] = ProperScoreAccumulator()
-        if self.n_classes is not None:
-            accumulators["classes"] = ClasswiseAccumulator(n_classes=self.n_classes, n_bins=self.n_bins)
-        if self.resolution is not None:
-            accumulators["ranks"] = RankSketch(resolution=self.resolution)
-        return accumulators
-
-    def _filled(self) -> dict[str, _Accumulator]:
-        """Return accumulators that have seen what this metric has seen."""
+        numbers: dict[str, float] = {}
+        for name, value in measured(self._filled(), k=self._fewest_classes, n_bins=self.n_bins).items():
+            if isinstance(value, Bounded):
+                numbers |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+            else:
+                numbers[name] = value
         return {
-            part: fresh.from_state(
-                fresh.state() | {name: getattr(self, f"{part}_{name}") for name in fresh.reductions}
+            name: torch.tensor(number, dtype=torch.float64, device=self.device)
+            for name, number in numbers.items()
+        }
+
+    @property
+    def _fewest_classes(self) -> int | None:
+        return None if self.reads == "confidence" else self.n_classes or 2
+
+    def _filled(self) -> dict[str, Accumulator]:
+        """Return accumulators with the totals of this metric."""
+        return {
+            part: empty.from_state(
+                empty.state() | {name: getattr(self, f"{part}_{name}") for name in empty.reductions}
             )
-            for part, fresh in self._fresh().items()
+            for part, empty in self._empty.items()
         }
 
 

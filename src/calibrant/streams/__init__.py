@@ -1,16 +1,20 @@
 """Streams: predictions larger than memory, read, measured and rewritten batch by batch."""
 
-from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
-from calibrant.streams.batch import StreamBatch
+from calibrant.streams.accumulators import (
+    ClasswiseAccumulator,
+    OutcomeAccumulator,
+    ProperScoreAccumulator,
+    ProperScores,
+    TopKErrorAccumulator,
+)
 from calibrant.streams.evaluate import evaluate_stream
+from calibrant.streams.files import is_many, is_url
 from calibrant.streams.measures import StreamEvaluation, StreamMeasures
 from calibrant.streams.prediction_stream import PredictionStream, open_stream
 from calibrant.streams.rewriting import Rewritten, rewrite_stream
-from calibrant.streams.row_group import LeftOut
-from calibrant.streams.score_accumulators import ProperScoreAccumulator, ProperScores, TopKErrorAccumulator
+from calibrant.streams.row_groups import LeftOut, StreamBatch
 from calibrant.streams.sketch import RankEstimates, RankSketch
 from calibrant.streams.sketch_bounds import Bounded
-from calibrant.streams.sources import is_many, is_url
 
 __all__ = [
     "Bounded",

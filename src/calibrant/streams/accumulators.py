@@ -1,6 +1,7 @@
-"""Accumulators of bins: binned measures of a stream, equal to those of all samples at once."""
+"""Accumulators: measures of a stream, equal to those of all samples at once, merged across processes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 
 from calibrant.bins import Bins, equal_width_bins, sorted_width_bins
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
-from calibrant.metrics.classwise import class_bins
+from calibrant.inputs import check_count
+from calibrant.metrics.measure import Measure
+from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import Outcomes
-from calibrant.streams.batches import read_outcomes, read_probs
-from calibrant.streams.totals import Accumulator, Array, Reduction, add_pairs, as_pair
+from calibrant.streams.sums import Batch
+from calibrant.streams.totals import Accumulator, Reduction, add_pairs
 
 
 class _BinAccumulator(Accumulator):
@@ -33,19 +35,17 @@ class _BinAccumulator(Accumulator):
         sums = (edges, seen["count"], seen["confidence_sum"], seen["correct_sum"])
         return Bins(*(torch.tensor(values) for values in sums))
 
-    def _include_bins(self, bins: Bins, n: int) -> None:
+    def _add_bins(self, bins: Bins, n: int) -> None:
         self._include(
-            {
-                "n": np.array(n),
-                "count": bins.count.numpy(),
-                "confidence_sum": as_pair(bins.confidence_sum.numpy()),
-                "correct_sum": bins.correct_sum.numpy(),
-            }
+            n=n,
+            count=bins.count.numpy(),
+            confidence_sum=bins.confidence_sum.numpy(),
+            correct_sum=bins.correct_sum.numpy(),
         )
 
 
 class OutcomeAccumulator(_BinAccumulator):
-    """Top-label bins over a stream: accuracy, mean confidence and every error of equal-width bins follow.
+    """Top-label bins over a stream, which give accuracy, mean confidence and every error of equal-width bins.
 
     ``compute`` returns the :class:`~calibrant.bins.Bins` that ``top_label_bins`` returns for all samples.
 
@@ -63,36 +63,22 @@ class OutcomeAccumulator(_BinAccumulator):
 
     def __init__(self, *, n_bins: int = 15) -> None:
         self.n_bins = check_count(n_bins, "n_bins")
-        super().__init__(_empty_bins(self.n_bins))
+        super().__init__(self.n_bins)
 
-    def update(
-        self,
-        probs: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        logits: ArrayLike | None = None,
-        confidence: ArrayLike | None = None,
-        correct: ArrayLike | None = None,
-    ) -> None:
-        """Read a batch of probabilities or logits with labels, or of confidences with hits."""
-        outcomes = read_outcomes(probs, labels, logits=logits, confidence=confidence, correct=correct)
-        if outcomes is not None:
-            self.add(outcomes)
-
-    def add(self, outcomes: Outcomes) -> None:
-        """Read a batch that has been checked before, once for several accumulators say."""
-        self._include_bins(equal_width_bins(outcomes, self.n_bins), len(outcomes))
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        self._add_bins(equal_width_bins(batch.outcomes, self.n_bins), len(batch))
 
     def add_sorted(self, ordered: Outcomes) -> None:
-        """Read a batch that has been checked and sorted before."""
-        self._include_bins(sorted_width_bins(ordered, self.n_bins), len(ordered))
+        """Read outcomes that have been checked and sorted."""
+        self._add_bins(sorted_width_bins(ordered, self.n_bins), len(ordered))
 
 
 class ClasswiseAccumulator(_BinAccumulator):
-    """Bins of every class's probability over a stream: the classwise calibration error follows.
+    """Bins of every class's probability over a stream, which give the classwise calibration error.
 
     ``compute`` returns the :class:`~calibrant.bins.Bins`, classes first, that ``class_bins`` returns for all
-    samples. The first batch says how many classes there are, unless ``n_classes`` does.
+    samples. Without ``n_classes``, the first batch sets the number of classes.
 
     Example:
         >>> accumulator = ClasswiseAccumulator(n_bins=10)
@@ -103,50 +89,148 @@ class ClasswiseAccumulator(_BinAccumulator):
     """
 
     settings = ("n_classes", "n_bins")
+    needs_classes = True
 
     def __init__(self, *, n_classes: int | None = None, n_bins: int = 15) -> None:
         self.n_classes = None if n_classes is None else check_count(n_classes, "n_classes", at_least=2)
         self.n_bins = check_count(n_bins, "n_bins")
-        # As long as the number of classes is not known there are no rows.
-        super().__init__(_empty_bins(self.n_classes or 0, self.n_bins))
+        # While the number of classes is unknown, there are no rows.
+        super().__init__(self.n_classes or 0, self.n_bins)
 
-    def update(
-        self,
-        probs: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        logits: ArrayLike | None = None,
-    ) -> None:
-        """Read a batch of probabilities or logits with labels."""
-        batch = read_probs(probs, labels, logits)
-        if batch is None:
-            return
-        n, k = batch[0].shape
-        if self.n_classes not in (None, k):
-            name = "probs" if logits is None else "logits"
-            raise InputError(f"{name}: expected {self.n_classes} classes as before, got {k}")
-        bins = class_bins(*batch, n_bins=self.n_bins)
-        self._settle(k)
-        self._include_bins(bins, n)
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        if self.n_classes not in (None, batch.k):
+            raise InputError(f"{batch.form}: expected {self.n_classes} classes as before, got {batch.k}")
+        bins = batch.class_sums.bins
+        self._set_classes(len(bins.count))
+        self._add_bins(bins, len(batch))
 
     def merge(self, other: Self) -> None:
-        """Add what another accumulator with the same settings has seen; the other one stays as it is."""
+        """Add the totals of another accumulator with the same settings, which does not change."""
         if isinstance(other, ClasswiseAccumulator) and other.n_bins == self.n_bins:
             if other.n_classes is None:
                 return
-            self._settle(other.n_classes)
+            self._set_classes(other.n_classes)
         super().merge(other)
 
-    def _settle(self, n_classes: int) -> None:
-        """Take over the number of classes if it was not known."""
+    def _set_classes(self, n_classes: int) -> None:
+        """Set the number of classes if it is unknown."""
         if self.n_classes is None:
             self.n_classes = n_classes
-            self._totals |= _empty_bins(n_classes, self.n_bins)
+            super().__init__(n_classes, self.n_bins)
 
 
-def _empty_bins(*shape: int) -> dict[str, Array]:
-    return {
-        "count": np.zeros(shape, dtype=np.int64),
-        "confidence_sum": as_pair(np.zeros(shape)),
-        "correct_sum": np.zeros(shape, dtype=np.int64),
+@dataclass(frozen=True)
+class ProperScores:
+    """Mean proper scores of ``n`` samples."""
+
+    n: int
+    negative_log_likelihood: float
+    brier_score: float
+
+
+class ProperScoreAccumulator(Accumulator):
+    """Negative log-likelihood and Brier score over a stream; only for logits is the former always finite.
+
+    Example:
+        >>> accumulator = ProperScoreAccumulator()
+        >>> accumulator.update([[0.9, 0.1]], [0])
+        >>> accumulator.update([[0.6, 0.4]], [1])
+        >>> scores = accumulator.compute()
+        >>> round(scores.negative_log_likelihood, 4), round(scores.brier_score, 4)
+        (0.5108, 0.37)
+    """
+
+    reductions: ClassVar[Mapping[str, Reduction]] = {
+        "n": np.add,
+        "nll_sum": add_pairs,
+        "brier_sum": add_pairs,
     }
+    needs_classes = True
+
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        sums = batch.class_sums
+        self._include(n=len(batch), nll_sum=sums.nll, brier_sum=sums.brier)
+
+    def compute(self) -> ProperScores:
+        """Return the mean scores of all samples so far."""
+        seen = self._seen()
+        return ProperScores(self.n, float(seen["nll_sum"]) / self.n, float(seen["brier_sum"]) / self.n)
+
+
+class TopKErrorAccumulator(Accumulator):
+    """Share of the samples of a stream whose true class is not among the ``k`` most probable ones.
+
+    Example:
+        >>> accumulator = TopKErrorAccumulator(k=2)
+        >>> accumulator.update([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2])
+        >>> accumulator.compute()
+        0.5
+    """
+
+    settings = ("k",)
+    reductions: ClassVar[Mapping[str, Reduction]] = {"n": np.add, "errors": np.add}
+    needs_classes = True
+
+    def __init__(self, *, k: int = 5) -> None:
+        self.k = check_count(k, "k")
+        super().__init__()
+
+    def why_not(self, k: int | None) -> str:
+        """Refuse confidences without classes, and too few classes."""
+        if k is not None and k < self.k:
+            return f"k: expected at most the {k} classes of probs, got {self.k}"
+        return super().why_not(k)
+
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        self._include(n=len(batch), errors=np.count_nonzero(batch.class_sums.ranks >= self.k))
+
+    def compute(self) -> float:
+        """Return the top-k error of all samples so far."""
+        return int(self._seen()["errors"]) / self.n
+
+
+class MeanAccumulator(Accumulator):
+    """A measure of the catalogue that is the mean of its ``terms``, over a stream.
+
+    Example:
+        >>> accumulator = MeanAccumulator(measure="brier")
+        >>> accumulator.update([[0.9, 0.1]], [0])
+        >>> accumulator.update([[0.6, 0.4]], [1])
+        >>> round(accumulator.compute(), 4)
+        0.37
+    """
+
+    settings = ("measure",)
+    reductions: ClassVar[Mapping[str, Reduction]] = {"n": np.add, "sum": add_pairs}
+
+    def __init__(self, *, measure: str) -> None:
+        if measure not in MEASURES or MEASURES[measure].terms is None:
+            raise InputError(f"measure: expected one of the catalogue that has terms, got {measure!r}")
+        self.measure = measure
+        super().__init__()
+
+    def why_not(self, k: int | None) -> str:
+        """Refuse predictions for which the measure is not defined."""
+        measure = MEASURES[self.measure]
+        if applies(measure, k):
+            return ""
+        return f"{self.measure}: expected at least {measure.min_classes} classes, got {k or 'none'}"
+
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        measure = MEASURES[self.measure]
+        assert measure.terms is not None
+        terms = measure.terms(**batch.arguments(measure), **measure.arguments(batch.n_bins))
+        self._include(n=len(batch), sum=float(terms.sum(dtype=torch.float64)))
+
+    def compute(self) -> float:
+        """Return the mean of all samples so far."""
+        return float(self._seen()["sum"]) / self.n
+
+
+def applies(measure: Measure, k: int | None) -> bool:
+    """Say whether a measure is defined for ``k`` classes, or for confidences if there are none."""
+    return measure.reads == "outcomes" if k is None else k >= measure.min_classes

@@ -1,11 +1,12 @@
-"""All measures that a stream can give, as one bundle of accumulators that can be merged and sent."""
+"""All measures that a stream gives, as one value that can be merged, sent and saved."""
 
 import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -14,50 +15,105 @@ from torch import Tensor
 from calibrant.bins import Bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.metrics.accuracy import confidences, hits, top_k_misses
+from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
+from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes
-from calibrant.streams.accumulators import ClasswiseAccumulator, OutcomeAccumulator
-from calibrant.streams.row_group import LeftOut
-from calibrant.streams.score_accumulators import ProperScoreAccumulator, TopKErrorAccumulator
+from calibrant.streams.accumulators import (
+    ClasswiseAccumulator,
+    MeanAccumulator,
+    OutcomeAccumulator,
+    ProperScoreAccumulator,
+    TopKErrorAccumulator,
+    applies,
+)
+from calibrant.streams.row_groups import LeftOut
 from calibrant.streams.sketch import RankSketch
 from calibrant.streams.sketch_bounds import Bounded
-from calibrant.streams.sums import TOP, ClassSums, sum_logits, sum_probs
-from calibrant.streams.totals import Accumulator, as_pair
+from calibrant.streams.sums import Batch, Form
+from calibrant.streams.totals import Accumulator
 
-_BINNED: Mapping[str, Callable[[Bins], Any]] = {
-    "accuracy": lambda bins: int(bins.correct_sum.sum()) / bins.n,
-    "mean_confidence": lambda bins: float(bins.confidence_sum.sum()) / bins.n,
-    "ece": Bins.expected_gap,
-    "mce": Bins.largest_gap,
-    "rmsce": Bins.root_mean_square_gap,
-    "ace": Bins.average_gap,
-    "overconfidence": Bins.overconfident_part,
-    "underconfidence": Bins.underconfident_part,
-}
-_RANKED = {
-    "ece_equal_mass": "equal_mass_error",
-    "aurc": "aurc",
-    "auroc_correct": "auroc_correctness",
-    "excess_aurc": "excess_aurc",
-    "augrc": "augrc",
-}
-#: Measures that a stream gives, by their names in the registry.
-STREAMED = frozenset({*_BINNED, *_RANKED, "nll", "brier", "classwise_ece", "top_5_error"})
+_Way: TypeAlias = tuple[str, Callable[[Any], Any]]
+
+# Means that follow from the sums of every batch: their terms, what these read, their options, and the
+# accumulator with the function that returns the mean from its result. Other means are summed term by term.
+_SUMMED: tuple[tuple[Callable[..., Tensor], str, dict[str, Any], _Way], ...] = (
+    (hits, "outcomes", {}, ("outcomes", lambda bins: int(bins.correct_sum.sum()) / bins.n)),
+    (confidences, "outcomes", {}, ("outcomes", lambda bins: float(bins.confidence_sum.sum()) / bins.n)),
+    (log_losses, "logits", {}, ("scores", attrgetter("negative_log_likelihood"))),
+    (squared_errors, "probs", {}, ("scores", attrgetter("brier_score"))),
+    (top_k_misses, "probs", {"k": 5}, ("top", float)),
+)
+
+
+def streamed_measures() -> dict[str, _Way]:
+    """Return the measures that a stream gives, and how; others need all samples at once."""
+    ways = {name: _way(name, measure) for name, measure in MEASURES.items()}
+    return {name: way for name, way in ways.items() if way is not None}
+
+
+def accumulators(*, n_bins: int, n_classes: int | None, resolution: int) -> dict[str, Accumulator]:
+    """Return empty accumulators, by name, that give all measures of a stream."""
+    parts: dict[str, Accumulator] = {
+        "outcomes": OutcomeAccumulator(n_bins=n_bins),
+        "ranks": RankSketch(resolution=resolution),
+        "scores": ProperScoreAccumulator(),
+        "classes": ClasswiseAccumulator(n_classes=n_classes, n_bins=n_bins),
+        "top": TopKErrorAccumulator(k=5),
+    }
+    for name, (part, _) in streamed_measures().items():
+        if part not in parts:
+            parts[part] = MeanAccumulator(measure=name)
+    return parts
+
+
+def measured(parts: Mapping[str, Accumulator], *, k: int | None, n_bins: int) -> dict[str, float | Bounded]:
+    """Return the measures of ``k`` classes that follow from accumulators; NaN while these have no samples."""
+    results: dict[str, Any] = {}
+    for name, part in parts.items():
+        if part.n:
+            results[name] = part.compute(n_bins=n_bins) if isinstance(part, RankSketch) else part.compute()
+    values: dict[str, float | Bounded] = {}
+    for name, (source, compute) in streamed_measures().items():
+        if source not in parts or not applies(MEASURES[name], k):
+            continue
+        if source in results:
+            value = compute(results[source])
+            values[name] = value if isinstance(value, Bounded) else float(value)
+        else:
+            values[name] = Bounded(np.nan, np.nan, np.nan) if source == "ranks" else np.nan
+    return values
+
+
+def _way(name: str, measure: Measure) -> _Way | None:
+    """Say from which accumulator a measure follows, and how; none if it needs all samples at once."""
+    for terms, reads, options, way in _SUMMED:
+        if (terms, reads, options) == (measure.terms, measure.reads, dict(measure.options)):
+            return way
+    if measure.options.get("binning") != "mass":
+        if measure.of_bins is not None:
+            return "outcomes", measure.of_bins
+        if measure.of_class_bins is not None:
+            return "classes", measure.of_class_bins
+    if measure.of_ranks is not None:
+        return "ranks", attrgetter(measure.of_ranks)
+    return None if measure.terms is None else (f"mean_{name}", float)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamEvaluation:
-    """How honest the confidence in a stream is, in fractions of one.
+    """How well calibrated the predictions of a stream are; all measures are fractions of one.
 
     Attributes:
         n: Number of samples.
-        k: Number of classes; none when only confidences were known.
-        metrics: The measures by name. One that these data leave undefined is NaN.
-        bounds: Of measures that depend on the order of all confidences, where the exact value is sure to be.
+        k: Number of classes; none if only confidences are known.
+        metrics: The measures by name; NaN where the data leave one undefined.
+        bounds: For measures that depend on the order of all confidences, bounds that contain the exact value.
             All other measures are exact.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
-        groups: The same for each group, where the stream was grouped.
-        left_out: Files and row groups that were bad and left out.
+        groups: The evaluation of each group, if the stream was grouped.
+        left_out: Bad files and row groups that were left out.
     """
 
     n: int
@@ -70,14 +126,14 @@ class StreamEvaluation:
 
 
 class StreamMeasures:
-    """Accumulators of everything that can be measured in one pass and constant memory.
+    """All measures of the catalogue that can be computed in one pass and constant memory.
 
     Args:
         n_bins: Number of bins of the binned measures.
         resolution: Resolution of the :class:`~calibrant.streams.sketch.RankSketch`.
 
     Attributes:
-        most_waiting: So many samples are sorted at once; before that they wait, in five to nine bytes each.
+        most_waiting: Samples are buffered (5 to 9 bytes each) and sorted in blocks of this size.
 
     Example:
         >>> left, right = StreamMeasures(n_bins=10), StreamMeasures(n_bins=10)
@@ -89,11 +145,8 @@ class StreamMeasures:
     """
 
     def __init__(self, *, n_bins: int = 15, resolution: int = 8192) -> None:
-        self.outcomes = OutcomeAccumulator(n_bins=n_bins)
-        self.ranks = RankSketch(resolution=resolution)
-        self.scores = ProperScoreAccumulator()
-        self.classes = ClasswiseAccumulator(n_bins=n_bins)
-        self.top = TopKErrorAccumulator(k=TOP)
+        self._parts = accumulators(n_bins=n_bins, n_classes=None, resolution=resolution)
+        self.n_bins = n_bins
         self.most_waiting = 1 << 19
         self._waiting: list[Outcomes] = []
 
@@ -104,145 +157,115 @@ class StreamMeasures:
     @property
     def n(self) -> int:
         """Number of samples so far."""
-        return self.outcomes.n + sum(map(len, self._waiting))
+        return self._parts["outcomes"].n + sum(map(len, self._waiting))
 
     @property
     def k(self) -> int | None:
-        """Number of classes; none of pairs, and as long as there are no samples."""
-        return self.classes.n_classes
+        """Number of classes; none if only confidences are known, or without samples."""
+        classes = self._parts["classes"]
+        return classes.n_classes if isinstance(classes, ClasswiseAccumulator) else None
 
     def update(self, predictions: Predictions) -> None:
-        """Read a batch of predictions with labels, or of confidences with hits."""
-        if predictions.confidence is not None and predictions.correct is not None:
-            self.add("confidence", predictions.confidence, predictions.correct)
-            return
-        form = "probs" if predictions.logits is None else "logits"
-        said = predictions.logits if predictions.probs is None else predictions.probs
-        if predictions.labels is None or said is None:
-            raise InputError("labels: expected the true class of each sample, got none")
-        self.add(form, said, predictions.labels)
+        """Read a batch of predictions with labels, or of confidences with whether they were correct."""
+        self.add(*tensors_of(predictions))
 
-    def add(self, form: str, said: Tensor, truth: Tensor) -> None:
-        """Read a batch that has been checked before; ``form`` says what it holds, as in ``Predictions``."""
-        k = None if form == "confidence" else said.shape[1]
-        self._check_classes(k)
-        said, truth = said.cpu(), truth.cpu()
-        said = said if said.dtype == torch.float64 else said.float()
-        if form == "confidence":
-            # What waits must not keep alive the larger batch that it is a part of.
-            outcomes = Outcomes(said.clone(), truth.clone())
-        else:
-            read = sum_probs if form == "probs" else sum_logits
-            outcomes, sums = read(said, truth, self.outcomes.n_bins)
-            self._include(sums)
+    def add(self, form: Form, outputs: Tensor, truth: Tensor) -> None:
+        """Read a batch that has been checked; the arguments are those of ``Batch``."""
+        batch = Batch(form, outputs, truth, self.n_bins)
+        self._check_classes(batch.k)
+        for name, part in self._parts.items():
+            if name not in ("outcomes", "ranks") and not part.why_not(batch.k):
+                part.add(batch)
+        outcomes = batch.outcomes
+        if batch.k is None:
+            # A buffer must not keep alive the larger batch that it is a part of.
+            outcomes = Outcomes(outcomes.confidence.clone(), outcomes.correct.clone())
         self._waiting.append(outcomes)
-        # A sketch is added to as a whole, so that many samples at once cost less.
+        # Every block of samples is added to the whole sketch, so larger blocks cost less.
         if sum(map(len, self._waiting)) >= self.most_waiting:
             self._settle()
 
     def merge(self, other: Self) -> None:
-        """Add what another bundle with the same settings has seen; the other one stays as it is."""
+        """Add the totals of other measures with the same settings, which do not change."""
         if other.n == 0:
             return
         self._check_classes(other.k)
-        for name, accumulator in self._parts().items():
-            accumulator.merge(other._parts()[name])
+        self._settle()
+        other._settle()
+        if self._parts.keys() != other._parts.keys():
+            different = ", ".join(sorted(self._parts.keys() ^ other._parts.keys()))
+            raise InputError(
+                f"merge: expected the same measures, got some that differ in {different}; add the same "
+                "measures to the catalogue in every process"
+            )
+        for name, part in self._parts.items():
+            part.merge(other._parts[name])
 
     def compute(self) -> StreamEvaluation:
         """Return the measures of all samples so far."""
         self._settle()
-        bins = self.outcomes.compute()
-        ranks = self.ranks.compute(n_bins=self.outcomes.n_bins)
-        bounds: dict[str, Bounded] = {name: getattr(ranks, part) for name, part in _RANKED.items()}
-        values = {name: float(measure(bins)) for name, measure in _BINNED.items()}
-        values |= {name: bounded.value for name, bounded in bounds.items()}
-        if self.k is not None:
-            scores = self.scores.compute()
-            values["nll"], values["brier"] = scores.negative_log_likelihood, scores.brier_score
-            values["classwise_ece"] = float(self.classes.compute().expected_gap().mean())
-        if self.top.n:
-            values["top_5_error"] = self.top.compute()
-        ordered = {name: values[name] for name in MEASURES if name in values}
-        return StreamEvaluation(self.n, self.k, MappingProxyType(ordered), MappingProxyType(bounds), bins)
+        bins = self._parts["outcomes"].compute()
+        assert isinstance(bins, Bins)
+        values = measured(self._parts, k=self.k, n_bins=self.n_bins)
+        bounds = {name: value for name, value in values.items() if isinstance(value, Bounded)}
+        metrics = {name: v.value if isinstance(v, Bounded) else v for name, v in values.items()}
+        return StreamEvaluation(self.n, self.k, MappingProxyType(metrics), MappingProxyType(bounds), bins)
 
     def state(self) -> str:
-        """Return everything as JSON text, small where few cells are filled, for another process or a file."""
-        return json.dumps({name: _to_json(part.state()) for name, part in self._parts().items()})
+        """Return everything as JSON text for another process or a file; few filled cells make it small."""
+        self._settle()
+        return json.dumps({name: part.state() for name, part in self._parts.items()}, default=_encode)
 
     @classmethod
     def from_state(cls, state: str) -> Self:
-        """Return the bundle whose ``state`` this was."""
+        """Return the measures that had this ``state``."""
         try:
-            told = {name: _from_json(part) for name, part in json.loads(state).items()}
-            new = cls(n_bins=told["outcomes"]["n_bins"], resolution=told["ranks"]["resolution"])
-            for name, part in new._parts().items():
-                setattr(new, name, part.from_state(told[name]))
+            stored = json.loads(state, object_hook=_decode)
+            new = cls(n_bins=stored["outcomes"]["n_bins"], resolution=stored["ranks"]["resolution"])
+            new._parts = {name: part.from_state(stored[name]) for name, part in new._parts.items()}
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise InputError(
                 f"state: expected that of StreamMeasures, got something else ({error})"
             ) from None
         return new
 
-    def _parts(self) -> dict[str, Accumulator]:
-        self._settle()
-        return {
-            "outcomes": self.outcomes,
-            "ranks": self.ranks,
-            "scores": self.scores,
-            "classes": self.classes,
-            "top": self.top,
-        }
-
     def _settle(self) -> None:
-        """Give the outcomes that wait to their accumulators; both want them sorted."""
+        """Sort the buffered outcomes for the two accumulators that need them sorted."""
         if self._waiting:
             confidence = torch.cat([each.confidence for each in self._waiting])
             correct = torch.cat([each.correct for each in self._waiting])
             self._waiting = []
             ordered = Outcomes(confidence, correct).sorted()
-            self.outcomes.add_sorted(ordered)
-            self.ranks.add_sorted(ordered)
+            for part in self._parts.values():
+                if isinstance(part, OutcomeAccumulator | RankSketch):
+                    part.add_sorted(ordered)
 
     def _check_classes(self, k: int | None) -> None:
         if self.n and self.k != k:
             before, now = ("pairs" if each is None else f"{each} classes" for each in (self.k, k))
             raise InputError(f"predictions: expected {before} as before, got {now}; measure them apart")
 
-    def _include(self, sums: ClassSums) -> None:
-        n = np.array(sums.n)
-        self.scores.merge(
-            ProperScoreAccumulator.from_state(
-                {"n": n, "nll_sum": as_pair(sums.nll), "brier_sum": as_pair(sums.brier)}
-            )
-        )
-        bins = {
-            "count": sums.count,
-            "confidence_sum": as_pair(sums.confidence),
-            "correct_sum": sums.correct,
-        }
-        settings = {"n_classes": len(sums.count), "n_bins": self.classes.n_bins}
-        self.classes.merge(ClasswiseAccumulator.from_state({**settings, "n": n, **bins}))
-        if sums.top_errors is not None:
-            errors = {"k": TOP, "n": n, "errors": np.array(sums.top_errors)}
-            self.top.merge(TopKErrorAccumulator.from_state(errors))
 
-
-def _to_json(state: Mapping[str, int | Tensor]) -> dict[str, Any]:
-    """Write tensors as text, exactly: JSON has no infinity, and digits would take several times the room."""
-    return {name: value if isinstance(value, int) else _encode(value) for name, value in state.items()}
+def tensors_of(predictions: Predictions) -> tuple[Form, Tensor, Tensor]:
+    """Return the form, outputs and truth of predictions, as ``Batch`` takes them."""
+    forms: tuple[Form, ...] = ("logits", "probs", "confidence")
+    form = next(name for name in forms if getattr(predictions, name) is not None)
+    truth = predictions.correct if form == "confidence" else predictions.labels
+    if truth is None:
+        raise InputError("labels: expected the true class of each sample, got none")
+    return form, getattr(predictions, form), truth
 
 
 def _encode(tensor: Tensor) -> dict[str, Any]:
+    """Write a tensor as exact text: JSON has no infinity, and digits would take several times the space."""
     array = tensor.numpy()
     array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<")))
     text = base64.b64encode(array.tobytes()).decode("ascii")
     return {"type": array.dtype.str, "shape": list(tensor.shape), "data": text}
 
 
-def _from_json(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if isinstance(value, int) else _decode(value) for name, value in state.items()}
-
-
-def _decode(told: Mapping[str, Any]) -> Tensor:
-    flat = np.frombuffer(base64.b64decode(told["data"]), dtype=told["type"])
-    return torch.from_numpy(flat.astype(flat.dtype.newbyteorder("=")).reshape(told["shape"]).copy())
+def _decode(stored: dict[str, Any]) -> dict[str, Any] | Tensor:
+    if "data" not in stored:
+        return stored
+    flat = np.frombuffer(base64.b64decode(stored["data"]), dtype=stored["type"])
+    return torch.from_numpy(flat.astype(flat.dtype.newbyteorder("=")).reshape(stored["shape"]).copy())

@@ -1,44 +1,47 @@
-"""A stream of predictions: its files, checked against each other, read batch by batch ahead of the reader."""
+"""A stream of predictions: its files, checked against each other, read in batches by threads."""
 
 import os
-from collections.abc import Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TypeVar
 
 from calibrant.errors import CalibrantError
 from calibrant.inputs import check_count
-from calibrant.streams.batch import StreamBatch
-from calibrant.streams.lanes import ahead, in_turns
-from calibrant.streams.layout import Layout, check_same, read_layout
-from calibrant.streams.row_group import LeftOut, RowGroup, naming, read_groups
-from calibrant.streams.sources import Source, find_sources
+from calibrant.streams.files import FileLayout, StreamFile, check_same, find_stream_files, read_layout
+from calibrant.streams.row_groups import LeftOut, RowGroup, StreamBatch, naming, read_groups
 
-# Footers are read at once by so many threads: most of that time is waiting.
+T = TypeVar("T")
+
+# Threads that read footers, which is mostly waiting.
 _FOOTERS = 8
-# Batches read while one is at work.
+# Batches that are read in advance.
 _AHEAD = 2
 
 
 @dataclass(eq=False)
 class PredictionStream:
-    """Predictions in Parquet files, of any size, in memory that does not grow with them.
+    """Predictions in Parquet files of any size, read in memory that does not grow with them.
 
     Attributes:
         sources: The files.
         columns_by: The column by which rows are grouped, if any.
         need_labels: Whether files without labels are refused.
-        left_out: What the last pass has left out.
+        left_out: The files and row groups that the last pass has left out.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[StreamFile, ...]
     columns_by: str | None = None
     need_labels: bool = True
     left_out: list[LeftOut] = field(default_factory=list)
 
-    def layouts(self, *, skip_bad: bool = False) -> dict[Source, Layout]:
-        """Read all footers and check that the files hold the same columns; begins a new pass."""
+    def layouts(self, *, skip_bad: bool = False) -> dict[StreamFile, FileLayout]:
+        """Begin a pass: read all footers and check that the files have the same columns."""
         self.left_out = []
-        found: dict[Source, Layout] = {}
+        found: dict[StreamFile, FileLayout] = {}
         with ThreadPoolExecutor(_FOOTERS) as pool:
             for source, layout in zip(self.sources, pool.map(self._try_layout, self.sources), strict=True):
                 try:
@@ -51,43 +54,41 @@ class PredictionStream:
                 except CalibrantError as error:
                     if not skip_bad:
                         raise
-                    rows = sum(layout.rows) if isinstance(layout, Layout) else None
+                    rows = sum(layout.rows) if isinstance(layout, FileLayout) else None
                     self.left_out.append(LeftOut(source.name, None, rows, str(error)))
         return found
 
     def batches(self, rows: int = 65_536, *, skip_bad: bool = False) -> Generator[StreamBatch, None, None]:
-        """Yield batches of at most so many rows, none of which spans two row groups.
+        """Yield batches of rows; no batch spans two row groups.
 
         Args:
-            rows: Most rows of a batch.
-            skip_bad: Whether files that cannot be read and row groups with bad rows are left out as a
-                whole and listed in ``left_out``, rather than refused.
+            rows: The most rows of a batch.
+            skip_bad: Whether bad files and row groups are left out as a whole and listed in ``left_out``
+                instead of refused.
         """
         rows = check_count(rows, "rows")
         return self.read(self.layouts(skip_bad=skip_bad), rows, skip_bad=skip_bad)
 
-    def row_groups(self, layouts: Mapping[Source, Layout]) -> list[RowGroup]:
+    def row_groups(self, layouts: Mapping[StreamFile, FileLayout]) -> list[RowGroup]:
         """List the row groups of files whose footers have been read, in the order of their rows."""
         k = next((layout.k for layout in layouts.values() if any(layout.rows)), None)
-        found = []
-        for source, layout in layouts.items():
-            first_row = 0
-            for number, rows in enumerate(layout.rows):
-                found.append(RowGroup(source, layout, self.columns_by, number, first_row, rows, k))
-                first_row += rows
-        return found
+        return [
+            RowGroup(source, layout, self.columns_by, number, end - rows, rows, k)
+            for source, layout in layouts.items()
+            for number, (rows, end) in enumerate(zip(layout.rows, accumulate(layout.rows), strict=True))
+        ]
 
     def read(
-        self, layouts: Mapping[Source, Layout], rows: int, *, skip_bad: bool = False, lanes: int = 1
+        self, layouts: Mapping[StreamFile, FileLayout], rows: int, *, skip_bad: bool = False, lanes: int = 1
     ) -> Generator[StreamBatch, None, None]:
         """Yield the batches of files whose footers have been read.
 
         Args:
             layouts: What ``layouts`` returns, or some of it.
-            rows: Most rows of a batch.
+            rows: The most rows of a batch.
             skip_bad: Whether bad row groups are left out.
-            lanes: How many threads read. With more than one they take row groups in turn, and so come their
-                batches: not in the order of the rows, but always in the same.
+            lanes: Number of threads that read. Several threads take row groups in turn, and their batches
+                come in turn: not in the order of the rows, but in the same order every time.
         """
         groups = self.row_groups(layouts)
         left_out = self.left_out if skip_bad else None
@@ -99,7 +100,7 @@ class PredictionStream:
             ]
         )
 
-    def _try_layout(self, source: Source) -> Layout | CalibrantError:
+    def _try_layout(self, source: StreamFile) -> FileLayout | CalibrantError:
         try:
             with naming(source.name):
                 return read_layout(source, by=self.columns_by, need_labels=self.need_labels)
@@ -110,13 +111,13 @@ class PredictionStream:
 def open_stream(
     source: str | os.PathLike[str], *, columns_by: str | None = None, need_labels: bool = True
 ) -> PredictionStream:
-    """Name a stream of predictions: a Parquet file, a folder of them, a pattern, or an address.
+    """Open a stream of predictions: a Parquet file, a folder of them, a pattern, or an address.
 
-    The files hold the columns that :func:`~calibrant.data.load_predictions` reads, the same ones in all
-    files. Nothing is read yet but the names of the files.
+    The files have the columns that :func:`~calibrant.data.load_predictions` reads, the same ones in all
+    files. This lists the files but does not read them.
 
     Args:
-        source: A ``.parquet`` file; a folder, with all such files below it; a pattern such as
+        source: A ``.parquet`` file; a folder, for all such files below it; a pattern such as
             ``"runs/*/part-*.parquet"``; or, with fsspec, an address such as ``"s3://bucket/folder"``.
         columns_by: A column that groups the rows, or a key of folders named ``key=value``.
         need_labels: Whether files without labels are refused.
@@ -134,4 +135,37 @@ def open_stream(
         ...     [(batch.file, len(batch)) for batch in open_stream(folder).batches()]
         [('a.parquet', 1), ('b.parquet', 1)]
     """
-    return PredictionStream(find_sources(os.fspath(source)), columns_by, need_labels)
+    return PredictionStream(find_stream_files(os.fspath(source)), columns_by, need_labels)
+
+
+def ahead(items: Generator[T, None, None], *, most: int) -> Generator[T, None, None]:
+    """Yield items that a thread makes in advance, at most ``most`` of them."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        waiting: deque[Future[T | object]] = deque(pool.submit(next, items, end) for _ in range(most))
+        try:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc]  # the end is no item
+        finally:
+            pool.shutdown(cancel_futures=True)
+            items.close()
+
+
+def in_turns(lanes: Sequence[Generator[T, None, None]]) -> Generator[T, None, None]:
+    """Yield one item of each generator in turn until all have ended: an order that does not depend on speed.
+
+    Example:
+        >>> def count(start, end):
+        ...     yield from range(start, end)
+        >>> list(in_turns([count(0, 2), count(10, 14)]))
+        [0, 10, 1, 11, 12, 13]
+    """
+    end = object()
+    with ExitStack() as stack:
+        open_lanes = deque(stack.enter_context(closing(lane)) for lane in lanes)
+        while open_lanes:
+            lane = open_lanes.popleft()
+            if (item := next(lane, end)) is not end:
+                open_lanes.append(lane)
+                yield item  # type: ignore[misc]  # the end is no item

@@ -1,9 +1,9 @@
-"""Streams on a Ray cluster: the accumulators of one process, filled by many workers and merged.
+"""Streams on a Ray cluster: workers measure parts of a stream, and their accumulators are merged.
 
-A stream is cut into parts of neighbouring row groups, which depend on the stream alone and not on the
-cluster. Each part is one row of a Ray dataset; the task that takes it reads it where it runs and sends back
-accumulators, never predictions. They are merged in the order of the stream as they come, so that the result
-is the same to the bit on any cluster, whatever its workers do or suffer.
+A stream is cut into parts of neighbouring row groups; the cuts depend on the stream and not on the cluster.
+Each part is one row of a Ray dataset. A task reads its part on a worker and returns accumulators, never
+predictions. These are merged in the order of the stream, so the result is the same to the last bit on any
+cluster, also if workers die.
 """
 
 import dataclasses
@@ -12,20 +12,19 @@ import warnings
 import zlib
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from itertools import accumulate, groupby
 from operator import itemgetter
 from types import ModuleType
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict, Unpack
 
 from calibrant._version import __version__
 from calibrant.errors import CalibrantError
 from calibrant.inputs import Progress
-from calibrant.streams.evaluate import evaluation_of, rows_at_once
-from calibrant.streams.groups import GroupedMeasures
-from calibrant.streams.lanes import ahead
+from calibrant.streams.evaluate import GroupedMeasures, StreamPass, evaluate_stream
 from calibrant.streams.measures import StreamEvaluation
-from calibrant.streams.prediction_stream import PredictionStream
+from calibrant.streams.prediction_stream import PredictionStream, ahead
 from calibrant.streams.ray_cluster import (
     check_address,
     connected,
@@ -34,22 +33,33 @@ from calibrant.streams.ray_cluster import (
     is_client,
     quiet,
 )
-from calibrant.streams.row_group import LeftOut, RowGroup, read_groups
+from calibrant.streams.row_groups import LeftOut, RowGroup, read_groups
 from calibrant.threads import one_thread_each
 
 _Merged: TypeAlias = tuple[GroupedMeasures, list[LeftOut]]
 
-# Numbers to read in a part: enough to be worth a task, few enough for a second try to be cheap.
+# The fewest and most numbers of a part: enough to be worth a task, few enough to be cheap to repeat.
 _LEAST, _MOST = 1 << 24, 1 << 28
-# About so many parts in between. Each costs the driver a few milliseconds for each of its groups.
+# Between these limits, the number of parts, without and with groups: merging a part takes the driver a few
+# milliseconds for each of its groups.
 _PARTS, _PARTS_BY = 4096, 1024
-# Batches that a task reads while one is at work.
+# Batches that a task reads in advance.
 _AHEAD = 2
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of :func:`~calibrant.streams.evaluate_stream` that every engine has."""
+
+    n_bins: int
+    by: str | None
+    progress: Progress | None
+    skip_bad: bool
+    most_groups: int
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What a task is to do, and by which release, since another one might count differently."""
+    """The work of a task, and the version of Calibrant, since another one might count differently."""
 
     groups: tuple[RowGroup, ...]
     rows: int
@@ -69,7 +79,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class _Answer:
-    """What a task has found: packed measures of each group and what it left out, or what was refused."""
+    """The result of a task: packed measures of each group and what it left out, or why it refused."""
 
     measures: dict[str, bytes] = dataclasses.field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
@@ -77,34 +87,22 @@ class _Answer:
 
 
 def evaluate_stream_on_ray(
-    stream: PredictionStream,
-    *,
-    n_bins: int = 15,
-    by: str | None = None,
-    progress: Progress | None = None,
-    skip_bad: bool = False,
-    most_groups: int = 1000,
-    address: str | None = None,
+    stream: PredictionStream, *, address: str | None = None, **options: Unpack[StreamOptions]
 ) -> StreamEvaluation:
     """Compute measures of a stream by the workers of a Ray cluster.
 
-    The result is that of :func:`~calibrant.streams.evaluate_stream`, to 1e-12. A worker that dies
-    loses only its part, which Ray gives to another one.
+    The result is that of :func:`~calibrant.streams.evaluate_stream`, to 1e-12. If a worker dies, only its
+    part is lost, and Ray gives it to another one.
 
     Args:
         stream: What :func:`~calibrant.streams.open_stream` returns. Every worker must see the files under
             the same paths or addresses.
-        n_bins: Number of bins of the binned measures.
-        by: A column that groups the rows, or a key of folders named ``key=value``; as the stream was
-            opened if none is given.
-        progress: Called with the file at work, how many rows are done, and how many there are.
-        skip_bad: Whether files that cannot be read and row groups with bad rows are left out as a whole
-            and listed in the result, rather than refused.
-        most_groups: More groups than this are refused.
         address: Of a running cluster, such as ``"10.0.0.1:6379"``, ``"ray://10.0.0.1:10001"`` or ``"auto"``.
-            Without one, Ray is used as this process has initialised it, then the cluster that the environment
-            variable ``RAY_ADDRESS`` tells; if there is neither, the cores of this machine are a cluster of
-            their own for the time of the call. Nobody else's cluster is joined because it was found.
+            Without one, Ray is used as this process has initialised it, else the cluster in the environment
+            variable ``RAY_ADDRESS``; else a cluster of the cores of this machine is started for the call. A
+            cluster that happens to run on this machine is not joined.
+        options: ``n_bins``, ``by``, ``progress``, ``skip_bad`` and ``most_groups`` of
+            :func:`~calibrant.streams.evaluate_stream`.
 
     Raises:
         MissingPackageError: Ray is not installed.
@@ -112,32 +110,33 @@ def evaluate_stream_on_ray(
     """
     ray = import_ray()
     check_address(ray, address)
-    if by is not None and by != stream.columns_by:
-        stream = dataclasses.replace(stream, columns_by=by)
-    layouts = stream.layouts(skip_bad=skip_bad)
+    return evaluate_stream(stream, **options, engine=partial(_measure_there, ray, address))
+
+
+def _measure_there(ray: ModuleType, address: str | None, job: StreamPass) -> GroupedMeasures:
+    """Measure a stream on a cluster."""
     work = _Part(
         groups=(),
-        rows=rows_at_once(layouts.values()),
-        n_bins=n_bins,
-        by=stream.columns_by,
-        most=most_groups,
-        skip_bad=skip_bad,
+        rows=job.rows_at_once,
+        n_bins=job.groups.n_bins,
+        by=job.groups.by,
+        most=job.groups.most,
+        skip_bad=job.skip_bad,
         version=__version__,
     )
-    row_groups = stream.row_groups(layouts)
-    parts = [dataclasses.replace(work, groups=groups) for groups in _cut(row_groups, by=stream.columns_by)]
+    row_groups = job.stream.row_groups(job.layouts)
+    parts = [dataclasses.replace(work, groups=groups) for groups in _cut(row_groups, by=work.by)]
     if not parts:
-        return evaluation_of(work.empty(), stream.left_out)
-    if progress is not None:
-        progress("starting Ray", 0, sum(group.rows for group in row_groups))
+        return job.groups
+    job.progress("starting Ray", 0, job.total)
     with connected(ray, address):
-        whole, left_out = _merge_there(ray, parts) if is_client(ray) else _merge(parts, progress)
-    stream.left_out.extend(left_out)
-    return evaluation_of(whole, stream.left_out)
+        whole, left_out = _merge_there(ray, parts) if is_client(ray) else _merge(parts, job.progress)
+    job.stream.left_out.extend(left_out)
+    return whole
 
 
 def _merge(parts: Sequence[_Part], progress: Progress | None = None) -> _Merged:
-    """Have the parts measured, and make one of what is found; at most one group is unpacked at a time."""
+    """Have the parts measured, and merge the results; at most one group is unpacked at a time."""
     whole, left_out, done = parts[0].empty(), list[LeftOut](), 0
     total = sum(part.n for part in parts)
     with closing(_answers(parts)) as answers:
@@ -156,7 +155,7 @@ def _merge(parts: Sequence[_Part], progress: Progress | None = None) -> _Merged:
 
 
 def _merge_there(ray: ModuleType, parts: Sequence[_Part]) -> _Merged:
-    """Do the same in a task of the cluster, for a connection that does not carry datasets."""
+    """Do the same in a task of the cluster, for a connection that does not support datasets."""
     try:
         found: _Merged | CalibrantError = ray.get(ray.remote(num_cpus=0)(_try_merge).remote(parts))
     except ray.exceptions.RayError as error:
@@ -174,12 +173,12 @@ def _try_merge(parts: Sequence[_Part]) -> _Merged | CalibrantError:
 
 
 def _cut(groups: Sequence[RowGroup], *, by: str | None) -> list[tuple[RowGroup, ...]]:
-    """Cut a stream into parts of neighbouring row groups that hold about as many numbers each."""
+    """Cut a stream into parts of neighbouring row groups with about equally many numbers."""
     entries = [max(1, group.rows * group.layout.width) for group in groups]
     total = sum(entries)
     size = min(_MOST, max(_LEAST, total // (_PARTS if by is None else _PARTS_BY)))
     count = max(1, round(total / size))
-    # A row group is not divided; it belongs to the part in which its middle lies.
+    # A row group is not divided; it belongs to the part that contains its middle.
     numbers = [
         (2 * end - own) * count // (2 * total) for own, end in zip(entries, accumulate(entries), strict=True)
     ]
@@ -188,12 +187,12 @@ def _cut(groups: Sequence[RowGroup], *, by: str | None) -> list[tuple[RowGroup, 
 
 
 def _answers(parts: Sequence[_Part]) -> Generator[_Answer, None, None]:
-    """Yield what the tasks find, in the order of the parts; Ray keeps what comes early."""
+    """Yield the results of the tasks in the order of the parts; Ray buffers those that come early."""
     try:
         data = import_module("ray.data")
         rows = [{"part": pickle.dumps(part)} for part in parts]
         with warnings.catch_warnings():
-            # Ray sets options of its own that it has deprecated.
+            # Ray sets options that it has itself deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             dataset = data.from_items(rows, override_num_blocks=len(rows)).map(_measure)
         dataset.context.enable_progress_bars = False
@@ -209,15 +208,15 @@ def _answers(parts: Sequence[_Part]) -> Generator[_Answer, None, None]:
 def _failure(error: Exception) -> CalibrantError:
     return CalibrantError(
         f"ray: expected the workers to measure every part, got {in_short(error)}; they need the packages "
-        "that are installed here, and Ray's logs tell more"
+        "that are installed here; see Ray's logs"
     )
 
 
 def _measure(row: dict[str, bytes]) -> dict[str, bytes]:
-    """Do a part, on a worker. What is wrong with the data is an answer: to try again would not help."""
+    """Measure a part, on a worker. Bad data is an answer, since to try again would not help."""
     part: _Part = pickle.loads(row["part"])
     try:
-        # A machine has as many tasks at once as cores.
+        # A machine runs one task per core.
         with one_thread_each():
             answer = _answer(part)
     except CalibrantError as refusal:
@@ -237,6 +236,6 @@ def _answer(part: _Part) -> _Answer:
         for batch in ready:
             measures.add(batch)
     measures.flush()
-    # Most cells of a sketch are empty: packed, it is several times smaller.
+    # Most cells of a sketch are empty: compressed, it is several times smaller.
     packed = {name: zlib.compress(pickle.dumps(own), 1) for name, own in measures.measures.items()}
     return _Answer(packed, tuple(left_out))

@@ -1,4 +1,4 @@
-"""A Ray cluster: found, joined or started, used quietly, and left as it was."""
+"""Connections to a Ray cluster: check its address, join or start it, and leave it afterwards."""
 
 import logging
 import os
@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 
-# Seconds to wait for an address to answer; Ray itself would try for minutes.
+# Seconds to wait for an address to answer; Ray itself would wait for minutes.
 _PATIENCE = 10
 _USAGE = "RAY_USAGE_STATS_ENABLED"
 
 
 def import_ray() -> ModuleType:
-    """Return Ray, of which the part for datasets is there too."""
+    """Import Ray and check that Ray Data is installed."""
     try:
         import_module("ray.data")
         return import_module("ray")
@@ -27,7 +27,7 @@ def import_ray() -> ModuleType:
 
 
 def check_address(ray: ModuleType, address: str | None) -> None:
-    """Refuse an address where nothing answers, and one beside a connection that there is already."""
+    """Refuse an address where nothing answers, and any address if Ray is connected already."""
     if ray.is_initialized():
         if address is not None:
             raise InputError(
@@ -35,21 +35,21 @@ def check_address(ray: ModuleType, address: str | None) -> None:
                 "call ray.shutdown() before"
             )
         return
-    told = _chosen(address)
+    chosen = _chosen(address)
     try:
-        place = urlsplit(told if "://" in told else f"//{told}")
+        place = urlsplit(chosen if "://" in chosen else f"//{chosen}")
         if place.hostname and place.port:
             socket.create_connection((place.hostname, place.port), timeout=_PATIENCE).close()
     except (OSError, ValueError) as error:
         raise InputError(
-            f"address: expected that of a running Ray cluster, got {told}, where none answers "
+            f"address: expected that of a running Ray cluster, got {chosen}, where none answers "
             f"({in_short(error)}); check it, or leave it out to use this machine"
         ) from error
 
 
 @contextmanager
 def connected(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Connect to a cluster, or start one, and leave it in the end; a connection that there is stays."""
+    """Connect to a cluster or start one, and leave it at the end; an existing connection stays."""
     if ray.is_initialized():
         yield
         return
@@ -70,13 +70,13 @@ def connected(ray: ModuleType, address: str | None) -> Iterator[None]:
 
 
 def is_client(ray: ModuleType) -> bool:
-    """Say whether the connection is one of ``ray://``, through which datasets cannot be used."""
+    """Say whether Ray is connected through ``ray://``, which does not support datasets."""
     return bool(ray.util.client.ray.is_connected())
 
 
 @contextmanager
 def quiet(logger: str) -> Iterator[None]:
-    """Keep a logger from writing to the terminal; its files still tell everything."""
+    """Keep a logger from writing to the terminal; its log files stay complete."""
     own = logging.getLogger(logger).handlers
     handlers = [handler for handler in own if isinstance(handler, logging.StreamHandler)]
     levels = [handler.level for handler in handlers]
@@ -90,12 +90,12 @@ def quiet(logger: str) -> Iterator[None]:
 
 
 def in_short(error: Exception) -> str:
-    """Say in one line what happened: of a remote traceback, the error that was the first cause."""
+    """Return an error as one line: for a remote traceback, the error that was the first cause."""
     text = str(error).strip() or type(error).__name__
     found = re.search(r"^[\w.]*(?:Error|Exception): .+", text, re.MULTILINE)
     return (found[0] if found else text.splitlines()[-1].strip())[:200]
 
 
 def _chosen(address: str | None) -> str:
-    # Without an address ray.init() would join any cluster that it finds on the machine, whosever it is.
+    # Without an address, ray.init() would join any cluster that runs on this machine.
     return address or os.environ.get("RAY_ADDRESS") or "local"

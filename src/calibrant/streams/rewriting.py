@@ -1,4 +1,4 @@
-"""A stream written again with other logits: file by file, each all or nothing."""
+"""Rewrite a stream with new logits, file by file; each file is written completely or not at all."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,25 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from calibrant.data.formats.columns import class_names, find_columns
-from calibrant.data.formats.notes import from_text, to_text
-from calibrant.data.keys import choose
+from calibrant.data.contents import choose, from_text, to_text
 from calibrant.data.predictions import Predictions
+from calibrant.data.tables import class_names, find_columns
 from calibrant.errors import InputError
 from calibrant.files import atomic_path
-from calibrant.streams.batch import to_predictions
-from calibrant.streams.layout import NOTES, Layout
+from calibrant.inputs import Progress
+from calibrant.streams.files import NOTES, FileLayout, StreamFile, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
-from calibrant.streams.row_group import LARGE, PIECE, naming
-from calibrant.streams.sources import Source
-
-# About so many numbers are in memory at a time.
-_ENTRIES = 1 << 21
+from calibrant.streams.row_groups import LARGE, PIECE, naming, read_tables, to_predictions
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What was written: how many files, with how many rows."""
+    """The number of files and rows that were written."""
 
     files: int
     rows: int
@@ -39,19 +34,20 @@ def rewrite_stream(
     transform: Callable[[Predictions], Tensor],
     out: str | os.PathLike[str],
     *,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Rewritten:
-    """Write each file of a stream again, its logits or probabilities replaced by new logits.
+    """Write each file of a stream again with new logits in place of its logits or probabilities.
 
-    Files have the names of those that were read, below the folder ``out``, and appear when they are complete;
-    if one is refused, those before it are there. All other columns are carried through, except
-    ``confidence`` and ``correct``, which told of the old predictions.
+    The new files are below the folder ``out``, under the names of the old ones, and appear when they are
+    complete; if one is refused, those before it remain. All other columns are copied, except ``confidence``
+    and ``correct``, which describe the old predictions.
 
     Args:
-        stream: What is read.
+        stream: The stream to read.
         transform: Returns new logits of shape ``(n, k)`` for some rows.
-        out: A folder, made if need be; for a stream of one file also the name of a ``.parquet`` file.
-        progress: Called with the file at work, how many rows are done, and how many there are.
+        out: A folder, which is created if necessary; for a stream of one file also the name of a
+            ``.parquet`` file.
+        progress: Called with the current file, the rows that are done, and the total.
     """
     layouts = stream.layouts()
     targets = {source: _target(source, Path(out), alone=len(layouts) == 1) for source in layouts}
@@ -66,7 +62,7 @@ def rewrite_stream(
     return Rewritten(len(layouts), done)
 
 
-def _target(source: Source, out: Path, *, alone: bool) -> Path:
+def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
     if out.is_file() or (alone and out.suffix.lower() == ".parquet" and not out.is_dir()):
         if not alone:
             raise InputError(f"out: expected a folder for several files, got the file {out}; name a folder")
@@ -79,24 +75,24 @@ def _target(source: Source, out: Path, *, alone: bool) -> Path:
 
 
 def _rewrite(
-    source: Source, layout: Layout, transform: Callable[[Predictions], Tensor], path: Path
+    source: StreamFile, layout: FileLayout, transform: Callable[[Predictions], Tensor], path: Path
 ) -> Iterator[int]:
     """Write one file and yield the number of rows of each piece as it is written."""
     buffer = PIECE if layout.largest > LARGE else 0
     with source.open(buffer_size=buffer) as file:
         schema: pa.Schema = file.schema_arrow
         columns = choose(find_columns(schema.names), schema.names, need_labels=False)
-        said = columns.get("logits") or columns.get("probs") or []
-        dropped = {*said, "confidence", "correct"} if said else set()
+        outputs = columns.get("logits") or columns.get("probs") or []
+        dropped = {*outputs, "confidence", "correct"} if outputs else set()
         writer: pq.ParquetWriter | None = None
         first_row = 0
         try:
             for group in range(len(layout.rows)):
                 where = f"{source.name}, row group {group}"
-                for rows in _batches(file, group, max(1024, _ENTRIES // layout.width), where):
+                for rows in read_tables(file, group, rows_at_once([layout]), where):
                     with naming(where, first_row=first_row):
                         logits = transform(to_predictions(rows, columns, layout.names))
-                        table = _replaced(rows, logits, said[:1], dropped)
+                        table = _replaced(rows, logits, outputs[:1], dropped)
                     table = table.replace_schema_metadata(_notes(schema, columns))
                     if writer is None:
                         writer = pq.ParquetWriter(path, table.schema)
@@ -110,20 +106,8 @@ def _rewrite(
                 writer.close()
 
 
-def _batches(file: pq.ParquetFile, group: int, rows: int, where: str) -> Iterator[pa.RecordBatch]:
-    with naming(where):
-        batches = file.iter_batches(rows, row_groups=[group])
-    while True:
-        with naming(where):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        if batch.num_rows:
-            yield batch
-
-
 def _replaced(rows: pa.RecordBatch, logits: Tensor, at: list[str], dropped: set[str]) -> pa.Table:
-    """Put the new logits where the old predictions began."""
+    """Return the rows with new logits in place of the first column of the old predictions."""
     array = np.ascontiguousarray(logits.detach().cpu().numpy())
     new = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
     columns: dict[str, pa.Array] = {}
@@ -136,7 +120,7 @@ def _replaced(rows: pa.RecordBatch, logits: Tensor, at: list[str], dropped: set[
 
 
 def _notes(schema: pa.Schema, columns: dict[str, list[str]]) -> dict[bytes, bytes]:
-    """Keep what the file says of itself, with the class names that its headers told."""
+    """Return the metadata of the file, with the class names that were in its headers."""
     kept = dict(schema.metadata or {})
     if (names := class_names(columns)) is not None:
         notes = from_text(kept.get(NOTES, b"{}").decode(), "calibrant")

@@ -1,4 +1,4 @@
-"""Rank sketch: measures that depend on the order of all confidences, from a stream, with exact bounds."""
+"""Rank sketch: bounds on measures that depend on the order of all confidences, from a stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import check_count
 from calibrant.outcomes import Outcomes
-from calibrant.streams.batches import read_outcomes
 from calibrant.streams.sketch_bounds import (
     Bounded,
     Cells,
@@ -21,9 +20,10 @@ from calibrant.streams.sketch_bounds import (
     bounded_equal_mass_error,
     bounded_excess_aurc,
 )
-from calibrant.streams.totals import Accumulator, Reduction, add_pairs, as_pair
+from calibrant.streams.sums import Batch
+from calibrant.streams.totals import Accumulator, Reduction, add_pairs
 
-# Above 1/2 a float64 keeps its distance to 1 in multiples of 2**-53.
+# Above 1/2, the distance of a float64 from 1 is a multiple of 2**-53.
 _OCTAVES = 52
 _FEWEST = 64
 
@@ -41,21 +41,21 @@ class RankEstimates:
 
 
 class RankSketch(Accumulator):
-    """Histogram of confidences, right and wrong, from which rank-based measures are bounded.
+    """Histogram of confidences, correct and wrong, from which rank-based measures are bounded.
 
-    Sorting a stream takes all of it; counting it in narrow cells of confidence takes constant memory, and
-    only the order within a cell is lost. What that can change is computed from the cells, so that each
-    estimate has bounds of its own: no assumption, no chance.
+    To sort a stream takes as much memory as the stream; to count it in narrow cells of confidence takes
+    constant memory, and only the order within a cell is lost. The effect of that is computed from the cells,
+    so each estimate has bounds that always hold, without assumptions.
 
-    Networks are often sure to many digits, so cells narrow towards 0 and 1: between distances of ``2**-e``
-    and ``2**-(e + 1)`` from the nearer end there are ``resolution / 2**(e // 2)`` cells, but not fewer than
-    64, and 0 and 1 have their own. The edges are sums of powers of two, the same on every machine. Each cell
-    keeps counts of right and wrong, the summed confidence, and the lowest and highest one: equal
-    confidences alone in a cell are known to be equal. The default takes 2.6 MB.
+    The confidences of networks are often very close to 1, so cells narrow towards 0 and 1: between distances
+    of ``2**-e`` and ``2**-(e + 1)`` from the nearer end there are ``resolution / 2**(e // 2)`` cells, but not
+    fewer than 64, and 0 and 1 have their own. The edges are sums of powers of two, the same on every machine.
+    Each cell stores the counts of correct and wrong predictions and the sum, minimum and maximum of their
+    confidences: where minimum and maximum agree, all are ties. The default takes 2.6 MB.
 
     Args:
-        resolution: Cells between the confidences 1/2 and 3/4, a power of two up to 2**20. Doubling it
-            about halves the bounds and doubles the memory.
+        resolution: Number of cells between the confidences 1/2 and 3/4, a power of two up to 2**20. Twice
+            as many take twice the memory and about halve the distance between the bounds.
 
     Example:
         >>> sketch = RankSketch()
@@ -79,37 +79,14 @@ class RankSketch(Accumulator):
         self.resolution = check_count(resolution, "resolution")
         if self.resolution.bit_count() != 1 or self.resolution > 1 << 20:
             raise InputError(f"resolution: expected a power of two up to {1 << 20}, got {resolution}")
-        size = 2 * int(_layout(self.resolution)[1][-1]) + 3
-        super().__init__(
-            {
-                "hits": np.zeros(size, dtype=np.int64),
-                "misses": np.zeros(size, dtype=np.int64),
-                "confidence_sum": as_pair(np.zeros(size)),
-                "lowest": np.full(size, np.inf),
-                "highest": np.full(size, -np.inf),
-            }
-        )
+        super().__init__(2 * int(_layout(self.resolution)[1][-1]) + 3)
 
-    def update(
-        self,
-        probs: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        logits: ArrayLike | None = None,
-        confidence: ArrayLike | None = None,
-        correct: ArrayLike | None = None,
-    ) -> None:
-        """Read a batch of probabilities or logits with labels, or of confidences with hits."""
-        outcomes = read_outcomes(probs, labels, logits=logits, confidence=confidence, correct=correct)
-        if outcomes is not None:
-            self.add(outcomes)
-
-    def add(self, outcomes: Outcomes) -> None:
-        """Read a batch that has been checked before, once for several accumulators say."""
-        self.add_sorted(outcomes.sorted())
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked."""
+        self.add_sorted(batch.outcomes.sorted())
 
     def add_sorted(self, ordered: Outcomes) -> None:
-        """Read a batch that has been checked and sorted before: every cell is a run of it."""
+        """Read outcomes that have been checked and sorted, so that every cell is a run of them."""
         size = len(self._totals["hits"])
         values = ordered.confidence.numpy()
         starts = np.searchsorted(values, _edges(self.resolution, values.dtype.str))
@@ -123,14 +100,12 @@ class RankSketch(Accumulator):
         total[filled] = np.add.reduceat(values, first, dtype=np.float64)
         lowest[filled], highest[filled] = values[first], values[stop - 1]
         self._include(
-            {
-                "n": np.array(len(values)),
-                "hits": hits,
-                "misses": count - hits,
-                "confidence_sum": as_pair(total),
-                "lowest": lowest,
-                "highest": highest,
-            }
+            n=len(values),
+            hits=hits,
+            misses=count - hits,
+            confidence_sum=total,
+            lowest=lowest,
+            highest=highest,
         )
 
     def compute(self, *, n_bins: int = 15) -> RankEstimates:
@@ -150,9 +125,9 @@ class RankSketch(Accumulator):
 
 
 def cell_index(values: npt.NDArray[np.float64], resolution: int) -> npt.NDArray[np.int64]:
-    """Return the number of the cell of each confidence, which never falls as the confidence rises.
+    """Return the number of the cell of each confidence; higher confidences never have lower numbers.
 
-    The exponent of the distance to the nearer end says which octave it is in, its leading digits which cell.
+    The exponent of the distance to the nearer end is the octave, its leading digits are the cell.
     """
     shift, base = _layout(resolution)
     distance = np.minimum(values, 1 - values)
@@ -166,9 +141,9 @@ def cell_index(values: npt.NDArray[np.float64], resolution: int) -> npt.NDArray[
 
 @cache
 def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
-    """Return the lowest number of a floating type in each cell, or in the next one that has any.
+    """Return the lowest number of a floating type in each cell, or in the next cell that contains one.
 
-    Found by bisection over the bits of the numbers between 0 and 1, which have the order of the numbers.
+    This bisects over the bits of the numbers between 0 and 1, which have the order of the numbers.
     """
     word = {4: np.int32, 8: np.int64}[np.dtype(kind).itemsize]
     cells = np.arange(2 * int(_layout(resolution)[1][-1]) + 3)
@@ -182,7 +157,7 @@ def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
 
 
 def _layout(resolution: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return how many digits each octave drops and where its cells begin, the nearest to 0 first."""
+    """Return how many digits each octave drops and its first cell, the octave nearest to 0 first."""
     digits = resolution.bit_length() - 1
     floor = min(digits, _FEWEST.bit_length() - 1)
     kept = np.maximum(floor, digits - np.arange(_OCTAVES, -1, -1) // 2)

@@ -1,8 +1,8 @@
-"""Rank-based measures of cells: what is known, and how far off it can be, when order within a cell is not.
+"""Estimates and bounds of rank-based measures when the order within cells of confidence is unknown.
 
-A cell holds predictions of nearly the same confidence. Every order within it is possible, and so are ties;
-the bounds are the extremes over all of them. A cell whose lowest and highest confidence agree holds ties
-only, and leaves nothing open.
+A cell contains predictions of nearly the same confidence. Every order within it is possible, and so are ties;
+the bounds are the extremes over all orders. If the lowest and highest confidence of a cell agree, all its
+predictions are ties, and it adds no uncertainty.
 """
 
 import math
@@ -19,13 +19,13 @@ from calibrant.metrics.ranking import Ranking
 
 _Counts: TypeAlias = npt.NDArray[np.int64]
 
-# From this many samples on the expansion of a harmonic number is exact to the last digit.
+# From this many samples on, the expansion of a harmonic number is exact to the last digit.
 _FEW = 64
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """An estimate, and the range in which the exact value is sure to be, up to rounding of about 1e-12."""
+    """An estimate with bounds that contain the exact value, up to rounding of about 1e-12."""
 
     value: float
     low: float
@@ -52,34 +52,30 @@ class Cells:
         """Whether all confidences in a cell are equal."""
         return np.equal(self.lowest, self.highest)
 
-    @property
-    def right(self) -> int:
-        """Number of right predictions."""
-        return int(self.hits.sum())
-
-    @property
-    def wrong(self) -> int:
-        """Number of wrong predictions."""
-        return int(self.misses.sum())
+    @cached_property
+    def totals(self) -> tuple[int, int]:
+        """Number of correct and of wrong predictions."""
+        return int(self.hits.sum()), int(self.misses.sum())
 
 
 def bounded_auroc(cells: Cells) -> Bounded:
-    """Bound the AUROC of correctness: a pair in the same cell may count 0 or 1 and is taken for a tie.
+    """Bound the AUROC of correctness: a pair in the same cell may count 0 or 1 and is estimated as a tie.
 
-    So the error is at most half of the chance that a right and a wrong prediction share a cell.
+    So the error is at most half the probability that a correct and a wrong prediction share a cell.
     """
     value = Ranking(cells.lowest[::-1], cells.hits[::-1], cells.misses[::-1]).auroc()
     if math.isnan(value):
         return Bounded(value, value, value)
     pairs = cells.hits.astype(np.float64) * np.where(cells.tied, 0, cells.misses)
-    slack = 0.5 * float(pairs.sum()) / (cells.right * cells.wrong)
+    slack = 0.5 * float(pairs.sum()) / math.prod(cells.totals)
     return Bounded(value, value - slack, value + slack)
 
 
 def bounded_augrc(cells: Cells) -> Bounded:
     """Bound the AUGRC, which is a linear function of the AUROC."""
-    wrong, n = cells.wrong, cells.right + cells.wrong
-    share, floor = cells.right * wrong / n**2, wrong**2 / (2 * n**2)
+    right, wrong = cells.totals
+    n = right + wrong
+    share, floor = right * wrong / n**2, wrong**2 / (2 * n**2)
     if share == 0:
         return Bounded(floor, floor, floor)
     area = bounded_auroc(cells)
@@ -87,7 +83,7 @@ def bounded_augrc(cells: Cells) -> Bounded:
 
 
 def bounded_aurc(cells: Cells) -> Bounded:
-    """Bound the AURC: within a cell errors come last at best, first at worst, and evenly in between."""
+    """Bound the AURC: within a cell errors rank last at best, first at worst, and evenly in the estimate."""
     hits, misses = cells.hits[::-1], cells.misses[::-1]
     count, tied = hits + misses, cells.tied[::-1]
     before, n = np.cumsum(count) - count, int(count.sum())
@@ -100,20 +96,20 @@ def bounded_aurc(cells: Cells) -> Bounded:
 
 
 def bounded_excess_aurc(cells: Cells) -> Bounded:
-    """Bound the AURC above that of an oracle, which depends only on how many predictions are wrong."""
-    area, n = bounded_aurc(cells), cells.right + cells.wrong
-    oracle = float(_ramp(np.array([cells.right]), np.array([cells.wrong]))[0]) / n
+    """Bound the excess over an oracle's AURC, which depends only on the number of wrong predictions."""
+    area, (right, wrong) = bounded_aurc(cells), cells.totals
+    oracle = float(_ramp(np.array([right]), np.array([wrong]))[0]) / (right + wrong)
     return Bounded(*(max(0.0, a - oracle) for a in (area.value, area.low, area.high)))
 
 
 def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
-    """Bound the equal-mass ECE: only the cells in which one bin ends and the next begins are in doubt.
+    """Bound the equal-mass ECE: only the cells in which one bin ends and the next begins are uncertain.
 
-    The error is the length of the way that the summed gap ``correct - confidence`` takes from bin end to
-    bin end. At each end it lies between bounds; the way is shortest if it moves only when a bound forces
-    it to, and longest along the bounds themselves.
+    The error is the length of the path of the cumulative gap ``correct - confidence`` over the ends of the
+    bins. At each end the gap lies between bounds. The shortest path moves only when a bound forces it to; the
+    longest one follows the bounds.
     """
-    n = cells.right + cells.wrong
+    n = sum(cells.totals)
     value, low, high = _gaps_at_cuts(cells, -(-np.arange(1, n_bins) * n // n_bins))
     total = float((cells.hits - cells.confidence_sum).sum())
     place = shortest = 0.0
@@ -129,11 +125,11 @@ def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
 
 
 def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[Floats, Floats, Floats]:
-    """Estimate and bound the summed gap of the lowest samples up to each cut.
+    """Estimate and bound the cumulative gap of the lowest samples up to each cut.
 
-    Samples that tie with the last one before the cut join it, so anything from the cut to the end of its cell
-    is possible. Of ``r`` samples of a cell, the lowest ones, hits number at least ``r - misses``, and the
-    mean confidence is at most that of the cell.
+    Samples that tie with the last one before the cut belong to the same bin, so the bin may end anywhere from
+    the cut to the end of its cell. Among the ``r`` lowest samples of a cell, at least ``r - misses`` are
+    correct, and their mean confidence is at most that of the cell.
     """
     ends = np.cumsum(cells.count)
     cell = np.searchsorted(ends, cuts)
@@ -159,7 +155,7 @@ def _ramp(start: _Counts, length: _Counts) -> Floats:
 
 def _harmonic(start: _Counts, length: _Counts) -> Floats:
     """Sum ``1 / (start + i)`` for ``i`` from 1 to ``length``, to full precision also if it is small."""
-    # The expansion of a difference of digammas about the middle of a step does not cancel as they do.
+    # A difference of digammas would cancel; its expansion about the middle of a step does not.
     x, y = np.maximum(start, _FEW) + 0.5, start + length + 0.5
     sums: Floats = np.log1p(length / x)
     for factor, power in ((1 / 24, 2), (-7 / 960, 4), (31 / 8064, 6)):

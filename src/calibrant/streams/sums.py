@@ -1,110 +1,187 @@
-"""What the accumulators take from a batch, in few passes over it.
+"""The one summation of predictions: everything that accumulators take from a batch, in one pass over it.
 
-A batch is checked once, where it is read, and turned to one row per class block by block: what is summed,
-compared or maximised over classes then runs along memory. The sums are those of the accumulators' own
-``update``, to which tests compare them.
+A batch is checked once, where it is read. Its class probabilities are transposed to one row per class, block
+by block, so that sums, comparisons and maxima over classes run along memory.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.bins import bin_number
-from calibrant.outcomes import Outcomes
+from calibrant.bins import Bins, bin_number
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, at_least_float32, check_labels, check_logits, check_probs, to_tensor
+from calibrant.metrics.measure import Measure
+from calibrant.outcomes import Outcomes, check_outcomes
 
+Form: TypeAlias = Literal["logits", "probs", "confidence"]
 _Array: TypeAlias = npt.NDArray[Any]
-_Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Entries of a block, which stays in the processor's cache with its temporaries.
 _BLOCK = 1 << 17
-TOP = 5
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class ClassSums:
     """Sums over rows of class probabilities.
 
     Attributes:
-        n: Number of rows.
-        nll: Surprise at the true classes.
-        brier: Squared distances from the true classes.
-        top_errors: Rows whose true class is not among the five most probable ones; none of few classes.
-        count: Rows in each bin of each class's probability, shape ``(k, n_bins)``, as the next two.
-        confidence: Summed probabilities.
-        correct: Rows that are of the class.
+        outcomes: Confidence of each row, and whether its prediction was correct.
+        nll: Sum of the negative log-likelihoods.
+        brier: Sum of the squared distances from the true classes.
+        ranks: For each row, the number of classes that rank above the true one.
+        bins: Bins of each class's probability, shape ``(k, n_bins)``; a row is correct for its own class.
     """
 
-    n: int
+    outcomes: Outcomes
     nll: float
     brier: float
-    top_errors: int | None
-    count: npt.NDArray[np.int64]
-    confidence: npt.NDArray[np.float64]
-    correct: npt.NDArray[np.int64]
+    ranks: npt.NDArray[np.signedinteger]
+    bins: Bins
 
 
-def sum_probs(p: Tensor, y: Tensor, n_bins: int) -> tuple[Outcomes, ClassSums]:
-    """Read checked probabilities of shape ``(n, k)`` with labels."""
+@dataclass(eq=False)
+class Batch:
+    """A checked batch of predictions on the CPU; it is summed once, however many accumulators read it.
+
+    Attributes:
+        form: What ``outputs`` holds, as in ``Predictions``.
+        outputs: Logits or probabilities of shape ``(n, k)``, or confidences of shape ``(n,)``, on any device
+            and of any floating type; half precision is widened.
+        truth: Labels, or for confidences whether each prediction was correct.
+        n_bins: Number of bins of each class's probability.
+    """
+
+    form: Form
+    outputs: Tensor
+    truth: Tensor
+    n_bins: int = 1
+
+    def __post_init__(self) -> None:
+        self.outputs, self.truth = at_least_float32(self.outputs.cpu()), self.truth.cpu()
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def k(self) -> int | None:
+        """Number of classes; none if only confidences are known."""
+        return None if self.form == "confidence" else self.outputs.shape[1]
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Class probabilities, in the precision of the logits if these are known."""
+        return torch.softmax(self.outputs, dim=1) if self.form == "logits" else self.outputs
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """Confidence of each row, and whether its prediction was correct."""
+        if self.form == "confidence":
+            return Outcomes(self.outputs, self.truth)
+        if "class_sums" in vars(self):
+            return self.class_sums.outcomes
+        make = Outcomes.from_logits if self.form == "logits" else Outcomes.from_probs
+        return make(self.outputs, self.truth)
+
+    @cached_property
+    def class_sums(self) -> ClassSums:
+        """Sums over class probabilities; the negative log-likelihood of logits is always finite."""
+        sums = _sum_probs(self.probs, self.truth, self.n_bins)
+        if self.form == "probs":
+            return sums
+        z, outcomes = self.outputs, Outcomes.from_logits(self.outputs, self.truth)
+        # The confidence is exp(largest - logsumexp), so the logarithm of the sum need not be taken again.
+        behind = z.amax(dim=1).double() - z.gather(1, self.truth[:, None]).squeeze(1).double()
+        return replace(sums, outcomes=outcomes, nll=float((behind - outcomes.confidence.log()).sum()))
+
+    def arguments(self, measure: Measure) -> dict[str, Tensor]:
+        """Return what a measure reads; those of logits read probabilities if only these are known."""
+        if measure.reads == "outcomes":
+            return {"confidence": self.outcomes.confidence, "correct": self.outcomes.correct}
+        if measure.reads == "logits" and self.form == "logits":
+            return {"logits": self.outputs, "labels": self.truth}
+        return {"probs": self.probs, "labels": self.truth}
+
+
+class OtherForms(TypedDict, total=False):
+    """What a batch may hold instead of ``probs``."""
+
+    logits: ArrayLike | None
+    confidence: ArrayLike | None
+    correct: ArrayLike | None
+
+
+def check_batch(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    n_bins: int = 1,
+    **others: Unpack[OtherForms],
+) -> Batch | None:
+    """Check the arguments of ``Accumulator.update`` as the one-shot functions do; none without samples."""
+    named: dict[str, Any] = {"probs": probs, "labels": labels, **others}
+    given = {name: value for name, value in named.items() if value is not None}
+    # Where only some arrays are empty, the checks name the one that is wrong.
+    if given and all(to_tensor(value, name).shape[:1] == (0,) for name, value in given.items()):
+        return None
+    if set(given) == {"logits", "labels"}:
+        z = check_logits(given["logits"])
+        return Batch("logits", z, check_labels(given["labels"], n=z.shape[0], k=z.shape[1]), n_bins)
+    if set(given) == {"probs", "labels"}:
+        p = check_probs(given["probs"])
+        return Batch("probs", p, check_labels(given["labels"], n=p.shape[0], k=p.shape[1]), n_bins)
+    if set(given) == {"confidence", "correct"}:
+        outcomes = check_outcomes(**given)
+        return Batch("confidence", outcomes.confidence, outcomes.correct, n_bins)
+    raise InputError(
+        "arguments: expected logits with labels, probs with labels, or confidence with correct, "
+        f"got {' with '.join(given) or 'none of them'}"
+    )
+
+
+def _sum_probs(p: Tensor, y: Tensor, n_bins: int) -> ClassSums:
+    """Sum checked probabilities of shape ``(n, k)`` with labels."""
     probs, labels = np.ascontiguousarray(p.numpy()), y.numpy()
-    sums = _Sums(probs, n_bins)
-    confidence, correct = np.empty(len(probs), dtype=probs.dtype), np.empty(len(probs), dtype=bool)
-    for rows in sums.blocks():
-        table, ahead = sums.add(probs[rows], labels[rows])
+    sums = _Blocks(probs, n_bins)
+    confidence, ranks = np.empty(sums.n, dtype=probs.dtype), np.empty(sums.n, dtype=sums.small)
+    for start in range(0, sums.n, sums.step):
+        rows = slice(start, start + sums.step)
+        table = sums.add(probs[rows], labels[rows], ranks[rows])
         np.minimum(table.max(axis=0), 1, out=confidence[rows])
-        np.equal(ahead, 0, out=correct[rows])
-    return Outcomes(torch.from_numpy(confidence), torch.from_numpy(correct)), sums.done()
+    outcomes = Outcomes(torch.from_numpy(confidence), torch.from_numpy(ranks == 0))
+    return sums.done(outcomes, ranks)
 
 
-def sum_logits(z: Tensor, y: Tensor, n_bins: int) -> tuple[Outcomes, ClassSums]:
-    """Read checked logits of shape ``(n, k)`` with labels; only of these is every surprise finite."""
-    outcomes = Outcomes.from_logits(z, y)
-    sums = sum_probs(torch.softmax(z, dim=1), y, n_bins)[1]
-    # The confidence is exp(largest - logsumexp), so the logarithm of the sum need not be taken again.
-    ahead = z.amax(dim=1).double() - z.gather(1, y[:, None]).squeeze(1).double()
-    sums.nll = float((ahead - outcomes.confidence.log()).sum())
-    return outcomes, sums
+class _Blocks:
+    """Running sums over blocks of class probabilities, transposed to one row per class.
 
-
-class _Sums:
-    """Running sums over blocks of class probabilities, turned to one row per class.
-
-    Temporaries are made once: asking the system for fresh memory costs as much as the sums.
+    Temporaries are allocated once: fresh memory from the system costs as much as the sums.
     """
 
     def __init__(self, like: _Array, n_bins: int) -> None:
-        (n, k), dtype = like.shape, like.dtype
-        self.n, self.k, self.n_bins = n, k, n_bins
+        (self.n, self.k), dtype = like.shape, like.dtype
+        self.n_bins = n_bins
         self.nll = self.squares = self.labels = 0.0
-        self.top_errors = 0
         # Not above the edge of the lowest bin, however that was rounded.
         self.lowest = np.nextafter(dtype.type(1 / n_bins), dtype.type(0))
-        # Before the first bin there is room for zeros, and after the last one for what is rounded above one.
+        # One slot before the first bin is for zeros, one after the last for values rounded above one.
         self.slots = n_bins + 2
         self.exact = dtype == np.float32
-        self.count, self.correct = np.zeros((2, k * self.slots), dtype=np.int64)
-        self.placed, self.totals = np.zeros(k * self.slots), np.zeros(k)
-        self.step = min(n, max(1, _BLOCK // k))
-        size = self.step * k
+        self.count, self.correct = np.zeros((2, self.k * self.slots), dtype=np.int64)
+        self.placed, self.totals = np.zeros(self.k * self.slots), np.zeros(self.k)
+        self.step = min(self.n, max(1, _BLOCK // self.k))
+        self.small = np.min_scalar_type(-self.k)
+        size = self.step * self.k
         self._table, self._mask = np.empty(size, dtype), np.empty(size, dtype=bool)
         self._wide = torch.empty(size, dtype=torch.float64)
-        self._small = np.min_scalar_type(-k)
 
-    def blocks(self) -> Iterator[slice]:
-        """Yield the rows of each block."""
-        for start in range(0, self.n, self.step):
-            yield slice(start, min(self.n, start + self.step))
-
-    def add(self, probs: _Array, labels: npt.NDArray[np.int64]) -> tuple[_Array, _Array]:
-        """Add a block of shape ``(m, k)``.
-
-        Returns the block, one row per class, until the next one comes, and how many classes come before
-        that of the label.
-        """
+    def add(self, probs: _Array, labels: npt.NDArray[np.int64], ranks: _Array) -> _Array:
+        """Add a block of shape ``(m, k)`` and fill in its ``ranks``; return the transposed block."""
         of_label = probs.ravel().take(np.arange(0, probs.size, self.k) + labels)
         self.nll -= _sum_of_logs(of_label)
         shape = probs.shape[::-1]
@@ -116,28 +193,32 @@ class _Sums:
         own += bin_number(of_label.astype(np.float64), self.n_bins, exact=self.exact).astype(np.intp)
         self.correct += np.bincount(own, minlength=len(self.correct))
         self.labels += float(of_label.sum(dtype=np.float64))
-        self._widen(table)
-        ahead = self._ahead(table, labels, of_label, mask)
-        self.top_errors += int(np.count_nonzero(ahead >= TOP))
-        return table, ahead
+        # In float64; NumPy's product would start threads of its own.
+        wide = self._wide[: table.size]
+        np.copyto(wide.numpy(), table.ravel())
+        self.totals += wide.view(shape).sum(dim=1).numpy()
+        self.squares += float(torch.dot(wide, wide))
+        # Classes rank above the true one if they are more probable, or come before it among equals.
+        np.greater(table, of_label, out=mask)
+        np.add.reduce(mask.view(np.int8), axis=0, dtype=self.small, out=ranks)
+        np.equal(table, of_label, out=mask)
+        if np.count_nonzero(mask) > len(labels):
+            mask &= np.arange(self.k)[:, None] < labels
+            ranks += np.add.reduce(mask.view(np.int8), axis=0, dtype=self.small)
+        return table
 
-    def done(self) -> ClassSums:
+    def done(self, outcomes: Outcomes, ranks: _Array) -> ClassSums:
         """Return the sums of all rows."""
         count, confidence, correct = (self._bins(table) for table in (self.count, self.placed, self.correct))
         count[:, 0] += self.n - count.sum(axis=1)
         confidence[:, 0] += self.totals - confidence.sum(axis=1)
-        return ClassSums(
-            n=self.n,
-            nll=self.nll,
-            brier=max(0.0, self.squares - 2 * self.labels + self.n),
-            top_errors=self.top_errors if self.k > TOP else None,
-            count=count,
-            confidence=confidence,
-            correct=correct,
-        )
+        brier = max(0.0, self.squares - 2 * self.labels + self.n)
+        edges = np.arange(self.n_bins + 1) / self.n_bins
+        bins = Bins(*map(torch.from_numpy, (edges, count, confidence, correct)))
+        return ClassSums(outcomes, self.nll, brier, ranks, bins)
 
-    def _place(self, table: _Array, mask: _Mask) -> None:
-        """Count and sum the entries of each bin, without the lowest one, which gets what the others leave."""
+    def _place(self, table: _Array, mask: npt.NDArray[np.bool_]) -> None:
+        """Count and sum the entries of each bin but the lowest, which gets the rest in the end."""
         np.greater(table, self.lowest, out=mask)
         where = np.flatnonzero(mask)
         values = table.ravel().take(where).astype(np.float64)
@@ -148,33 +229,16 @@ class _Sums:
         self.placed += np.bincount(place, values, minlength=len(self.placed))
 
     def _bins(self, table: _Array) -> _Array:
-        """Give what lies outside of the unit interval to the bins at its ends."""
+        """Add what lies outside the unit interval to the bins at its ends."""
         table = table.reshape(self.k, self.slots)
         table[:, 1] += table[:, 0]
         table[:, -2] += table[:, -1]
         return table[:, 1:-1].copy()
 
-    def _widen(self, table: _Array) -> None:
-        """Sum entries and their squares in float64; NumPy's product would start threads of its own."""
-        wide = self._wide[: table.size]
-        np.copyto(wide.numpy(), table.ravel())
-        self.totals += wide.view(table.shape).sum(dim=1).numpy()
-        self.squares += float(torch.dot(wide, wide))
-
-    def _ahead(self, table: _Array, labels: npt.NDArray[np.int64], of_label: _Array, mask: _Mask) -> _Array:
-        """Count the classes more probable than that of the label, and among equals those before it."""
-        np.greater(table, of_label, out=mask)
-        ahead: _Array = np.add.reduce(mask.view(np.int8), axis=0, dtype=self._small)
-        np.equal(table, of_label, out=mask)
-        if np.count_nonzero(mask) > len(labels):
-            mask &= np.arange(self.k)[:, None] < labels
-            ahead += np.add.reduce(mask.view(np.int8), axis=0, dtype=self._small)
-        return ahead
-
 
 def _sum_of_logs(p: _Array) -> float:
     """Sum the logarithms of probabilities, of four float32 at once: their product is far from underflow."""
-    wide = np.minimum(p.astype(np.float64), 1)
+    wide = np.clip(p.astype(np.float64), 0, 1)
     if p.dtype == np.float32:
         rest = wide[len(wide) // 4 * 4 :]
         a, b, c, d = wide[: len(wide) // 4 * 4].reshape(4, -1)

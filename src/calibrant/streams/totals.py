@@ -1,7 +1,8 @@
-"""Running totals: what all accumulators share, so that streams, workers and processes can be combined."""
+"""Running totals over a stream: the base of all accumulators."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -9,16 +10,18 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike
+from calibrant.streams.sums import Batch, OtherForms, check_batch
 
 Array: TypeAlias = npt.NDArray[Any]
 Reduction: TypeAlias = Callable[[Array, Array], Array]
 
 
 def add_pairs(left: Array, right: Array) -> Array:
-    """Add sums of floats, each stacked on what rounding has taken from it so far.
+    """Add compensated sums: each is stacked on the rounding errors that it has lost so far.
 
     A plain running sum of a billion equal terms rounds each of them the same way and drifts. Here only the
-    sum within a batch is rounded, so it does not matter how many batches there are.
+    sum within a batch is rounded, so the number of batches does not matter.
     """
     total, term = left[0], right[0]
     with np.errstate(invalid="ignore"):
@@ -29,30 +32,33 @@ def add_pairs(left: Array, right: Array) -> Array:
     return np.stack([grown, left[1] + right[1] + np.where(np.isnan(lost), 0.0, lost)])
 
 
-def as_pair(sums: npt.ArrayLike) -> Array:
-    """Begin such a sum: nothing has been lost yet."""
-    return np.stack([sums, np.zeros_like(sums)])
-
-
-class Accumulator:
+class Accumulator(ABC):
     """Totals over a stream of predictions, in memory that does not grow with it.
 
-    ``update`` reads a batch, ``merge`` adds what another accumulator has seen, and ``compute`` returns the
+    ``update`` reads a batch, ``merge`` adds the totals of another accumulator, and ``compute`` returns the
     result so far. Neither the order nor the partition of the samples matters. A batch without samples, as
     filters and uneven shards produce, changes nothing; any other is checked as the one-shot functions
     do, and one that is refused changes nothing either.
 
-    Accumulators can be pickled; ``state`` and ``from_state`` carry them as a dictionary of integers and
-    tensors. ``settings`` names the options that must agree, and ``reductions`` says how two of each tensor
-    become one.
+    Accumulators can be pickled; ``state`` and ``from_state`` turn them into a dictionary of settings and
+    tensors. ``settings`` names the options that must agree, ``reductions`` says how two of each tensor become
+    one, and ``needs_classes`` says whether confidences without class probabilities are refused.
     """
 
-    settings: ClassVar[tuple[str, ...]]
+    settings: ClassVar[tuple[str, ...]] = ()
     reductions: ClassVar[Mapping[str, Reduction]]
+    needs_classes: ClassVar[bool] = False
 
-    # Totals are NumPy arrays: on these few numbers the threads of torch cost more than they give.
-    def __init__(self, totals: Mapping[str, Array]) -> None:
-        self._totals = {"n": np.array(0), **totals}
+    # Totals are NumPy arrays: for so few numbers the threads of torch cost more than they gain.
+    def __init__(self, *shape: int) -> None:
+        """Begin with totals of this shape."""
+        empty = {
+            np.add: np.zeros(shape, dtype=np.int64),
+            add_pairs: np.zeros((2, *shape)),
+            np.minimum: np.full(shape, np.inf),
+            np.maximum: np.full(shape, -np.inf),
+        }
+        self._totals = {name: empty[how] for name, how in self.reductions.items()} | {"n": np.array(0)}
 
     def __repr__(self) -> str:
         return f"<{self._title()} of {self.n} samples>"
@@ -62,20 +68,55 @@ class Accumulator:
         """Number of samples so far."""
         return int(self._totals["n"])
 
+    def update(
+        self,
+        probs: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        **others: Unpack[OtherForms],
+    ) -> None:
+        """Read a batch.
+
+        Args:
+            probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+            labels: Integer classes of shape ``(n,)``.
+            others: Instead of ``probs``, ``logits`` with ``labels``; or ``confidence`` with ``correct`` for
+                accumulators that do not need the probability of every class.
+        """
+        batch = check_batch(probs, labels, n_bins=getattr(self, "n_bins", 1), **others)
+        if batch is None:
+            return
+        if reason := self.why_not(batch.k):
+            raise InputError(reason)
+        self.add(batch)
+
+    @abstractmethod
+    def add(self, batch: Batch) -> None:
+        """Read a batch that has been checked, once for several accumulators."""
+
+    @abstractmethod
+    def compute(self) -> object:
+        """Return the result of all samples so far."""
+
+    def why_not(self, k: int | None) -> str:
+        """Say why ``k`` classes, or confidences if there are none, cannot be read; nothing if they can."""
+        if k is None and self.needs_classes:
+            return "arguments: expected labels with either probs or logits, got confidence with correct"
+        return ""
+
     def merge(self, other: Self) -> None:
-        """Add what another accumulator with the same settings has seen; the other one stays as it is."""
+        """Add the totals of another accumulator with the same settings, which does not change."""
         if type(other) is not type(self) or other._chosen() != self._chosen():
             got = other._title() if isinstance(other, Accumulator) else type(other).__name__
             raise InputError(f"merge: expected {self._title()}, got {got}")
-        self._include(other._totals)
+        self._include(**other._totals)
 
-    def state(self) -> dict[str, int | Tensor]:
-        """Return settings and totals as a dictionary of integers and tensors, independent of this object."""
+    def state(self) -> dict[str, int | str | Tensor]:
+        """Return a copy of settings and totals as a dictionary of plain values and tensors."""
         return {**self._chosen(), **{name: torch.tensor(total) for name, total in self._totals.items()}}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return the accumulator whose ``state`` this was."""
+        """Return the accumulator that had this ``state``."""
         strange = sorted(set(cls.reductions).symmetric_difference(set(state) - set(cls.settings)))
         if strange:
             raise InputError(
@@ -90,14 +131,18 @@ class Accumulator:
             new._totals[name] = value
         return new
 
-    def _include(self, totals: Mapping[str, Array]) -> None:
-        self._totals = {
-            name: np.asarray(self.reductions[name](total, totals[name]))
-            for name, total in self._totals.items()
-        }
+    def _include(self, n: npt.ArrayLike, **sums: npt.ArrayLike) -> None:
+        """Add the sums of ``n`` samples; a plain sum of floats becomes a compensated one."""
+        totals = {}
+        for name, own in self._totals.items():
+            other = np.asarray(n if name == "n" else sums[name])
+            if self.reductions[name] is add_pairs and other.ndim < own.ndim:
+                other = np.stack([other, np.zeros_like(other)])
+            totals[name] = np.asarray(self.reductions[name](own, other))
+        self._totals = totals
 
     def _seen(self) -> dict[str, Array]:
-        """Return the totals of at least one sample, pairs as their sum."""
+        """Return the totals of at least one sample, compensated sums as one number."""
         if self.n == 0:
             raise InputError("compute: expected at least one sample so far, got none; call update first")
         return {
@@ -105,7 +150,7 @@ class Accumulator:
             for name, total in self._totals.items()
         }
 
-    def _chosen(self) -> dict[str, int]:
+    def _chosen(self) -> dict[str, int | str]:
         chosen = {name: getattr(self, name) for name in self.settings}
         return {name: value for name, value in chosen.items() if value is not None}
 

@@ -1,0 +1,224 @@
+"""The Parquet files of a stream: where they are, and what their footers say about columns and rows."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibrant.data.contents import choose, from_text
+from calibrant.data.tables import class_names, find_columns
+from calibrant.errors import FormatError, MissingPackageError
+
+#: The key of Calibrant's notes in the metadata of a Parquet file.
+NOTES = b"calibrant"
+#: Numbers that are read at a time, about.
+ENTRIES = 1 << 21
+_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True)
+class StreamFile:
+    """One Parquet file of a stream.
+
+    Attributes:
+        name: Its path below the folder of the stream, as errors show it.
+        path: Its path on this machine or in ``filesystem``.
+        filesystem: The fsspec file system of an address; none for a file on this machine.
+    """
+
+    name: str
+    path: str
+    filesystem: Any = None
+
+    @contextmanager
+    def open(self, *, buffer_size: int = 0) -> Iterator[pq.ParquetFile]:
+        """Open the file; with a buffer size, columns of a row group are read in pieces of that size."""
+        with ExitStack() as stack:
+            handle = self.path
+            if self.filesystem is not None:
+                handle = stack.enter_context(self.filesystem.open(self.path, "rb"))
+            yield stack.enter_context(pq.ParquetFile(handle, buffer_size=buffer_size))
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """Values of all rows of the file from folders named ``key=value``."""
+        pairs = (part.partition("=") for part in PurePosixPath(self.path.replace(os.sep, "/")).parts[:-1])
+        return {key: value for key, mark, value in pairs if mark}
+
+
+def is_url(source: str) -> bool:
+    """Say whether this is an address such as ``s3://bucket/folder`` and not a path on this machine."""
+    return "://" in source
+
+
+def is_many(source: str) -> bool:
+    """Say whether this can only be a stream: an address, a folder, or a pattern."""
+    return is_url(source) or Path(source).is_dir() or (glob.has_magic(source) and not Path(source).exists())
+
+
+def find_stream_files(source: str) -> tuple[StreamFile, ...]:
+    """List the Parquet files of a source in the order of their names, without hidden files and folders."""
+    found = _remote(source) if is_url(source) else _local(source)
+    if not found:
+        raise FormatError(f"{source}: expected files named *{_SUFFIX}, got none; check the path")
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def _local(source: str) -> list[StreamFile]:
+    path = Path(source)
+    if path.is_dir():
+        files = [file for file in path.rglob(f"*{_SUFFIX}") if file.is_file()]
+        return [
+            StreamFile(name, str(file))
+            for file in files
+            if not _is_hidden(name := file.relative_to(path).as_posix())
+        ]
+    if path.exists():
+        if path.suffix.lower() != _SUFFIX:
+            raise FormatError(
+                f"{path.name}: expected a {_SUFFIX} file, a folder or a pattern, got {path.suffix!r}; "
+                "only Parquet is read as a stream"
+            )
+        return [StreamFile(path.name, str(path))]
+    if not glob.has_magic(source):
+        raise FormatError(f"{path.name}: no such file or folder in {path.parent}; check the path")
+    found = [Path(file) for file in glob.glob(source, recursive=True) if file.endswith(_SUFFIX)]  # noqa: PTH207  # Path.glob takes no absolute pattern
+    root = _common([file.as_posix() for file in found])
+    return [StreamFile(file.as_posix()[len(root) :], str(file)) for file in found if file.is_file()]
+
+
+def _remote(source: str) -> list[StreamFile]:
+    try:
+        core = import_module("fsspec.core")
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(source, "fsspec", "scale") from error
+    try:
+        filesystem, path = core.url_to_fs(source)
+        if glob.has_magic(path):
+            found = filesystem.glob(path)
+        else:
+            found = filesystem.find(path) if filesystem.isdir(path) else [path] * filesystem.exists(path)
+    except (ImportError, ValueError, OSError) as error:
+        detail = " ".join(str(error).split())[:160]
+        raise FormatError(f"{source}: expected an address that can be read, got {detail}") from error
+    files = [str(file) for file in found if str(file).endswith(_SUFFIX)]
+    root = _common(files)
+    named = [StreamFile(file[len(root) :], file, filesystem) for file in files]
+    return [file for file in named if not _is_hidden(file.name)]
+
+
+def _common(paths: list[str]) -> str:
+    """Return the folder that all paths share, with a slash at its end."""
+    folders = [path.rpartition("/")[0] for path in paths]
+    shared = os.path.commonpath(folders) if folders and all(folders) else ""
+    return shared if not shared or shared.endswith("/") else f"{shared}/"
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """The columns that are read from a file, and its row groups, from the footer of the file.
+
+    Attributes:
+        columns: The columns that are read, for each key of ``Predictions``.
+        types: Type of each of these columns, in words.
+        by: The column that groups rows; none if the path of the file names the group.
+        names: Names of the classes, if the file has them.
+        width: Number of classes; 1 for a vector.
+        rows: Rows of each row group.
+        largest: Compressed bytes of the largest row group, counting only columns that are read.
+    """
+
+    columns: Mapping[str, Sequence[str]]
+    types: Mapping[str, str]
+    by: str | None
+    names: tuple[str, ...] | None
+    width: int
+    rows: tuple[int, ...]
+    largest: int
+
+    @property
+    def k(self) -> int | None:
+        """Number of classes; none for confidences. A vector is the probability of class 1 of two."""
+        if "confidence" in self.columns:
+            return None
+        return max(2, self.width)
+
+    @property
+    def read(self) -> list[str]:
+        """Names of the columns to read."""
+        own = [column for spread in self.columns.values() for column in spread]
+        return own if self.by is None or self.by in own else [*own, self.by]
+
+
+def read_layout(source: StreamFile, *, by: str | None, need_labels: bool) -> FileLayout:
+    """Read the footer of a file and choose its columns."""
+    with source.open() as file:
+        schema, footer = file.schema_arrow, file.metadata
+    used = choose(find_columns(schema.names), schema.names, need_labels=need_labels)
+    used.pop("features", None)
+    if by is not None and by not in schema.names and by not in source.partition:
+        shown = ", ".join(schema.names[:12])
+        raise FormatError(f"expected a column {by!r} to group by, got {shown}; name one of these")
+    by = by if by in schema.names else None
+    columns = [column for spread in used.values() for column in spread]
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    chunks = [[group.column(i) for i in range(group.num_columns)] for group in groups]
+    outputs = next(iter(used[key] for key in ("logits", "probs", "confidence") if key in used))
+    values = sum(c.num_values for group in chunks for c in group if _top(c) in outputs)
+    notes = from_text((schema.metadata or {}).get(NOTES, b"{}").decode(), "calibrant")
+    return FileLayout(
+        columns=used,
+        types={name: _kind(schema.field(name).type) for name in [*columns, *([by] if by else [])]},
+        by=by,
+        names=tuple(class_names(used) or notes.get("class_names") or ()) or None,
+        width=max(1, values // max(1, footer.num_rows)),
+        rows=tuple(group.num_rows for group in groups),
+        largest=max(
+            (sum(c.total_compressed_size for c in g if _top(c) in columns) for g in chunks), default=0
+        ),
+    )
+
+
+def rows_at_once(layouts: Iterable[FileLayout], most: int = ENTRIES) -> int:
+    """Return the most rows of a batch, so that a batch of any width takes about the same memory."""
+    width = max((layout.width for layout in layouts), default=1)
+    return min(most, max(1024, ENTRIES // width))
+
+
+def check_same(layout: FileLayout, first: FileLayout, name: str) -> None:
+    """Refuse a file whose columns, types or class names differ from those of the first one."""
+    if (layout.columns, layout.by) != (first.columns, first.by):
+        ours, theirs = (", ".join(each.read[:12]) for each in (layout, first))
+        raise FormatError(f"expected the columns {theirs} as in {name}, got {ours}; read them apart")
+    for column, kind in first.types.items():
+        if layout.types[column] != kind:
+            raise FormatError(
+                f"{column}: expected {kind} as in {name}, got {layout.types[column]}; read the files apart"
+            )
+    if layout.names != first.names:
+        raise FormatError(f"expected the class names of {name}, got others; read the files apart")
+
+
+def _top(chunk: pq.ColumnChunkMetaData) -> str:
+    """Return the column of a chunk; the path of a list column ends in, say, ``.list.element``."""
+    path = str(chunk.path_in_schema)
+    return path.removesuffix(".list.element").removesuffix(".list.item")
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_fixed_size_list(kind):
+        return f"lists of {kind.list_size} {kind.value_type}"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"lists of {kind.value_type}"
+    return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
