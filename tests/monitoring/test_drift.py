@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 from calibrant.errors import InputError
 from calibrant.monitoring import DriftMonitor, DriftReference
-from calibrant.monitoring.betting import lower_bound, mean_region
-from calibrant.monitoring.capital import BET_SHARES
+from calibrant.monitoring.betting import BET_SHARES
+from calibrant.monitoring.reference import lower_bound, mean_region
 
 
 def stream(n, *, seed, factor=1.0, spread=2.5, k=5):
@@ -302,6 +302,7 @@ def test_false_alarms_are_as_rare_as_promised_without_slack_in_the_regions(refer
     assert 2 <= alarms <= binom.ppf(0.999, 200, 0.2)
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_promised_with_a_reference_that_is_itself_a_sample():
     alarms = 0
     for seed in range(200):
@@ -464,7 +465,5 @@ def test_a_state_that_lacks_something_is_refused(reference):
         DriftMonitor.from_state(state)
     stored = reference.as_json()
     del stored["edges"]
-    with pytest.raises(
-        InputError, match="^reference: expected that of a drift monitor, got a fault at 'edges'"
-    ):
+    with pytest.raises(InputError, match="^reference: expected 'edges', got none"):
         DriftReference.from_json(stored)

@@ -158,6 +158,7 @@ def test_a_reference_without_rows_is_refused(tmp_path):
 # ---- stopping and going on
 
 
+@pytest.mark.slow
 def test_a_stop_after_any_step_loses_nothing_and_counts_nothing_twice(reference, stream, expected, tmp_path):
     days, state = cut(stream, tmp_path / "days"), tmp_path / "state.json"
     n_steps = len(list(follow(Monitoring(reference, window=WINDOW), days)))
@@ -324,6 +325,7 @@ def test_files_before_a_bad_one_are_counted(monitoring, stream, damage, message,
     assert monitoring.n == 431
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(10_000, 250)).astype(np.float32), rng.integers(0, 250, 10_000)

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from calibrant import Predictions
 from calibrant.metrics import accuracy, expected_calibration_error, with_interval
 from calibrant.monitoring import Monitoring
-from calibrant.monitoring.resampling import with_intervals
+from calibrant.monitoring.windows import with_intervals
 
 
 def simulated(n, *, seed, factor=1.0):
@@ -20,6 +20,7 @@ def simulated(n, *, seed, factor=1.0):
     return Predictions(confidence=stated, correct=rng.random(n) < honest)
 
 
+@pytest.mark.slow
 def test_calibrated_streams_raise_no_more_alarms_than_promised():
     alpha, runs, alarms = 0.2, 150, 0
     for seed in range(runs):
@@ -29,6 +30,7 @@ def test_calibrated_streams_raise_no_more_alarms_than_promised():
     assert alarms <= binom.ppf(0.999, runs, alpha)
 
 
+@pytest.mark.slow
 def test_a_temperature_drift_of_one_and_a_half_is_found_as_soon_as_the_documentation_says():
     """docs/monitoring.md: half of the drifts within 255 rows, nine of ten within 468."""
     runs, rows = 60, []

@@ -2,12 +2,10 @@
 
 from calibrant.monitoring.alarm import Alarm
 from calibrant.monitoring.drift import DriftMonitor, GroupDrift
-from calibrant.monitoring.files import gather
-from calibrant.monitoring.following import Step, follow
-from calibrant.monitoring.monitor import Monitoring
+from calibrant.monitoring.files import Step, follow, gather
+from calibrant.monitoring.monitor import Monitoring, SeenFile
 from calibrant.monitoring.reference import DriftReference, ReferenceGroup
-from calibrant.monitoring.seen import SeenFile
-from calibrant.monitoring.window import Window
+from calibrant.monitoring.windows import Window
 
 __all__ = [
     "Alarm",

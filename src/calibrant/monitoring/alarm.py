@@ -1,22 +1,22 @@
-"""An alarm: when and where calibration was found to be not what it was."""
+"""Alarms: when and where calibration changed, and the words that describe the change."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 
 from calibrant.monitoring.drift import DriftMonitor, GroupDrift
+from calibrant.monitoring.reference import DriftReference
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """When and where calibration was found to be not what it was; stays as it was when it was raised.
+    """When and where calibration changed, as known when the alarm was raised.
 
     Attributes:
-        row: Number of the row after which the evidence sufficed; the guarantee is about this one.
-        since: First row after the window at whose end the evidence was weakest; a guess where it began.
+        row: Number of the row after which the evidence reached the threshold; the guarantee holds for this.
+        since: First row after the window at whose end the evidence was weakest; an estimate of when the
+            change began.
         changes: For each direction, the group of confidences with the most evidence, the strongest first.
     """
 
@@ -24,19 +24,11 @@ class Alarm:
     since: int
     changes: tuple[GroupDrift, ...]
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the alarm that was written as a dictionary."""
-        changes = (
-            GroupDrift(**{**change, "region": tuple(change["region"])}) for change in stored["changes"]
-        )
-        return cls(stored["row"], stored["since"], tuple(changes))
-
 
 def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
-    """Return, for each direction, the group with the most evidence, of those that have enough of their own.
+    """Return, for each direction, the group with the most evidence among those that alone raise an alarm.
 
-    If only all groups together have enough, it is the one that contributes most.
+    If only all groups together raise it, this is the group that contributes most.
     """
     diagnosis = monitor.diagnosis()
     found = [drift for drift in diagnosis if drift.drifts]
@@ -48,3 +40,31 @@ def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
     for drift in sorted(found, key=lambda drift: -drift.log_e_value):
         best.setdefault(drift.direction, drift)
     return tuple(best.values())
+
+
+def where(change: GroupDrift, reference: DriftReference) -> str:
+    """Describe the group of a change: all confidences, a half of them, or a range."""
+    group = next(g for g in reference.groups if (g.low, g.high) == (change.low, change.high))
+    if group.level == 0:
+        return "over all confidences"
+    low, high = (_edge(edge, change.high - change.low) for edge in (change.low, change.high))
+    if reference.n_bins >= 4 and group.level == 1:
+        if group.first == 0:
+            return f"in the lower half (confidences up to {high})"
+        return f"in the upper half (confidences above {low})"
+    return f"for confidences from {low} to {high}"
+
+
+def evidence(log_e_value: float) -> str:
+    """Format an e-value in few characters."""
+    if log_e_value > math.log(1e5):
+        return f"1e{log_e_value / math.log(10):.0f}"
+    return f"{math.exp(log_e_value):,.0f}" if log_e_value > math.log(100) else f"{math.exp(log_e_value):.2f}"
+
+
+def _edge(confidence: float, width: float) -> str:
+    """Format the edge of a group with enough digits to distinguish it from the other edge and from 1."""
+    if confidence in (0.0, 1.0):
+        return f"{confidence:.0f}"
+    least = min(confidence, 1 - confidence, width)
+    return f"{confidence:.{max(2, 1 - math.floor(math.log10(least)))}f}"

@@ -1,58 +1,155 @@
-"""Bounds on means by betting: a claim about a mean is refuted once bets against it have won enough."""
+"""Bets against the hypothesis of no drift: their capital is expected to grow only if it is wrong."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.solvers import increasing_root
+from calibrant.inputs import Floats
+from calibrant.monitoring.reference import DriftReference
 
-# No single bet puts more than this share of the capital at risk.
-_AT_RISK = 0.75
+Integers = npt.NDArray[np.intp]
+
+# Bets as shares of the largest one that cannot lose everything; the capital is divided equally among them.
+BET_SHARES = (1 / 2, 1 / 6, 1 / 18, 1 / 54)
 
 
-def lower_bound(values: npt.NDArray[np.float64], *, low: float, high: float, alpha: float) -> float:
-    r"""Bound the mean of independent draws from below; valid for every sample size and distribution.
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The capital after each sample of a block; what takes time is computed only when needed.
 
-    Whoever claims that the mean is at most ``m`` must grant bets that multiply capital by
-    :math:`1 + \lambda_i (x_i - m)`. If the claim is true, one unit becomes ``1 / alpha`` with probability at
-    most ``alpha``. The bound is the highest ``m`` against which it did. The bet :math:`\lambda_i` is the best
-    one for normal draws with the variance of those before; so the bound depends a little on the order.
+    Attributes:
+        n: Number of samples.
+        paths: For each group with samples, by its number: the indices of these samples, and the logarithms
+            of the group's capital after each of them, by direction, size of bet and sample.
+        before: Logarithm of each group's evidence before the block, both directions added.
+        log_kept: Logarithm of the capital that has not started to bet.
+        log_weight: Logarithm of the share of each group in either direction.
+    """
+
+    n: int
+    paths: dict[int, tuple[Integers, Floats]]
+    before: Floats
+    log_kept: float
+    log_weight: Floats
+
+    def bounds(self) -> Floats:
+        """Return upper bounds on the log e-values, by group, overconfident and underconfident."""
+        highest = np.full((len(self.before), 2), -np.inf)
+        for g, (_, path) in self.paths.items():
+            highest[g] = path.max(axis=(1, 2))
+        bounds: Floats = np.logaddexp(highest, self.log_kept)
+        return bounds
+
+    def total_bound(self, bounds: Floats) -> float:
+        """Return an upper bound on the log e-value of all groups together."""
+        highest = np.maximum(np.logaddexp(bounds[:, 0], bounds[:, 1]), self.before)
+        return float(log_sum(highest + self.log_weight, axis=0))
+
+    def evidence(self) -> tuple[Floats, Floats]:
+        """Return the log e-value of all groups after each sample, and the highest of each group."""
+        parts = np.repeat(self.before[:, None], self.n, axis=1)
+        peaks = np.full((len(self.before), 2), -np.inf)
+        for g, (rows, path) in self.paths.items():
+            of_group = np.logaddexp(log_mean(path, axis=1), self.log_kept)
+            peaks[g] = of_group.max(axis=1)
+            # Between its samples the capital of a group does not change.
+            known = np.append(self.before[g], log_sum(of_group, axis=0))
+            parts[g] = np.repeat(known, np.diff(rows, prepend=0, append=self.n))
+        return log_sum(parts + self.log_weight[:, None], axis=0), peaks
+
+
+class Capital:
+    """Logarithms of the capital of each group, direction and size of bet; part of it starts to bet later.
+
+    At first the capital is divided equally among levels of groups, then among the groups of a level, among
+    both directions, and among sizes of bet.
 
     Args:
-        values: Draws, in the order in which they came.
-        low: No draw can be lower.
-        high: No draw can be higher.
-        alpha: Chance of a mean below the bound.
-
-    References:
-        Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
+        reference: The regions to bet against.
+        restart_every: Number of samples after which another share of the capital starts to bet, or None.
     """
-    n, span = len(values), high - low
-    if n == 0:
-        return low
-    count = np.arange(1, n + 1)
-    mean = ((low + high) / 2 + np.cumsum(values)) / (count + 1)
-    spread = np.append(span**2 / 4, np.square(values - mean)[:-1])
-    variance = np.cumsum(spread) / count
-    bets = np.minimum(np.sqrt(2 * math.log(1 / alpha) / (n * variance)), _AT_RISK / span)
 
-    def missing(claim: float) -> tuple[float, float]:
-        """Return how much the logarithm of the capital lacks, which rises with the claim, and its slope."""
-        factors = 1 + bets * (values - claim)
-        return -math.log(alpha) - float(np.log(factors).sum()), float((bets / factors).sum())
+    def __init__(self, reference: DriftReference, restart_every: int | None) -> None:
+        groups, slack = reference.groups, reference.tolerance
+        self._ranges = [(group.first, group.last) for group in groups]
+        self._restart_every = restart_every
+        # A bet on overconfidence wins low - x per unit, one on underconfidence x - high.
+        self._offset = np.array([[slack - group.region[0], group.region[1] + slack] for group in groups])
+        worst_loss = np.array([[1 - group.low, group.high] for group in groups]) + self._offset
+        self._bets = np.array(BET_SHARES) / worst_loss[:, :, None]
+        level = np.array([group.level for group in groups])
+        self.log_weight: Floats = -np.log((level.max() + 1) * np.bincount(level)[level] * 2.0)
+        self.n = 0
+        self.log_capital: Floats = np.full(self._bets.shape, math.log(self._share(1)))
 
-    if missing(low)[0] >= 0:
-        return low
-    # What is missing is convex in the claim, so steps from the right stay there, where factors are positive.
-    return increasing_root(missing, start=high)
+    def log_e_values(self) -> Floats:
+        """Return the evidence of each group, overconfident and underconfident, shape ``(groups, 2)``."""
+        return self._evidence(self._log_kept(self.n))
+
+    def log_e_value(self) -> float:
+        """Return the evidence of all groups together."""
+        return float(log_sum(log_sum(self.log_e_values(), axis=1) + self.log_weight, axis=0))
+
+    def room(self, most: int) -> int:
+        """Return the number of samples that fit into one block, at most ``most``; a restart ends a block."""
+        every = self._restart_every
+        return most if every is None else min(most, every - self.n % every)
+
+    def bet(self, x: Floats, bins: Integers) -> Block:
+        """Bet on a block of samples in their order; there must be ``room`` for them.
+
+        Args:
+            x: ``correct - confidence`` of each sample.
+            bins: The bin of each sample.
+        """
+        if self._restart_every is not None and self.n > 0 and self.n % self._restart_every == 0:
+            share = self._share(self.n // self._restart_every + 1)
+            self.log_capital = np.logaddexp(self.log_capital, math.log(share))
+        log_kept = self._log_kept(self.n + 1)
+        before = log_sum(self._evidence(log_kept), axis=1)
+        signed = np.stack([-x, x])
+        paths = {}
+        for g, (first, last) in enumerate(self._ranges):
+            rows = np.flatnonzero((bins >= first) & (bins <= last))
+            if len(rows) == 0:
+                continue
+            win = signed[:, rows] - self._offset[g][:, None]
+            path = win[:, None] * self._bets[g][:, :, None]
+            np.log1p(path, out=path)
+            path[:, :, 0] += self.log_capital[g]
+            np.cumsum(path, axis=2, out=path)
+            self.log_capital[g] = path[:, :, -1]
+            paths[g] = rows, path
+        self.n += len(x)
+        return Block(len(x), paths, before, log_kept, self.log_weight)
+
+    def _evidence(self, log_kept: float) -> Floats:
+        log_e: Floats = np.logaddexp(log_mean(self.log_capital, axis=2), log_kept)
+        return log_e
+
+    def _log_kept(self, n: int) -> float:
+        """Return the logarithm of the capital that has not started to bet after ``n`` samples."""
+        if self._restart_every is None:
+            return -math.inf
+        starts = max(n - 1, 0) // self._restart_every + 1
+        return -math.log(math.log2(starts + 2))
+
+    def _share(self, start: int) -> float:
+        """Return the share of the capital of the ``start``-th start; all shares add up to one."""
+        if self._restart_every is None:
+            return 1.0
+        return 1 / math.log2(start + 1) - 1 / math.log2(start + 2)
 
 
-def mean_region(
-    values: npt.NDArray[np.float64], *, low: float, high: float, alpha: float
-) -> tuple[float, float]:
-    """Return an interval that misses the mean of bounded independent draws with chance ``alpha`` at most."""
-    return (
-        lower_bound(values, low=low, high=high, alpha=alpha / 2),
-        -lower_bound(-values, low=-high, high=-low, alpha=alpha / 2),
-    )
+def log_sum(logs: Floats, axis: int) -> Floats:
+    """Return the logarithm of a sum from the logarithms of its terms, without overflow."""
+    largest = logs.max(axis=axis, keepdims=True)
+    total: Floats = np.log(np.exp(logs - largest).sum(axis=axis)) + largest.squeeze(axis)
+    return total
+
+
+def log_mean(logs: Floats, axis: int) -> Floats:
+    """Return the logarithm of a mean from the logarithms of its terms, without overflow."""
+    return log_sum(logs, axis) - math.log(logs.shape[axis])

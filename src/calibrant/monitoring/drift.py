@@ -1,4 +1,4 @@
-"""Drift monitor: evidence that a stream of predictions is not calibrated as its reference was."""
+"""Drift monitor: evidence that a stream of predictions is not as calibrated as its reference."""
 
 import math
 from collections.abc import Mapping
@@ -10,36 +10,26 @@ import numpy.typing as npt
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.monitoring.capital import Capital, Integers
+from calibrant.monitoring.betting import Capital, Integers
 from calibrant.monitoring.reference import DriftReference
-from calibrant.streams.batches import read_outcomes
+from calibrant.streams.sums import check_batch
 
 Direction: TypeAlias = Literal["overconfident", "underconfident"]
 
 _FORMAT = 1
 _BLOCK = 4096
 _DIRECTIONS: tuple[Direction, ...] = ("overconfident", "underconfident")
-_STATE = (
-    "reference",
-    "alpha",
-    "restart_every",
-    "n",
-    "alarm_at",
-    "log_peak",
-    "drifts",
-    "log_capital",
-    "count",
-    "gap_sum",
-)
+_PLAIN = ("reference", "alpha", "restart_every", "n", "alarm_at", "log_peak")
+_ARRAYS = ("drifts", "log_capital", "count", "gap_sum")
 
 
 @dataclass(frozen=True)
 class GroupDrift:
-    """What the stream says about one group of confidences and one direction of change.
+    """Evidence of the stream about one group of confidences and one direction of change.
 
     Attributes:
         low: Confidences of the group are above this, or equal if the group is the lowest.
-        high: And not above this.
+        high: Confidences of the group are not above this.
         n: Number of samples of the stream in the group.
         gap: Their mean of ``correct - confidence``; NaN without samples.
         reference_gap: The same on the reference.
@@ -47,8 +37,8 @@ class GroupDrift:
         direction: ``"overconfident"`` for less accuracy at the same confidence than on the reference,
             ``"underconfident"`` for more.
         log_e_value: Logarithm of the evidence for this change.
-        drifts: Whether this evidence was, at some time, enough for an alarm of its own. The chance that this
-            is ever said of any group without drift is within the monitor's ``alpha``.
+        drifts: Whether this evidence alone was ever enough for an alarm. The probability that this happens to
+            any group without drift is included in the monitor's ``alpha``.
     """
 
     low: float
@@ -76,28 +66,32 @@ class GroupDrift:
 
 
 class DriftMonitor:
-    r"""Evidence, valid at any time one looks, that calibration is not what it was on the reference.
+    r"""Evidence, valid whenever one looks, that calibration is not what it was on the reference.
 
-    The null hypothesis: whenever a sample of a group comes, the expectation of ``correct - confidence``,
-    given the group and all that came before, is within the group's region. For each group, each direction
+    The null hypothesis: for each sample of a group, the expectation of ``correct - confidence``, given the
+    group and all samples before, is within the group's region. For each group, each direction
     and several sizes :math:`\lambda`, capital is bet against it: a sample multiplies it by
     :math:`1 + \lambda\,(l - x)` or by :math:`1 + \lambda\,(x - h)`, where :math:`[l, h]` is the region and
     :math:`x` the sample's ``correct - confidence``. If the hypothesis holds, no bet is expected to win, and
     the weighted mean of all capitals, the e-value, ever reaches :math:`1/a` with probability at most
-    :math:`a`, look as often as you like (Ville's inequality). Here :math:`a` is ``alpha - reference.alpha``;
-    the reference has spent the rest of ``alpha`` on the chance that its regions miss.
+    :math:`a`, however often one looks (Ville's inequality). Here :math:`a` is ``alpha - reference.alpha``;
+    the reference has spent the rest of ``alpha`` on the probability that its regions miss.
 
-    Bets lose while all is well, and what is lost would be missing when drift comes. So part of the capital is
-    kept for later: the ``j``-th start, ``restart_every`` samples after the one before, has the share
-    :math:`1/\log_2(j + 1) - 1/\log_2(j + 2)`. The price is about the logarithm of the number of starts.
+    Bets lose capital while there is no drift, which would then be missing when drift begins. So part of the
+    capital is reserved for later: the ``j``-th start, ``restart_every`` samples after the one before, has the
+    share :math:`1/\log_2(j + 1) - 1/\log_2(j + 2)`. This costs about the logarithm of the number of starts.
 
     The result depends on the order of the samples but not on how they are cut into batches. Memory does not
     grow with the stream.
 
     Args:
-        reference: What calibration was when all was well.
-        alpha: Chance of a false alarm over the whole stream, however long, at most.
-        restart_every: Number of samples between starts; None to bet everything from the beginning.
+        reference: The calibration before deployment.
+        alpha: Upper bound on the probability of a false alarm over the whole stream, however long.
+        restart_every: Number of samples between starts; None to bet all capital from the beginning.
+
+    Attributes:
+        alarm_at: Number of samples after which the e-value first reached the threshold; None if it never did.
+        log_peak: Logarithm of the highest e-value after any sample so far.
 
     Example:
         >>> reference = DriftReference.from_outcomes([0.9] * 2000, ([True] * 9 + [False]) * 200)
@@ -132,8 +126,9 @@ class DriftMonitor:
         self._count = np.zeros(reference.n_bins, dtype=np.int64)
         self._gap_sum = np.zeros(reference.n_bins)
         self._drifts = np.zeros((len(reference.groups), 2), dtype=bool)
-        self._log_peak = 0.0
-        self._alarm_at: int | None = None
+        self._log_threshold = -math.log(self.alpha - reference.alpha)
+        self.log_peak = 0.0
+        self.alarm_at: int | None = None
 
     def __repr__(self) -> str:
         return f"<DriftMonitor of {self.n} samples, log e-value {self.log_e_value:.3f}>"
@@ -145,19 +140,14 @@ class DriftMonitor:
 
     @property
     def log_e_value(self) -> float:
-        """Logarithm of the evidence against the null hypothesis as it stands now."""
+        """Logarithm of the current evidence against the null hypothesis."""
         return self._capital.log_e_value()
 
     @property
     def e_value(self) -> float:
-        """Evidence against the null hypothesis as it stands now; infinite if too large for a float."""
+        """Current evidence against the null hypothesis; infinite if too large for a float."""
         log_e = self.log_e_value
         return math.exp(log_e) if log_e < 709 else math.inf
-
-    @property
-    def log_peak(self) -> float:
-        """Logarithm of the highest e-value after any sample so far."""
-        return self._log_peak
 
     @property
     def threshold(self) -> float:
@@ -165,30 +155,21 @@ class DriftMonitor:
         return 1 / (self.alpha - self.reference.alpha)
 
     @property
-    def _log_threshold(self) -> float:
-        return -math.log(self.alpha - self.reference.alpha)
-
-    @property
     def alarm(self) -> bool:
         """Whether the e-value has ever reached the threshold."""
-        return self._alarm_at is not None
-
-    @property
-    def alarm_at(self) -> int | None:
-        """Number of samples after which the e-value first reached the threshold; None if it never did."""
-        return self._alarm_at
+        return self.alarm_at is not None
 
     def update(self, confidence: ArrayLike, correct: ArrayLike) -> None:
-        """Read a batch of any size, in the order of time; one that is refused changes nothing.
+        """Read a batch of any size, in the order of time; a batch that is refused changes nothing.
 
         Args:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
         """
-        outcomes = read_outcomes(confidence=confidence, correct=correct)
-        if outcomes is None:
+        batch = check_batch(confidence=confidence, correct=correct)
+        if batch is None:
             return
-        stated, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
+        stated, hits = batch.outputs.numpy(), batch.truth.numpy()
         start = 0
         while start < len(stated):
             rows = slice(start, start + self._capital.room(_BLOCK))
@@ -201,20 +182,20 @@ class DriftMonitor:
         block = self._capital.bet(x, bins)
         bounds = block.bounds()
         own_alarm = self._log_threshold - self._capital.log_weight[:, None]
-        # While all is well, bounds show that nothing new has been reached, and the rest can be left out.
-        if block.total_bound(bounds) > self._log_peak or (~self._drifts & (bounds >= own_alarm)).any():
+        # Without drift the bounds show that no threshold was reached, and the rest can be skipped.
+        if block.total_bound(bounds) > self.log_peak or (~self._drifts & (bounds >= own_alarm)).any():
             total, peaks = block.evidence()
             self._drifts |= peaks >= own_alarm
-            self._log_peak = max(self._log_peak, float(total.max()))
+            self.log_peak = max(self.log_peak, float(total.max()))
             reached = total >= self._log_threshold
-            if self._alarm_at is None and reached.any():
-                self._alarm_at = before + int(reached.argmax()) + 1
+            if self.alarm_at is None and reached.any():
+                self.alarm_at = before + int(reached.argmax()) + 1
         self._count += np.bincount(bins, minlength=len(self._count))
-        # One after the other, so that it does not matter where batches end.
+        # Added one by one, so that the sums do not depend on where batches end.
         np.add.at(self._gap_sum, bins, x)
 
     def diagnosis(self) -> tuple[GroupDrift, ...]:
-        """Return what is known of every group in both directions, widest groups first."""
+        """Return the evidence about every group in both directions, widest groups first."""
         log_e = self._capital.log_e_values()
         slack = self.reference.tolerance
         found = []
@@ -240,15 +221,15 @@ class DriftMonitor:
         return tuple(found)
 
     def state(self) -> dict[str, Any]:
-        """Return all that is needed to go on later, as a dictionary of plain values."""
+        """Return all that is needed to continue later, as a dictionary of plain values."""
         return {
             "format": _FORMAT,
             "reference": self.reference.as_json(),
             "alpha": self.alpha,
             "restart_every": self.restart_every,
             "n": self.n,
-            "alarm_at": self._alarm_at,
-            "log_peak": self._log_peak,
+            "alarm_at": self.alarm_at,
+            "log_peak": self.log_peak,
             "drifts": self._drifts.tolist(),
             "log_capital": self._capital.log_capital.tolist(),
             "count": self._count.tolist(),
@@ -257,11 +238,11 @@ class DriftMonitor:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return the monitor whose ``state`` this was; it goes on as if it had never stopped."""
+        """Return the monitor that had this ``state``; it continues as if it had never stopped."""
         if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
             got = state.get("format") if isinstance(state, Mapping) else type(state).__name__
             raise InputError(f"state: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
-        missing = [name for name in _STATE if name not in state]
+        missing = [name for name in (*_PLAIN, *_ARRAYS) if name not in state]
         if missing:
             raise InputError(f"state: expected that of a drift monitor, got one without {', '.join(missing)}")
         reference = DriftReference.from_json(state["reference"])
@@ -271,8 +252,8 @@ class DriftMonitor:
         new._drifts = _as(new._drifts, state, "drifts")
         new._count = _as(new._count, state, "count")
         new._gap_sum = _as(new._gap_sum, state, "gap_sum")
-        new._log_peak = float(state["log_peak"])
-        new._alarm_at = state["alarm_at"]
+        new.log_peak = float(state["log_peak"])
+        new.alarm_at = state["alarm_at"]
         return new
 
 

@@ -1,85 +1,106 @@
-"""Files of a stream in the order of time: Parquet files in pieces, others as a whole."""
+"""Files of a stream in the order of time, and how a monitoring follows them: each row is read once."""
 
+import hashlib
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from calibrant.data.files import FORMATS, load_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import CalibrantError, FormatError, InputError
+from calibrant.errors import FormatError, InputError
+from calibrant.inputs import Floats
+from calibrant.monitoring.monitor import Monitoring, SeenFile
+from calibrant.monitoring.windows import COLUMNS, Window, check_sum, columns_of
+from calibrant.streams.files import StreamFile, is_url, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream, open_stream
-from calibrant.streams.sources import Source
 
 _PARQUET = ".parquet"
-# About so many numbers are read at a time, and at most so many rows.
-_ENTRIES = 1 << 21
+# The most rows that are read at a time.
 _ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """Some rows of a file.
+class _Piece:
+    """Consecutive rows of a file.
 
     Attributes:
         source: The file.
         first_row: Number of the first row in the file, from 0.
         total: Number of rows of the file.
-        predictions: The rows; none of a file without rows.
+        predictions: The rows; none for a file without rows.
     """
 
-    source: Source
+    source: StreamFile
     first_row: int
     total: int
     predictions: Predictions | None
 
     @property
     def end(self) -> int:
-        """Number of the row after the last."""
+        """Number of the row after the last one."""
         return self.first_row + (0 if self.predictions is None else len(self.predictions))
 
 
-def find_files(source: str | os.PathLike[str]) -> tuple[Source, ...]:
+def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
     """List the files of a stream in the order of their names.
 
-    Those of a folder are all Parquet files below it; if there are other files of predictions in it, all files
-    of predictions in it but none below.
+    The files of a folder are all Parquet files below it. If the folder also contains predictions in other
+    formats, they are all files of predictions directly in it.
     """
     path = Path(source)
     if not path.is_dir():
         return open_stream(source).sources
-    inside = [file for file in path.iterdir() if _is_ours(file)]
+    known = [file for file in path.iterdir() if file.suffix.lower() in FORMATS]
+    inside = [file for file in known if file.is_file() and not file.name.startswith((".", "_"))]
     if any(file.suffix.lower() != _PARQUET for file in inside):
-        return tuple(Source(file.name, str(file)) for file in sorted(inside))
+        return tuple(StreamFile(file.name, str(file)) for file in sorted(inside))
     try:
         return open_stream(source).sources
     except FormatError:
-        known = ", ".join(FORMATS)
         raise FormatError(
-            f"{path.name}: expected a folder with files of predictions ({known}), got none"
+            f"{path.name}: expected a folder with files of predictions ({', '.join(FORMATS)}), got none"
         ) from None
 
 
-def read_pieces(sources: Sequence[Source], least: Mapping[Source, int]) -> Generator[Piece, None, None]:
-    """Yield the rows of files in their order; what is bad is refused when its turn comes.
-
-    Args:
-        sources: The files.
-        least: How many rows a file must have, of those that must have some; fewer are refused.
-    """
+def _read_pieces(sources: Iterable[StreamFile]) -> Generator[_Piece, None, None]:
+    """Yield the rows of files in their order; a bad file is refused when its turn comes."""
     for is_parquet, some in groupby(sources, lambda source: source.path.lower().endswith(_PARQUET)):
-        yield from (_in_pieces if is_parquet else _as_a_whole)(tuple(some), least)
+        if is_parquet:
+            yield from _in_pieces(tuple(some))
+            continue
+        for source in some:
+            predictions = load_predictions(source.path)
+            yield _Piece(source, 0, len(predictions), predictions)
+
+
+def _in_pieces(sources: tuple[StreamFile, ...]) -> Generator[_Piece, None, None]:
+    stream = PredictionStream(sources)
+    layouts = stream.layouts(skip_bad=True)
+    reasons = {left_out.file: left_out.reason for left_out in stream.left_out}
+    with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
+        for source in sources:
+            if source not in layouts:
+                raise FormatError(reasons[source.name])
+            end, total = 0, sum(layouts[source].rows)
+            if total == 0:
+                yield _Piece(source, 0, 0, None)
+            while end < total:
+                batch = next(batches)
+                end += len(batch)
+                yield _Piece(source, batch.first_row, total, batch.predictions)
 
 
 def gather(source: str | os.PathLike[str]) -> Predictions:
-    """Return confidences and hits of all rows of a stream, and nothing else, so that they fit into memory.
+    """Read only confidence and correctness of all rows of a stream, which fit into memory.
 
     Args:
-        source: What :func:`~calibrant.streams.open_stream` takes, or a folder of other files.
+        source: What :func:`~calibrant.streams.open_stream` takes, or a folder of predictions in any format.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -93,7 +114,7 @@ def gather(source: str | os.PathLike[str]) -> Predictions:
         2
     """
     confidence, correct = [], []
-    for piece in read_pieces(find_files(source), {}):
+    for piece in _read_pieces(_find_files(source)):
         if piece.predictions is not None:
             outcomes = piece.predictions.outcomes()
             confidence.append(outcomes.confidence.cpu().numpy().astype(np.float64))
@@ -103,47 +124,166 @@ def gather(source: str | os.PathLike[str]) -> Predictions:
     return Predictions(confidence=np.concatenate(confidence), correct=np.concatenate(correct))
 
 
-def _in_pieces(sources: tuple[Source, ...], least: Mapping[Source, int]) -> Generator[Piece, None, None]:
-    stream = PredictionStream(sources)
-    found = stream.layouts(skip_bad=True)
-    reasons = {left_out.file: left_out.reason for left_out in stream.left_out}
-    ready: list[Source] = []
-    refusal: CalibrantError | None = None
-    for source in sources:
-        if source not in found:
-            refusal = FormatError(reasons[source.name])
-        elif (rows := sum(found[source].rows)) < least.get(source, 0):
-            refusal = _shrunk(source, rows, least[source])
-        if refusal is not None:
-            break
-        ready.append(source)
-        if rows == 0:
-            yield Piece(source, 0, 0, None)
-    named = {source.name: source for source in ready}
-    layouts = {source: found[source] for source in ready}
-    width = max((layout.width for layout in layouts.values()), default=1)
-    with closing(stream.read(layouts, min(_ROWS, max(1024, _ENTRIES // width)))) as batches:
-        for batch in batches:
-            source = named[batch.file]
-            yield Piece(source, batch.first_row, sum(layouts[source].rows), batch.predictions)
-    if refusal is not None:
-        raise refusal
+@dataclass(frozen=True)
+class Step:
+    """Rows that were read and counted; the state may be saved after every step.
+
+    Attributes:
+        file: The file of the rows.
+        rows: Number of rows.
+        windows: The windows that were completed.
+        number: Number of the file, from 1, among the files to be read.
+        of: Number of files to be read.
+    """
+
+    file: str
+    rows: int
+    windows: tuple[Window, ...]
+    number: int
+    of: int
 
 
-def _as_a_whole(sources: tuple[Source, ...], least: Mapping[Source, int]) -> Generator[Piece, None, None]:
-    for source in sources:
-        predictions = load_predictions(source.path)
-        if len(predictions) < least.get(source, 0):
-            raise _shrunk(source, len(predictions), least[source])
-        yield Piece(source, 0, len(predictions), predictions)
+def follow(
+    monitoring: Monitoring,
+    source: str | os.PathLike[str],
+    *,
+    tell: Callable[[str], None] | None = None,
+) -> Generator[Step, None, None]:
+    """Read the new rows of a stream step by step, in memory that does not grow with it.
+
+    The monitoring remembers the number of rows that it has read of each file, by its full path. A file that
+    was read completely is not read again. A file that was read in part or has grown is read further; the rows
+    that were read before must be unchanged. A bad file is refused when its turn comes, after all rows before
+    it are counted.
+
+    Args:
+        monitoring: The monitoring that reads the rows.
+        source: A folder, a pattern, an address or a Parquet file, as
+            :func:`~calibrant.streams.open_stream` takes them. Files are read in the order of their names.
+        tell: Called with a sentence about anything unusual that is no reason to stop.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from calibrant import Predictions, save_predictions
+        >>> day = Predictions(confidence=[0.9] * 600, correct=([True] * 9 + [False]) * 60)
+        >>> monitoring = Monitoring(day, window=500)
+        >>> with TemporaryDirectory() as folder:
+        ...     for name in ("monday", "tuesday"):
+        ...         save_predictions(day, f"{folder}/{name}.parquet")
+        ...         new = sum(step.rows for step in follow(monitoring, folder))
+        ...         print(new, monitoring.n)
+        600 600
+        600 1200
+    """
+    stream = _stream_id(os.fspath(source))
+    sources = _find_files(os.fspath(source))
+    ids = [_file_id(each) for each in sources]
+    _forget_gone(monitoring, stream, set(ids), tell)
+    files: dict[StreamFile, _File] = {}
+    for each, path in zip(sources, ids, strict=True):
+        seen, mark = monitoring.files.get(path), _file_mark(each)
+        if seen is None or seen.rows < seen.total or seen.mark != mark:
+            files[each] = _File(path, mark, len(files) + 1, seen)
+    with closing(_read_pieces(files)) as pieces:
+        for piece in pieces:
+            file = files[piece.source]
+            rows = file.new_rows(piece)
+            windows = monitoring.read(rows)
+            if piece.end >= file.n_old:
+                monitoring.files[file.path] = SeenFile(stream, piece.end, piece.total, file.check, file.mark)
+            yield Step(piece.source.name, rows.shape[1], tuple(windows), file.number, len(files))
 
 
-def _shrunk(source: Source, rows: int, seen: int) -> InputError:
-    return InputError(
-        f"{source.name}: expected the {seen:,} rows that were read of it before, got a file with only "
-        f"{rows:,}; put the old one back, or give the new one a name of its own"
-    )
+@dataclass
+class _File:
+    """A file that is read from its beginning; rows that were read before are only compared.
+
+    Attributes:
+        path: Its full path.
+        mark: Its ``_file_mark``.
+        number: Its number among the files to be read.
+        seen: How much of it was read before, if any.
+        check: Checksum of the rows that have been read so far.
+    """
+
+    path: str
+    mark: str
+    number: int
+    seen: SeenFile | None
+    check: int = 0
+
+    @property
+    def n_old(self) -> int:
+        """Number of rows that were read before."""
+        return 0 if self.seen is None else self.seen.rows
+
+    def new_rows(self, piece: _Piece) -> Floats:
+        """Return the new rows of a piece; the others must be unchanged."""
+        if piece.total < self.n_old:
+            raise InputError(
+                f"{piece.source.name}: expected the {self.n_old:,} rows that were read of it before, got a "
+                f"file with only {piece.total:,}; put the old one back, or give the new one a name of its own"
+            )
+        if piece.predictions is None:
+            return np.empty((len(COLUMNS), 0))
+        columns = columns_of(piece.predictions)
+        n_old = min(max(self.n_old - piece.first_row, 0), columns.shape[1])
+        self.check = check_sum(columns[:, :n_old], self.check)
+        if self.seen is not None and piece.first_row + n_old == self.n_old and self.check != self.seen.check:
+            raise InputError(
+                f"{piece.source.name}: expected the {self.n_old:,} rows that were read of it before, got "
+                "others; put the old file back, or give the new one a name of its own"
+            )
+        self.check = check_sum(columns[:, n_old:], self.check)
+        return columns[:, n_old:]
 
 
-def _is_ours(file: Path) -> bool:
-    return file.suffix.lower() in FORMATS and file.is_file() and not file.name.startswith((".", "_"))
+def _forget_gone(
+    monitoring: Monitoring, stream: str, present: set[str], tell: Callable[[str], None] | None
+) -> None:
+    """Refuse to continue if a file that was read in part is gone; forget those that were read completely."""
+    gone = {
+        path: seen for path, seen in monitoring.files.items() if seen.stream == stream and path not in present
+    }
+    for path, seen in gone.items():
+        if seen.rows < seen.total:
+            raise InputError(
+                f"{path}: expected this file, of which {seen.rows:,} of {seen.total:,} rows were read, got "
+                "none; put it back, or begin a new state"
+            )
+    for path in gone:
+        del monitoring.files[path]
+    if gone and tell is not None:
+        shown = ", ".join(path.replace("\\", "/").rpartition("/")[2] for path in sorted(gone)[:3])
+        more = ", ..." if len(gone) > 3 else ""
+        tell(
+            f"{len(gone):,} of the files that were read are gone ({shown}{more}): "
+            "their rows stay counted, and would be counted again if the files came back"
+        )
+
+
+def _file_id(source: StreamFile) -> str:
+    """Return the full path or address of a file, independent of the current folder."""
+    if source.filesystem is None:
+        return str(Path(source.path).resolve())
+    return str(source.filesystem.unstrip_protocol(source.path))
+
+
+def _file_mark(source: StreamFile) -> str:
+    """Return a text that changes whenever a file is written: its size and time, or its remote key."""
+    filesystem: Any = source.filesystem
+    try:
+        if filesystem is not None:
+            return str(filesystem.ukey(source.path))
+        status = Path(source.path).stat()
+    except OSError as error:
+        raise FormatError(
+            f"{source.name}: expected a file that can be read, got {error.strerror or error}"
+        ) from error
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _stream_id(source: str) -> str:
+    """Return a hash that identifies a stream; not its address, which may contain a password."""
+    place = source if is_url(source) else str(Path(source).resolve())
+    return hashlib.sha256(place.encode()).hexdigest()[:16]

@@ -1,40 +1,64 @@
-"""Watching a classifier: windows and evidence of the rows as they come, and a state to go on from."""
+"""Monitoring of a classifier: windows and evidence of rows as they arrive, and a state to continue from."""
 
+import json
 import math
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.files import atomic_path, read_dataclass
 from calibrant.inputs import Floats, check_count
-from calibrant.monitoring.alarm import Alarm, strongest_changes
+from calibrant.monitoring.alarm import Alarm, evidence, strongest_changes, where
 from calibrant.monitoring.drift import DriftMonitor
 from calibrant.monitoring.reference import DriftReference
-from calibrant.monitoring.rows import COLUMNS, columns_of, digest
-from calibrant.monitoring.seen import SeenFile
-from calibrant.monitoring.state import read_state, write_state
-from calibrant.monitoring.window import Window, measured
+from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest, measured
+
+_FORMAT = "calibrant-monitor"
+_VERSION = 2
+
+
+@dataclass(frozen=True)
+class SeenFile:
+    """How many rows of a file of a stream were read.
+
+    Attributes:
+        stream: Hash that identifies its stream.
+        rows: Number of rows that were read, from the first one on.
+        total: Number of rows that the file had.
+        check: Checksum of the rows that were read.
+        mark: Text that changes when the file is written again: its size and time.
+    """
+
+    stream: str
+    rows: int
+    total: int
+    check: int
+    mark: str
 
 
 class Monitoring:
-    """A classifier watched over time: is it still as calibrated as on the reference?
+    """Test over time whether a classifier is still as calibrated as on the reference.
 
-    Rows are tested as they come, and measured whenever a window is full. What is left over waits for the next
-    update. Neither windows nor evidence depend on how the stream is cut into updates, nor on saving and
-    loading in between. After an alarm it stays in alarm until :meth:`reset`. Of streams, which
-    :func:`~calibrant.monitoring.follow` reads, it remembers in ``files`` how far it has come.
+    Rows are tested as they arrive, and measured when a window is full; the rows of an incomplete window wait
+    for the next update. Neither windows nor evidence depend on how the stream is cut into updates, nor on
+    saving and loading in between. After an alarm it stays in alarm until :meth:`reset`. For streams that
+    :func:`~calibrant.monitoring.follow` reads, ``files`` stores how many rows of each file were read.
 
     Args:
-        reference: Labelled predictions of the time when all was well.
+        reference: Labelled predictions of the time before deployment.
         window: Number of rows of a window.
-        alpha: Chance of a false alarm over the whole stream, however long, at most; half is spent on the
-            reference, which is a sample itself.
-        tolerance: Change of ``accuracy - confidence`` that shall not count.
+        alpha: Upper bound on the probability of a false alarm over the whole stream, however long; half of it
+            is spent on the reference, which is a sample itself.
+        tolerance: Change of ``accuracy - confidence`` that does not count as drift.
         n_bins: Number of bins of the reference and of the ECE.
+
+    Attributes:
+        alarm: The alarm, if one was raised since the test began.
 
     Example:
         >>> reference = Predictions(confidence=[0.9] * 2000, correct=([True] * 9 + [False]) * 200)
@@ -72,60 +96,103 @@ class Monitoring:
         self.monitor = monitor
         self._tested_from = row
         self._weakest = (row, 0.0)
-        self._alarm: Alarm | None = None
+        self.alarm: Alarm | None = None
 
     @property
     def n(self) -> int:
-        """Number of rows so far, those of an incomplete window included."""
+        """Number of rows so far, including those of an incomplete window."""
         return self._tested_from + self.monitor.n
 
     @property
-    def alarm(self) -> Alarm | None:
-        """The alarm, if one was raised since the test began."""
-        return self._alarm
+    def waiting(self) -> int:
+        """Number of rows of an incomplete window."""
+        return self.n % self.window
+
+    def conclusion(self) -> str:
+        """Say in plain words whether calibration has changed, and how."""
+        alarm = self.alarm
+        if alarm is None:
+            return (
+                f"Still as calibrated as on the reference, as far as {self.n:,} rows can tell: the e-value "
+                f"is {evidence(self.monitor.log_e_value)}, an alarm needs {self.monitor.threshold:,.3g}."
+            )
+        reference = self.monitor.reference
+        found = [
+            f"{change.change} than on the reference {where(change, reference)}" for change in alarm.changes
+        ]
+        return f"Alarm at row {alarm.row:,}: {' and '.join(found)}, since about row {alarm.since:,}."
+
+    def event(self, *, time: str, file: str) -> dict[str, Any] | None:
+        """Return the alarm as an entry of a log, with fractions and rows counted from 1; none without one.
+
+        Args:
+            time: When the alarm was raised.
+            file: The file whose rows raised it.
+        """
+        alarm, monitor = self.alarm, self.monitor
+        if alarm is None:
+            return None
+        return {
+            "event": "calibration-drift",
+            "time": time,
+            "reference": self.reference_digest,
+            "file": file,
+            "row": alarm.row,
+            "since": alarm.since,
+            "direction": alarm.changes[0].direction,
+            "changes": [
+                asdict(change) | {"change": change.change, "where": where(change, monitor.reference)}
+                for change in alarm.changes
+            ],
+            "alpha": monitor.alpha,
+            "threshold": monitor.threshold,
+            "conclusion": self.conclusion(),
+        }
 
     def reset(self) -> None:
-        """Forget the alarm and begin the test anew, with another ``alpha``; rows are counted on."""
+        """Forget the alarm and begin a new test with a new ``alpha``; the count of rows continues."""
         self._start(DriftMonitor(self.monitor.reference, alpha=self.monitor.alpha), self.n)
 
     def update(self, predictions: Predictions) -> list[Window]:
-        """Read labelled rows in the order of time; return the windows that are full now."""
+        """Read labelled rows in the order of time; return the windows that are complete now."""
         return self.read(columns_of(predictions))
 
     def read(self, rows: Floats) -> list[Window]:
-        """Read rows as ``rows.columns_of`` tells of them; return the windows that are full now."""
+        """Read the ``columns_of`` some rows; return the windows that are complete now."""
         windows, start = [], 0
         while start < rows.shape[1]:
             part = rows[:, start : start + self.window - self._pending.shape[1]]
             start += part.shape[1]
             self.monitor.update(part[0], part[1] == 1)
             self._pending = np.concatenate([self._pending, part], axis=1)
-            if self.monitor.alarm_at is not None and self._alarm is None:
+            if self.monitor.alarm_at is not None and self.alarm is None:
                 row = self._tested_from + self.monitor.alarm_at
-                self._alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
+                self.alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
             if self._pending.shape[1] == self.window:
                 windows.append(self._close())
         return windows
 
     def _close(self) -> Window:
         log_e = self.monitor.log_e_value
-        if self._alarm is None and log_e <= self._weakest[1]:
+        if self.alarm is None and log_e <= self._weakest[1]:
             self._weakest = (self.n, log_e)
         rows, self._pending = self._pending, self._pending[:, :0]
         return measured(
-            rows, last=self.n, n_bins=self.n_bins, log_e_value=log_e, alarm=self._alarm is not None
+            rows, last=self.n, n_bins=self.n_bins, log_e_value=log_e, alarm=self.alarm is not None
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state as JSON, all of it or nothing."""
+        """Write the state as JSON, completely or not at all."""
         state = {
+            "format": _FORMAT,
+            "version": _VERSION,
             "reference": self.reference_digest,
             "window": self.window,
             "n_bins": self.n_bins,
             "tested_from": self._tested_from,
             "weakest": self._weakest,
-            "alarm": None if self._alarm is None else asdict(self._alarm),
-            # JSON has no word for a term that is infinite or, without class probabilities, unknown.
+            "alarm": None if self.alarm is None else asdict(self.alarm),
+            # JSON has no number for a term that is infinite or, without class probabilities, unknown.
             "pending": {
                 name: [term if math.isfinite(term) else str(term) for term in terms.tolist()]
                 for name, terms in zip(COLUMNS, self._pending, strict=True)
@@ -133,18 +200,21 @@ class Monitoring:
             "files": {name: asdict(seen) for name, seen in self.files.items()},
             "monitor": self.monitor.state(),
         }
-        write_state(path, state)
+        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(state, allow_nan=False))
+            file.flush()
+            os.fsync(file.fileno())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], reference: Predictions) -> Self:
-        """Return the monitoring whose state was saved; it goes on as if it had never stopped.
+        """Return the monitoring of a saved state; it continues as if it had never stopped.
 
         Raises:
-            FormatError: The file is not such a state, or one of another version.
-            InputError: The state was begun with another reference.
+            FormatError: The file is not a state, or has another version.
+            InputError: The state belongs to another reference.
         """
         path = Path(path)
-        state = read_state(path)
+        state = _read_state(path)
         try:
             new = cls.__new__(cls)
             new.window, new.n_bins = check_count(state["window"], "window"), state["n_bins"]
@@ -153,7 +223,7 @@ class Monitoring:
             new._weakest = (state["weakest"][0], state["weakest"][1])
             new._pending = np.array([[float(t) for t in state["pending"][name]] for name in COLUMNS])
             if (alarm := state["alarm"]) is not None:
-                new._alarm = Alarm.from_json(alarm)
+                new.alarm = read_dataclass(Alarm, alarm, "alarm")
             new.files = {name: SeenFile(**seen) for name, seen in state["files"].items()}
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path.name}: expected a monitor's state, got a fault: {error}") from error
@@ -163,3 +233,21 @@ class Monitoring:
                 f"{new.reference_digest[:12]}, got one of {given[:12]}; name that one, or begin a new state"
             )
         return new
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """Read a state of this version or of version 1, which has no files."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path.name}: expected the state of a monitor, got no JSON ({error})") from error
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise FormatError(f"{path.name}: expected the state of a monitor, got other JSON; name another file")
+    if state.get("version") == 1:
+        state["files"] = {}
+    elif state.get("version") != _VERSION:
+        got = state.get("version")
+        raise FormatError(
+            f"{path.name}: expected a state of version {_VERSION} or 1, got {got!r}; begin a new one"
+        )
+    return state

@@ -1,34 +1,41 @@
-"""Reference of a drift monitor: how confidence and truth differed when all was well, and how surely."""
+"""The reference of a drift monitor: the gap between accuracy and confidence, with confidence regions.
 
+A region bounds a mean by betting: a claim about the mean is refuted once bets against it have won enough.
+"""
+
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
-from calibrant.monitoring.betting import mean_region
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.files import read_dataclass
+from calibrant.inputs import ArrayLike, Floats, check_count
+from calibrant.outcomes import check_outcomes
+from calibrant.solvers import increasing_root
 
 _FORMAT = 1
+# No single bet risks more than this share of the capital.
+_AT_RISK = 0.75
 
 
 @dataclass(frozen=True)
 class ReferenceGroup:
-    """Predictions of similar confidence on the reference: their mean gap, accuracy minus confidence.
+    """Predictions of similar confidence on the reference, and their mean gap: accuracy minus confidence.
 
     Attributes:
         level: 0 for all confidences, higher for finer groups.
         first: First bin of the group.
         last: Last bin of the group.
         low: Confidences of the group are above this, or equal if the group is the lowest.
-        high: And not above this.
+        high: Confidences of the group are not above this.
         n: Number of samples of the reference in the group.
         gap: Their mean of ``correct - confidence``; negative is overconfident.
-        region: Where the expected gap lies, for all groups at once, but for the reference's ``alpha``.
+        region: Contains the expected gap, for all groups at once, except with probability ``alpha`` of the
+            reference.
     """
 
     level: int
@@ -45,13 +52,14 @@ class ReferenceGroup:
 class DriftReference:
     """What "as calibrated as on the reference" means: a region for the mean gap of every group.
 
-    Groups are ranges of confidence: all of it, its lower and upper half, and ``n_bins`` bins of equal mass.
-    Wide groups see small changes that all samples share, narrow ones see changes that cancel out elsewhere.
+    Groups are ranges of confidence: the whole range, its lower and upper half, and ``n_bins`` bins of equal
+    mass. Wide groups detect small changes that all samples share; narrow groups detect changes that cancel
+    out in wide ones.
 
     Attributes:
         n: Number of samples of the reference.
-        alpha: Chance that any region misses the expected gap of its group.
-        tolerance: Change of the gap that is still no drift.
+        alpha: Probability that any region misses the expected gap of its group.
+        tolerance: Change of the gap that does not count as drift.
         edges: Inner edges of the bins; bins are closed on the right.
         groups: All groups, widest first.
 
@@ -78,16 +86,16 @@ class DriftReference:
         alpha: float = 0.025,
         tolerance: float = 0.0,
     ) -> Self:
-        """Learn the regions from independent samples of the time when all was well.
+        """Learn the regions from independent samples of the reference.
 
         Args:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
             n_bins: Number of bins of equal mass; equal confidences share one, so there may be fewer.
-            alpha: Chance of a region that misses, shared out evenly among levels, the groups of a level,
-                and both ends. It is part of the false alarms that a monitor allows.
-            tolerance: Change of the mean gap that shall not count as drift: both ends of every region move
-                out by as much.
+            alpha: Probability that any region misses, shared evenly among levels, the groups of a level,
+                and both ends. It is part of a monitor's probability of a false alarm.
+            tolerance: Change of the mean gap that does not count as drift: both ends of every region are
+                moved out by it.
         """
         outcomes = check_outcomes(confidence=confidence, correct=correct)
         n_bins = check_count(n_bins, "n_bins")
@@ -97,7 +105,8 @@ class DriftReference:
             raise InputError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
         c = outcomes.confidence.cpu().numpy().astype(np.float64)
         gaps = outcomes.correct.cpu().numpy() - c
-        edges = _inner_edges(outcomes, n_bins)
+        # Ties may leave bins of equal mass empty.
+        edges = np.unique(equal_mass_bins(outcomes, n_bins).edges.numpy()[1:])[:-1]
         groups = tuple(_groups(c, gaps, edges, alpha))
         return cls(len(c), float(alpha), float(tolerance), tuple(edges.tolist()), groups)
 
@@ -112,27 +121,14 @@ class DriftReference:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the reference whose ``as_json`` this was."""
+        """Return the reference that was written by ``as_json``."""
         if not isinstance(stored, Mapping) or stored.get("format") != _FORMAT:
             got = stored.get("format") if isinstance(stored, Mapping) else type(stored).__name__
             raise InputError(f"reference: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
-        try:
-            groups = tuple(
-                ReferenceGroup(**{**group, "region": tuple(group["region"])}) for group in stored["groups"]
-            )
-            return cls(stored["n"], stored["alpha"], stored["tolerance"], tuple(stored["edges"]), groups)
-        except (KeyError, TypeError) as error:
-            raise InputError(f"reference: expected that of a drift monitor, got a fault at {error}") from None
+        return read_dataclass(cls, stored, "reference", error=InputError, ignore_unknown=True)
 
 
-def _inner_edges(outcomes: Outcomes, n_bins: int) -> npt.NDArray[np.float64]:
-    """Return where bins of equal mass meet; without bins that ties leave empty."""
-    return np.unique(equal_mass_bins(outcomes, n_bins).edges.numpy()[1:])[:-1]
-
-
-def _groups(
-    c: npt.NDArray[np.float64], gaps: npt.NDArray[np.float64], edges: npt.NDArray[np.float64], alpha: float
-) -> Iterator[ReferenceGroup]:
+def _groups(c: Floats, gaps: Floats, edges: Floats, alpha: float) -> Iterator[ReferenceGroup]:
     n_bins = len(edges) + 1
     bounds = np.concatenate([[0.0], edges, [1.0]])
     bins = np.searchsorted(edges, c, side="left")
@@ -144,7 +140,7 @@ def _groups(
             rows = np.flatnonzero((bins >= first) & (bins <= last))
             inside = rows
             if last < n_bins - 1:
-                # Given the sample that is the edge, the others below it are independent draws.
+                # Given the sample at the edge, the others below it are independent draws.
                 inside = np.delete(rows, np.argmax(c[rows] == high))
             region = mean_region(gaps[inside], low=-high, high=1 - low, alpha=share)
             yield ReferenceGroup(level, first, last, low, high, len(rows), float(gaps[rows].mean()), region)
@@ -158,3 +154,48 @@ def _levels(n_bins: int) -> list[list[tuple[int, int]]]:
     if n_bins >= 2:
         levels.append([(b, b) for b in range(n_bins)])
     return levels
+
+
+def lower_bound(values: Floats, *, low: float, high: float, alpha: float) -> float:
+    r"""Bound the mean of independent draws from below; valid for every sample size and distribution.
+
+    If the mean is at most ``m``, capital of one unit that each draw multiplies by
+    :math:`1 + \lambda_i (x_i - m)` reaches ``1 / alpha`` with probability at most ``alpha``. The bound is the
+    highest ``m`` for which it is reached. The bet :math:`\lambda_i` is the best one for normal draws with the
+    variance of the draws before, so the bound depends slightly on their order.
+
+    Args:
+        values: Draws, in the order in which they came.
+        low: No draw can be lower.
+        high: No draw can be higher.
+        alpha: Probability of a mean below the bound.
+
+    References:
+        Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
+    """
+    n, span = len(values), high - low
+    if n == 0:
+        return low
+    count = np.arange(1, n + 1)
+    mean = ((low + high) / 2 + np.cumsum(values)) / (count + 1)
+    spread = np.append(span**2 / 4, np.square(values - mean)[:-1])
+    variance = np.cumsum(spread) / count
+    bets = np.minimum(np.sqrt(2 * math.log(1 / alpha) / (n * variance)), _AT_RISK / span)
+
+    def missing(claim: float) -> tuple[float, float]:
+        """Return what the log-capital lacks, which rises with the claimed mean, and its slope."""
+        factors = 1 + bets * (values - claim)
+        return -math.log(alpha) - float(np.log(factors).sum()), float((bets / factors).sum())
+
+    if missing(low)[0] >= 0:
+        return low
+    # The function is convex, so Newton steps from the right stay there, where factors are positive.
+    return increasing_root(missing, start=high)
+
+
+def mean_region(values: Floats, *, low: float, high: float, alpha: float) -> tuple[float, float]:
+    """Return an interval that misses the mean of bounded draws with probability at most ``alpha``."""
+    return (
+        lower_bound(values, low=low, high=high, alpha=alpha / 2),
+        -lower_bound(-values, low=-high, high=-low, alpha=alpha / 2),
+    )
