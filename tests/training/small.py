@@ -1,5 +1,7 @@
 """Runs that take a second: few digits, a small network, no TensorBoard."""
 
+from importlib import import_module
+
 import torch
 
 from calibrant.training import Watcher, load_config
@@ -41,8 +43,21 @@ def arguments(*changes):
     return [word for change in changed(*changes) for word in ("--set", change)]
 
 
+def import_everything():
+    """Import what ``calibrant train`` imports when it needs it, so that forked processes have it."""
+    for name in ("calibrant.cli.terminal.training_progress", "calibrant.training.outcome"):
+        import_module(name)
+    for name in ("altair", "pandas", "sklearn.datasets", "tomli_w", "vl_convert"):
+        import_module(name)
+
+
+def untimed(rows):
+    """Rows of epochs without the seconds that they took."""
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
+
+
 def final_weights(folder):
-    """What the run in a folder came to."""
+    """The weights of the network of a finished run."""
     return load_weights(folder / "model.safetensors")
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.training.batches import Share, epoch_batches, n_batches
+from calibrant.training.batches import epoch_batches, n_batches
+from calibrant.training.processes import Share
 
 
 def steps(n, batch_size, *, rank=0, of=1, seed=3):

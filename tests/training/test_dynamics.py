@@ -10,7 +10,7 @@ import torch
 from calibrant import InputError
 from calibrant.bins import top_label_bins
 from calibrant.losses import AdaFocalLoss, CRLLoss, CrossEntropyLoss
-from calibrant.losses.parts.validation_bins import bin_of_true_class
+from calibrant.losses.adafocal import bin_of_true_class
 from calibrant.training import dynamics
 from calibrant.training.dynamics import (
     BinDynamics,
@@ -150,7 +150,7 @@ def test_bins_of_validation_are_those_of_the_calibration_error(epoch):
 
 def test_training_samples_are_placed_by_true_class_and_by_top_label(epoch):
     validation, (z, y) = epoch
-    bins = bin_dynamics(*validation, z, y, n_bins=6)
+    bins = bin_dynamics(validation[0], validation[1], z, y, n_bins=6)
     probs = softmax(z)
     by_true, by_top = [[] for _ in range(6)], [[] for _ in range(6)]
     for row, label in zip(probs, y, strict=True):
@@ -168,7 +168,7 @@ def test_training_samples_are_placed_by_true_class_and_by_top_label(epoch):
 
 def test_training_samples_lie_in_the_bins_that_adafocal_puts_them_in(epoch):
     validation, (z, y) = epoch
-    bins = bin_dynamics(*validation, z, y)
+    bins = bin_dynamics(validation[0], validation[1], z, y)
     nll = torch.nn.functional.cross_entropy(torch.tensor(z), torch.tensor(y), reduction="none")
     place = bin_of_true_class(nll, torch.tensor(bins.edges, dtype=torch.float64))
     assert bins.train_true_count == tuple(torch.bincount(place, minlength=15).tolist())
@@ -220,7 +220,7 @@ def test_edges_that_bound_nothing_are_refused(epoch, edges):
 def test_errors_name_the_side_that_is_wrong(epoch):
     validation, (z, y) = epoch
     with pytest.raises(InputError, match="^train_labels: expected 700 entries"):
-        bin_dynamics(*validation, z, y[:-1])
+        bin_dynamics(validation[0], validation[1], z, y[:-1])
     with pytest.raises(InputError, match="^val_logits: expected finite numbers"):
         measure_epoch(1, validation=([[float("nan"), 0.0]], [0]), train=(z, y))
 

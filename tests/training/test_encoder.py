@@ -140,6 +140,7 @@ def test_features_computed_once_lead_to_the_same_head_as_computing_them_in_every
     assert once.metrics[-1]["train_loss"] == pytest.approx(every.metrics[-1]["train_loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ["true", "false"])
 def test_the_second_stage_of_a_run_leaves_the_encoder_as_the_first_left_it(tmp_path, augment):
     options = (*ENCODER, "encoder.epochs=1", "model.name=small_cnn")

@@ -109,7 +109,7 @@ def test_a_disk_that_fills_up_is_named_and_the_run_goes_on_when_there_is_room(tm
     with (
         NoRoom(epoch=2, n_bytes=10_000) as watcher,
         pytest.raises(
-            InputError, match=r"classifier-0002\.safetensors: expected room for [0-9,]+ bytes, got: "
+            InputError, match=r"classifier-0002\.safetensors: expected room for [0-9,]+ bytes, got an error: "
         ),
     ):
         train(config, tmp_path / "run", watcher=watcher)
@@ -124,7 +124,7 @@ def test_no_room_for_the_predictions_is_named(tmp_path):
     with (
         NoRoom(epoch=3, n_bytes=10_000) as watcher,
         pytest.raises(
-            InputError, match=r"predictions/validation\.npz: expected room for the predictions, got: "
+            InputError, match=r"predictions/validation\.npz: expected room for the predictions, got an error"
         ),
     ):
         train(config, tmp_path / "run", watcher=watcher)

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant.errors import CalibrantError, FormatError
 from calibrant.training.checkpoint import Checkpoint
-from calibrant.training.records import Records, read_rows
+from calibrant.training.records import Records, read_json_lines
 
 STAGES = ("encoder", "classifier")
 
@@ -33,8 +33,8 @@ def places(rows):
 
 def test_rows_read_as_they_were_added(tmp_path):
     records = filled(tmp_path)
-    assert read_rows(tmp_path / "metrics.jsonl") == records.metrics
-    assert read_rows(tmp_path / "dynamics.jsonl") == records.dynamics
+    assert read_json_lines(tmp_path / "metrics.jsonl") == records.metrics
+    assert read_json_lines(tmp_path / "dynamics.jsonl") == records.dynamics
     assert places(records.metrics) == [("encoder", 1), ("encoder", 2), ("classifier", 1), ("classifier", 2)]
 
 
@@ -70,7 +70,7 @@ def test_epochs_that_are_measured_again_replace_the_old_ones(tmp_path):
     filled(tmp_path)
     records = Records(tmp_path, STAGES).resume(Checkpoint("classifier", 1, False, "w"))
     records.add(row("classifier", 2, val_nll=9.0), None)
-    found = read_rows(tmp_path / "metrics.jsonl")
+    found = read_json_lines(tmp_path / "metrics.jsonl")
     assert places(found) == [("encoder", 1), ("encoder", 2), ("classifier", 1), ("classifier", 2)]
     assert found[-1]["val_nll"] == 9.0
 
@@ -82,7 +82,7 @@ def test_a_run_that_died_before_its_first_row_has_none(tmp_path):
 def test_what_is_no_json_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"stage": "encoder"}\n{')
     with pytest.raises(FormatError, match=r"metrics\.jsonl: expected one JSON object per line"):
-        read_rows(tmp_path / "metrics.jsonl")
+        read_json_lines(tmp_path / "metrics.jsonl")
 
 
 def scalars(folder):

@@ -7,7 +7,17 @@ import pytest
 from calibrant.errors import FormatError
 from calibrant.training import train
 from calibrant.training.checkpoint import read_checkpoint
-from tests.training.small import ENCODER, BrokenOffError, CrashAfter, differing, final_weights, small_config
+from tests.training.small import (
+    ENCODER,
+    BrokenOffError,
+    CrashAfter,
+    differing,
+    final_weights,
+    small_config,
+    untimed,
+)
+
+pytestmark = pytest.mark.slow
 
 ADAFOCAL = (
     "training.loss=adafocal(n_bins=5)",
@@ -37,10 +47,6 @@ def whole(tmp_path_factory):
         return made[kind]
 
     return find
-
-
-def untimed(rows):
-    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
 
 
 def assert_same(resumed, expected):
@@ -89,9 +95,9 @@ def test_a_crash_while_a_checkpoint_is_written_loses_no_more_than_an_epoch(
     tmp_path, monkeypatch, whole, function, call
 ):
     config = small_config(*KINDS["refcal"])
-    import calibrant.training.epochs as epochs
+    import calibrant.training.stage as stage_module
 
-    original, calls = getattr(epochs, function), []
+    original, calls = getattr(stage_module, function), []
 
     def crash(*arguments):
         calls.append(arguments)
@@ -99,7 +105,7 @@ def test_a_crash_while_a_checkpoint_is_written_loses_no_more_than_an_epoch(
             raise BrokenOffError
         return original(*arguments)
 
-    monkeypatch.setattr(epochs, function, crash)
+    monkeypatch.setattr(stage_module, function, crash)
     with pytest.raises(BrokenOffError):
         train(config, tmp_path / "run")
     monkeypatch.undo()

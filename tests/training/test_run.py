@@ -125,6 +125,7 @@ def test_the_last_epoch_is_kept_by_default(tmp_path):
     assert found == pytest.approx(run.metrics[-1]["val_nll"], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", ["crl", "ols", "adafocal", "selective_risk", "cross_entropy + 0.5 * mdca", "seca"]
 )

@@ -1,25 +1,35 @@
 """``calibrant train`` on two processes, for one loss after the other; run as a module of its own.
 
-Fabric starts the second process by the same command, so both go through all of this together. The last run is
-killed; started again with a second argument, the module goes on with it.
+Fabric starts the second process by the same command, so both go through all of :func:`run` together. Its last
+run is killed, and two other processes resume it.
 """
 
 import errno
 import json
 import os
+import shutil
 import signal
+import socket
 import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-import calibrant.training.checkpoint
+import calibrant.files
 import calibrant.training.stage
 from calibrant.cli import app
+from calibrant.cli.terminal.training_progress import watching
 from calibrant.errors import CalibrantError
 from calibrant.losses import AdaFocalLoss
+from calibrant.training import train
 from tests.training import users_models
-from tests.training.small import arguments
+from tests.training.small import arguments, import_everything, small_config
 
 # The global batch is divided by two; a last one of 24 samples is left over.
 COMMON = ("data.limit=224", "training.epochs=3", 'posthoc.methods=["temperature"]')
@@ -36,6 +46,7 @@ RUNS = {
         "encoder.optimizer.lr=0.05",
     ),
 }
+WITH_REPORT = ("cross_entropy",)
 TWO = ("hardware.devices=2", "hardware.strategy=ddp", "hardware.accelerator=cpu")
 FRAGILE = ("model.name=tests.training.users_models:Fragile",)
 LONG = (
@@ -53,13 +64,18 @@ def command(folder: Path, *changes: str) -> None:
     app(["train", *arguments(*changes, *TWO), "--out", str(folder)], standalone_mode=False)
 
 
+def only_train(folder: Path, *changes: str) -> None:
+    """Train and show the progress as the command line does, without post-hoc methods and report."""
+    with watching(visible=True) as watcher:
+        train(small_config(*changes, *TWO), folder, watcher=watcher)
+
+
 def run(folder: Path) -> None:
     """Train with every loss, then runs that cannot go on, then one that is killed."""
-    torch.set_num_threads(1)
     updates = noted_updates()
     changed = noted_changes(folder)
     for name, changes in RUNS.items():
-        command(folder / name, *COMMON, *changes)
+        (command if name in WITH_REPORT else only_train)(folder / name, *COMMON, *changes)
     rank = int(os.environ["LOCAL_RANK"])
     (folder / f"updates-{rank}.json").write_text(json.dumps(updates))
     for name, spoiled in (("one", 3 if rank == 1 else None), ("both", 3)):
@@ -73,39 +89,86 @@ def run(folder: Path) -> None:
     os.chdir(own)
     refused(Path("apart"), rank, *COMMON, told_in=folder)
     os.chdir(Path(__file__).parents[2])
-    command(folder / "whole", *COMMON, *LONG)
+    only_train(folder / "whole", *COMMON, *LONG)
     (folder / f"changed-{rank}.json").write_text(json.dumps(sorted(changed)))
     if rank == 1:
         die_in(*KILLED_IN)
-    command(folder / "killed", *COMMON, *LONG)
+    only_train(folder / "killed", *COMMON, *LONG)
 
 
-def go_on(folder: Path) -> None:
-    """Take up the run that was killed, as it was begun."""
-    torch.set_num_threads(1)
+def resume(folder: Path, rank: int, port: int) -> None:
+    """Resume the run that was killed, as one of two processes that something else than Fabric has started."""
+    place = {"LOCAL_RANK": rank, "NODE_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    setattr(rank_zero_only, "rank", rank)  # noqa: B010  # as if it had been imported only now
     app(["train", "--resume", "--out", str(folder / "killed")], standalone_mode=False)
 
 
-def refused(out: Path, rank: int, *changes: str, told_in: Path | None = None) -> None:
-    """Begin a run that cannot go on, and write down what this process was told."""
+def start(name: str, folder: Path, work: Callable[[], None]) -> int:
+    """Do something in a forked process with files for what it prints, and return the process."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
     try:
-        command(out, *changes)
+        os.setsid()
+        for descriptor, stream in ((1, "stdout"), (2, "stderr")):
+            file = os.open(folder / f"{stream}-{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, descriptor)
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def ended(child: int) -> int:
+    """Wait for a process, at most for minutes, end what it has started, and return its exit code."""
+    deadline = time.monotonic() + 240
+    while (result := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode((result if result[0] else os.waitpid(child, 0))[1])
+
+
+def main(folder: Path) -> None:
+    """Make all runs in processes that are forked after the imports, which take far longer than the runs."""
+    import_everything()
+    codes = {"run": ended(start("run", folder, lambda: run(folder)))}
+    if (folder / "killed").exists():
+        shutil.copytree(folder / "killed", folder / "begun")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = [start("resume", folder, partial(resume, folder, rank, port)) for rank in (0, 1)]
+        codes["resume"] = max(ended(child) for child in ranks)
+    (folder / "codes.json").write_text(json.dumps(codes))
+
+
+def refused(out: Path, rank: int, *changes: str, told_in: Path | None = None) -> None:
+    """Begin a run that cannot go on, and write down the error of this process."""
+    try:
+        only_train(out, *changes)
     except CalibrantError as error:
         ((told_in or out.parent) / f"{out.name}-{rank}.txt").write_text(str(error))
 
 
 def with_a_full_disk(out: Path, rank: int) -> None:
     """Begin a run that has no room for its second checkpoint."""
-    original = calibrant.training.checkpoint.os.fsync
+    original = os.fsync
 
-    def full(descriptor: int) -> None:
+    def full(descriptor) -> None:
         if (out / "checkpoints" / "classifier-0002.safetensors").exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(descriptor)
 
-    calibrant.training.checkpoint.os.fsync = full
+    os.fsync = full  # type: ignore[assignment]
     refused(out, rank, *COMMON)
-    calibrant.training.checkpoint.os.fsync = original
+    os.fsync = original
 
 
 def noted_updates() -> list[dict[str, object]]:
@@ -151,4 +214,6 @@ def die_in(epoch: int, step: int) -> None:
 
 
 if __name__ == "__main__":
-    (go_on if sys.argv[2:] else run)(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    # The second process, which Fabric has started, goes through the runs with the first.
+    (run if "LOCAL_RANK" in os.environ else main)(Path(sys.argv[1]))

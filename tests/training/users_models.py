@@ -6,11 +6,13 @@ import torch
 from torch import nn
 
 # The training step, counted from 1, from which on logits are spoiled; none if they never are.
-SPOILED_FROM = {"training": None, "validation": None}
+SPOILED_FROM: dict[str, int | None] = {"training": None, "validation": None}
 
 
 class Fragile(nn.Module):
     """A small network that counts its training steps, and may spoil its logits after so many."""
+
+    steps: torch.Tensor
 
     def __init__(self, *, n_classes, shape):
         super().__init__()

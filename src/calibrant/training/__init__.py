@@ -1,4 +1,4 @@
-"""Training that is measured for calibration all the way, on Lightning Fabric; needs ``calibrant[train]``."""
+"""Training on Lightning Fabric with calibration measures after every epoch; needs the extra ``train``."""
 
 from calibrant.errors import MissingPackageError
 
@@ -13,7 +13,7 @@ from calibrant.training.config import Config, load_config
 from calibrant.training.folder import load_folder_config, load_network, load_rows
 from calibrant.training.network import Network
 from calibrant.training.run import Run, train
-from calibrant.training.watch import Watcher
+from calibrant.training.session import Watcher
 
 __all__ = [
     "Config",

@@ -1,4 +1,4 @@
-"""The order of training samples: the same for any number of processes, new in every epoch."""
+"""The order of training samples: the same for any number of processes, different in every epoch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,28 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which of several processes this one is.
-
-    Attributes:
-        rank: Its number, from 0.
-        of: How many there are.
-    """
-
-    rank: int = 0
-    of: int = 1
-
-    def rows(self, n: int) -> slice:
-        """Return the part of ``n`` rows that belongs to this process; parts differ by at most one row.
-
-        Example:
-            >>> [Share(rank, 3).rows(8) for rank in range(3)]
-            [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
-        """
-        return slice(n * self.rank // self.of, n * (self.rank + 1) // self.of)
+from calibrant.training.processes import Share
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +17,7 @@ class Batch:
     Attributes:
         rows: Row numbers of this process's samples in the training part.
         size: Samples of the step over all processes.
-        place: Where this process's samples stand among them.
+        place: The positions of this process's samples in the whole batch.
     """
 
     rows: Tensor
@@ -54,15 +33,15 @@ def n_batches(n: int, batch_size: int, share: Share) -> int:
 def epoch_batches(n: int, batch_size: int, *, seed: int, share: Share) -> Iterator[Batch]:
     """Yield the steps of an epoch over ``n`` samples in a random order.
 
-    Every process has as many samples of a step as any other, because gradients are averaged over processes:
-    batches are rounded down to a multiple of their number, and so is the last one, which may be smaller but
-    not a single sample per process: nothing can be normalised over one.
+    Gradients are averaged over processes, so each process has the same number of samples in a step: batch
+    sizes are rounded down to a multiple of the number of processes. The last batch may be smaller, but it is
+    dropped if it has one sample per process, because batch normalisation needs two.
 
     Args:
         n: Number of samples.
         batch_size: Samples of a step over all processes.
-        seed: Where the order comes from; each epoch has its own.
-        share: Which process this is.
+        seed: Seed of the order; each epoch has its own.
+        share: This process.
     """
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     sizes = _sizes(n, batch_size, share)

@@ -1,8 +1,7 @@
-"""Checkpoints that are whole or not there: files first, then one small file that names them."""
+"""Checkpoints: the files of weights and states are written first, then one small file that names them."""
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path
+from calibrant.errors import FormatError
+from calibrant.files import read_dataclass, read_json, reading, write_file
 
 MANIFEST, FOLDER = "checkpoint.json", "checkpoints"
 _FORMAT = 1
@@ -22,7 +20,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Best:
-    """The epoch whose weights are kept: its number, its score, and the file of its weights."""
+    """The best epoch so far: its number, its score, and the file of its weights."""
 
     epoch: int
     score: float
@@ -31,15 +29,15 @@ class Best:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run can go on.
+    """The point from which a run can be resumed.
 
     Attributes:
-        stage: The stage that was being trained.
-        epoch: The last epoch that is done, from 1.
-        finished: Whether the stage is over; its kept weights then are those of ``weights``.
+        stage: Name of the stage.
+        epoch: The last finished epoch, from 1.
+        finished: Whether the stage is over; ``weights`` are then those that the stage keeps.
         weights: File of the weights.
-        state: File of the optimiser and of the loss; none when the stage is over.
-        best: The best epoch so far, if one is looked for.
+        state: File of the state of the optimiser and of the loss; None when the stage is over.
+        best: The best epoch so far, unless the last one is kept.
     """
 
     stage: str
@@ -51,28 +49,20 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return where the run in this folder can go on; none if it never came to a checkpoint."""
+    """Return the checkpoint of the run in this folder; None if it has none yet."""
     path = folder / MANIFEST
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: expected a checkpoint, got what is no JSON; start anew") from error
+    saved = read_json(path, "a checkpoint")
     if not isinstance(saved, dict) or saved.pop("format", None) != _FORMAT:
         raise FormatError(f"{path}: expected a checkpoint of format {_FORMAT}, got another; start anew")
-    best = saved.pop("best", None)
-    try:
-        return Checkpoint(**saved, best=None if best is None else Best(**best))
-    except TypeError as error:
-        raise FormatError(f"{path}: expected a checkpoint, got other keys ({error}); start anew") from None
+    with reading(str(path), "a checkpoint"):
+        return read_dataclass(Checkpoint, saved)
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Make this the checkpoint of the folder, then remove the files that no checkpoint names any more."""
-    write_bytes(
-        folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(checkpoint)}, indent=1).encode() + b"\n"
-    )
+    """Make this the checkpoint of the folder, then remove the files that it does not name."""
+    write_file(folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(checkpoint)}, indent=1) + "\n")
     named = {checkpoint.weights, checkpoint.state, checkpoint.best and checkpoint.best.weights}
     for path in (folder / FOLDER).iterdir():
         if f"{FOLDER}/{path.name}" not in named:
@@ -80,21 +70,19 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights as safetensors; those that share memory are written apart."""
-    whole = {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()}
-    write_bytes(path, safetensors.torch.save(whole))
+    """Write weights as safetensors; weights that share memory are copied first."""
+    copied = {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()}
+    write_file(path, safetensors.torch.save(copied))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read weights from safetensors."""
-    try:
+    with reading(str(path), "weights in safetensors"):
         return safetensors.torch.load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise FormatError(f"{path}: expected weights in safetensors, got: {error}") from error
 
 
 def fill(module: nn.Module, path: Path) -> None:
-    """Give a module the weights of a file; those of another model are refused."""
+    """Load the weights of a file into a module; those of another model are refused."""
     try:
         module.load_state_dict(load_weights(path))
     except RuntimeError as error:
@@ -105,33 +93,16 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write the state of an optimiser and of a loss."""
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
-    write_bytes(path, buffer.getvalue())
+    write_file(path, buffer.getvalue())
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Read what :func:`save_state` wrote; nothing but tensors and plain values is ever unpickled."""
-    try:
+    """Read the state of an optimiser and of a loss; only tensors and plain values are unpickled."""
+    with reading(str(path), "the state of an optimiser"):
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a broken file
-        raise FormatError(f"{path}: expected the state of an optimiser, got: {error}") from error
-    if not isinstance(state, dict):
-        raise FormatError(f"{path}: expected the state of an optimiser, got {type(state).__name__}")
-    return state
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a full disk is reported by the file's name."""
-    try:
-        with atomic_path(path) as temporary, temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(
-            f"{path}: expected room for {len(content):,} bytes, got: {reason}; "
-            "what was there before is untouched"
-        ) from error
+        if not isinstance(state, dict):
+            raise FormatError(f"expected the state of an optimiser, got {type(state).__name__}")
+        return state
 
 
 def remove_remains(folder: Path) -> None:

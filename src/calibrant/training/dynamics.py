@@ -13,19 +13,19 @@ from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits,
 from calibrant.outcomes import Outcomes
 
 _Values: TypeAlias = tuple[float | None, ...]
-# Distributions of a range of rows, in double precision.
+# Returns the probabilities of a range of rows in double precision.
 _Rows: TypeAlias = Callable[[slice], Tensor]
 
-# Numbers of a table that are widened to double precision at once: 8 MB.
+# Numbers that are converted to double precision at once: 8 MB.
 _AT_ONCE = 1 << 20
-# The mean of the others is the difference of two sums, whose rounding stays far below this.
+# The mean of the others is the difference of two sums; its rounding error is far below this.
 _FLOOR = 1e-12
 _ADAFOCAL = ("edges", "gap", "gammas")
 
 
 @dataclass(frozen=True)
 class ClassAgreement:
-    """How much the predictions for samples of one class resemble each other; None where all are alone.
+    """How similar the predictions for samples of one class are; None if no class has two samples.
 
     Attributes:
         kl: Mean divergence in nats of each prediction from the mean of the *other* predictions of its class.
@@ -37,10 +37,10 @@ class ClassAgreement:
 
 
 def prediction_entropy(probs: ArrayLike) -> float:
-    """Mean entropy of the predictions, in nats: how far the model is from committing itself.
+    """Return the mean entropy of the predictions, in nats.
 
     Args:
-        probs: Class probabilities of shape ``(n, k)``; zeros add nothing.
+        probs: Class probabilities of shape ``(n, k)``; zeros contribute 0.
 
     Example:
         >>> round(prediction_entropy([[0.5, 0.5], [1.0, 0.0]]), 4)
@@ -51,21 +51,22 @@ def prediction_entropy(probs: ArrayLike) -> float:
 
 
 def class_agreement(probs: ArrayLike, labels: ArrayLike, *, batch_size: int | None = None) -> ClassAgreement:
-    r"""How much predictions agree with those for the other samples of their class (SECA, appendix A).
+    r"""Return how much predictions agree with those for other samples of their class (SECA, appendix A).
 
     .. math:: \mathrm{KL}\Big(p_i \,\Big\|\, \frac{1}{|S_i| - 1} \sum_{j \in S_i, j \ne i} p_j\Big), \qquad
         \cos\Big(p_i, \frac{1}{|S_i|} \sum_{j \in S_i} p_j\Big)
 
-    :math:`S_i` are the samples of the class of sample ``i`` in its batch. Both are averaged over the samples
-    of all batches that are not alone in :math:`S_i`: of those that are, the first is not defined and the
-    second always 1; where all are alone, both are None. Means of the others below 1e-12 count as 1e-12, so
-    no sample has more than 27.7 nats.
+    :math:`S_i` are the samples of the class of sample ``i`` in its batch. Both are averaged over all samples
+    that are not alone in :math:`S_i`; for a sample that is alone, the first is undefined and the second is
+    always 1. If all are alone, both are None. Means of the others below 1e-12 count as 1e-12, so no sample
+    has more than 27.7 nats.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``.
         labels: Integer classes of shape ``(n,)``.
-        batch_size: Rows are cut into batches of this size in the given order, the last one maybe shorter;
-            None makes one batch of them all. Smaller batches have noisier means: compare like with like.
+        batch_size: Rows are divided into batches of this size in the given order, and the last one may be
+            shorter; None makes one batch of all rows. Smaller batches have noisier means, so only compare
+            results of the same batch size.
 
     Example:
         >>> agreement = class_agreement([[0.8, 0.2], [0.4, 0.6], [0.1, 0.9]], [0, 0, 1])
@@ -79,21 +80,21 @@ def class_agreement(probs: ArrayLike, labels: ArrayLike, *, batch_size: int | No
 
 @dataclass(frozen=True)
 class BinDynamics:
-    """Validation samples in bins of their confidence, and the training samples of the same bins.
+    """Validation samples in bins of their confidence, and training samples in the same bins.
 
-    Means are None where a bin is empty.
+    The means of an empty bin are None.
 
     Attributes:
-        edges: Bin ``b`` holds what lies in ``(edges[b], edges[b + 1]]``; the outer ones reach to 0 and 1.
+        edges: Bin ``b`` is the interval ``(edges[b], edges[b + 1]]``; the outer bins extend to 0 and 1.
         confidence: Mean top-label confidence of the validation samples.
-        accuracy: Share of the validation samples that are right.
+        accuracy: Share of correct validation samples.
         gap: Confidence minus accuracy on validation: AdaFocal's C - A, positive where overconfident.
         count: Number of validation samples.
-        train_true: Mean true-class probability of the training samples placed by that probability.
-        train_true_count: Number of training samples placed by their true-class probability.
-        train_confidence: Mean top-label confidence of the training samples placed by that confidence.
-        train_accuracy: Share of them that are right.
-        train_count: Number of training samples placed by their top-label confidence.
+        train_true: Mean true-class probability of training samples, binned by that probability.
+        train_true_count: Number of training samples, binned by their true-class probability.
+        train_confidence: Mean top-label confidence of training samples, binned by that confidence.
+        train_accuracy: Share of correct training samples, binned by their top-label confidence.
+        train_count: Number of training samples, binned by their top-label confidence.
     """
 
     edges: tuple[float, ...]
@@ -113,7 +114,7 @@ class BinDynamics:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Take what :meth:`as_json` returned."""
+        """Build it from the output of :meth:`as_json`."""
         return cls(**{name: tuple(values) for name, values in _entries(cls, stored).items()})
 
 
@@ -129,12 +130,12 @@ def bin_dynamics(
     """Compare training and validation samples of about the same confidence (AdaFocal, Sec. 4).
 
     Args:
-        val_logits: Scores of the validation set, shape ``(n, k)``; logarithms of probabilities will do.
+        val_logits: Logits of the validation set, shape ``(n, k)``, or logarithms of probabilities.
         val_labels: Its integer classes.
-        train_logits: Scores of the training set.
+        train_logits: Logits of the training set.
         train_labels: Its integer classes.
-        n_bins: Number of bins of equal count, made from the top-label confidences of the validation set.
-        edges: Rising edges of bins to use instead, such as those of another epoch.
+        n_bins: Number of bins, each with the same number of validation samples.
+        edges: Increasing edges of bins to use instead, such as those of another epoch.
 
     Example:
         >>> sure, unsure = [4.0, 0.0], [1.0, 0.0]
@@ -160,12 +161,12 @@ def bin_dynamics(
 
 @dataclass(frozen=True)
 class EpochDynamics:
-    """All dynamics of one epoch: a line of ``dynamics.jsonl``.
+    """The dynamics of one epoch: a line of ``dynamics.jsonl``.
 
     Attributes:
         epoch: Number of the epoch.
         train_entropy: Mean entropy on the training set; see :func:`prediction_entropy`.
-        train_kl: See :class:`ClassAgreement`, as for ``train_cosine``; ``val_...`` are of the validation set.
+        train_kl: See :class:`ClassAgreement`, also for ``train_cosine``; ``val_...`` is validation.
         bins: Training and validation samples in bins of confidence.
         adafocal: ``edges``, ``gap`` and ``gammas`` of an AdaFocal loss after the epoch, or None.
     """
@@ -186,7 +187,7 @@ class EpochDynamics:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Take what :meth:`as_json` returned; other keys, such as a stage, are left out."""
+        """Build it from the output of :meth:`as_json`; other keys, such as a stage, are ignored."""
         return cls(**_entries(cls, stored) | {"bins": BinDynamics.from_json(stored["bins"])})
 
 
@@ -206,8 +207,8 @@ def measure_epoch(
         validation: Logits and labels of the validation set.
         train: Logits and labels of the training set, in the order of its batches.
         batch_size: As for :func:`class_agreement`.
-        n_bins: Number of bins, unless AdaFocal has gammas for another number.
-        loss_history: ``history`` of the loss after the epoch's update; AdaFocal's last entry is kept.
+        n_bins: Number of bins, unless AdaFocal has another number of gammas.
+        loss_history: ``history`` of the loss after the epoch's update; AdaFocal's last entry is used.
     """
     entries = [entry for entry in loss_history if all(name in entry for name in _ADAFOCAL)]
     entry = {name: list(entries[-1][name]) for name in _ADAFOCAL} if entries else None
@@ -229,7 +230,7 @@ def _entries(kind: type[BinDynamics | EpochDynamics], stored: Mapping[str, Any])
 
 
 def _rows_of(probs: Tensor) -> _Rows:
-    # Rounding may have left a probability a little below zero.
+    # Rounding may have made a probability slightly negative.
     return lambda rows: probs[rows].double().clamp_(min=0)
 
 
@@ -238,7 +239,7 @@ def _softmax_of(logits: Tensor) -> _Rows:
 
 
 def _blocks(start: int, stop: int, k: int) -> Iterator[slice]:
-    """Cut a range of rows into pieces that may be widened at once."""
+    """Divide a range of rows into blocks that are converted to double precision at once."""
     step = max(1, _AT_ONCE // k)
     return (slice(first, min(first + step, stop)) for first in range(start, stop, step))
 
@@ -256,8 +257,8 @@ def _agreement(rows: _Rows, labels: Tensor, k: int, batch_size: int | None) -> C
 
 
 def _batch_agreement(rows: _Rows, labels: Tensor, k: int, start: int, stop: int) -> Tensor:
-    """Return the sums of divergences and similarities of a batch, and of how many samples they are."""
-    # Only the classes that occur have a row, so memory never exceeds that of the predictions.
+    """Return the sums of divergences and similarities of a batch, and their number of samples."""
+    # Only classes that occur get a row, so that memory never exceeds that of the predictions.
     classes, place, count = torch.unique(labels[start:stop], return_inverse=True, return_counts=True)
     total = torch.zeros(len(classes), k, dtype=torch.float64, device=labels.device)
     for block in _blocks(start, stop, k):
@@ -283,13 +284,13 @@ def _checked(side: str, logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, T
 def _outcomes(z: Tensor, y: Tensor) -> tuple[Outcomes, Tensor]:
     """Return top-label outcomes and true-class probabilities, in double precision."""
     outcomes = Outcomes.from_logits(z, y)
-    # A factor of the confidence, so that it is exactly the confidence where the top label is the true one.
+    # A multiple of the confidence, so that it equals the confidence exactly where the prediction is correct.
     behind = z.gather(1, y[:, None]).squeeze(1).double() - z.amax(dim=1).double()
     return outcomes, behind.exp() * outcomes.confidence
 
 
 def _bin_means(edges: Tensor, by: Tensor, counted: str, **columns: Tensor) -> dict[str, tuple[Any, ...]]:
-    """Place samples in bins by a value; return their number, and the mean of each column, in every bin."""
+    """Bin samples by a value; return their number and the mean of each column in every bin."""
     place, n_bins = torch.bucketize(by, edges[1:-1].to(by.device)), len(edges) - 1
     count = torch.bincount(place, minlength=n_bins).tolist()
     means = {counted: tuple(count)}

@@ -1,7 +1,7 @@
-"""RefCal's two stages: an encoder that learns who is alike, then a head on top of it while it stands still.
+"""The networks of RefCal: an encoder with a projection, then a head on the frozen encoder.
 
-Refinement, telling right from wrong, is learned first by a contrastive loss of the features; calibration is
-then a matter of the head alone, which any loss can train.
+A contrastive loss of the features trains the encoder for refinement; any loss can then train the head for
+calibration.
 """
 
 from typing import cast
@@ -13,17 +13,14 @@ from torch import Tensor, nn
 from calibrant.errors import InputError
 from calibrant.training.network import Network
 
-# Supervised contrastive learning compares unit vectors at this temperature, and so does the class-mean rule.
-_TEMPERATURE = 0.1
-
 
 class ProjectedEncoder(nn.Module):
     """The features of a network, projected to unit vectors that a contrastive loss compares.
 
     Args:
-        network: Its head is left alone.
+        network: The network, whose head is not trained.
         projection: Number of coordinates of the projection.
-        hidden: Width of the projection's hidden layer: that of the features if none, 0 for a linear one.
+        hidden: Width of the projection's hidden layer; None for that of the features, 0 for no hidden layer.
     """
 
     def __init__(self, network: Network, *, projection: int, hidden: int | None) -> None:
@@ -34,7 +31,7 @@ class ProjectedEncoder(nn.Module):
                 "encoder: expected a model with a linear head, whose features can be trained alone, got one "
                 "without; end the network with nn.Linear(features, classes)"
             )
-        # Several processes would wait for a gradient of the head, which never comes.
+        # With several processes, DDP would wait forever for a gradient of the head.
         network.head.requires_grad_(False)
         self.network = network
         inner = width if hidden is None else hidden
@@ -50,7 +47,7 @@ class ProjectedEncoder(nn.Module):
 
 
 class FrozenEncoder(nn.Module):
-    """A network of which only the head learns; the rest stays as it is, also its running statistics."""
+    """A network that trains only its head; other weights and running statistics do not change."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -69,7 +66,7 @@ class FrozenEncoder(nn.Module):
 
 
 def freeze_all_but_head(network: Network) -> nn.Linear:
-    """Let nothing but the head learn, and return it."""
+    """Freeze all weights but those of the head, and return the head."""
     head = network.head
     if head is None:
         raise InputError("model: expected a linear head to train on frozen features, got none")
@@ -80,19 +77,19 @@ def freeze_all_but_head(network: Network) -> nn.Linear:
 
 @torch.no_grad()
 def class_mean_logits(
-    known: Tensor, labels: Tensor, features: Tensor, *, n_classes: int, temperature: float = _TEMPERATURE
+    known: Tensor, labels: Tensor, features: Tensor, *, n_classes: int, temperature: float = 0.1
 ) -> Tensor:
-    """Classify features by the class whose mean direction they are closest to.
+    """Classify features by the cosine to the mean direction of each class.
 
-    An encoder has no head yet; this is the simplest rule that turns its features into probabilities, so that
-    what it has learned can be measured. A class without a known sample is never chosen.
+    An encoder has no head yet; this rule turns its features into logits, so that it can be measured. A class
+    without a known sample is never predicted.
 
     Args:
         known: Features of samples whose class is known, shape ``(n, d)``.
         labels: Their classes.
         features: What to classify, shape ``(m, d)``.
         n_classes: Number of classes.
-        temperature: Cosines are divided by it.
+        temperature: Cosines are divided by it; 0.1 is usual in supervised contrastive learning.
 
     Example:
         >>> known, labels = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, where it is, and what came out."""
+"""The folder of a run: its configuration, its network, and its predictions."""
 
 import json
 import tomllib
@@ -8,6 +8,7 @@ from pathlib import Path
 from calibrant.data.files import save_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.files import write_file, writing
 from calibrant.training.checkpoint import (
     FOLDER,
     MANIFEST,
@@ -15,20 +16,18 @@ from calibrant.training.checkpoint import (
     load_weights,
     remove_remains,
     save_weights,
-    write_bytes,
 )
-from calibrant.training.config.read import config_from_table
 from calibrant.training.config.settings import Config, ModelSettings
-from calibrant.training.config.write import config_to_table, config_to_toml, differences
+from calibrant.training.config.toml import config_from_table, config_to_table, config_to_toml, differences
 from calibrant.training.datasets.dataset import Splits
 from calibrant.training.models.by_name import make_model
 from calibrant.training.network import Network, model_options
-from calibrant.training.records import DYNAMICS, METRICS, Row, read_rows
+from calibrant.training.records import DYNAMICS, METRICS, EpochRow, read_json_lines
 
 CONFIG, NETWORK, WEIGHTS, PREDICTIONS = "config.toml", "network.json", "model.safetensors", "predictions"
 
-# What may change when a run goes on: where it runs, what is written beside it, what is tried on its
-# predictions, and what helps a run that failed.
+# What may change when a run is resumed: the hardware, the output, the post-hoc methods, and what helps a run
+# that failed.
 _FREE = (
     "hardware.",
     "output.",
@@ -41,11 +40,11 @@ _FREE = (
 
 
 def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
-    """Make the folder and write the configuration into it, or check that it is the one to go on with."""
+    """Create the folder and write the configuration, or check that the run in it has the same one."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out: expected a folder, got the file {folder}; name another one")
     known = (folder / CONFIG).exists()
-    # What failed before its first epoch, for a misspelt loss perhaps, is no run yet.
+    # A run that failed before its first epoch, perhaps because of a misspelt loss, may be started again.
     started = any((folder / name).exists() for name in (METRICS, MANIFEST, WEIGHTS))
     if started and not resume:
         raise InputError(
@@ -66,7 +65,7 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
     except OSError as error:
         raise InputError(f"--out: expected a folder to write to, got {folder}: {error.strerror}") from None
     remove_remains(folder)
-    write_bytes(folder / CONFIG, config_to_toml(config).encode())
+    write_file(folder / CONFIG, config_to_toml(config))
 
 
 def load_folder_config(folder: Path) -> Config:
@@ -80,10 +79,10 @@ def load_folder_config(folder: Path) -> Config:
         raise FormatError(f"{path}: expected the configuration of a run, got: {error}") from None
 
 
-def save_outcome(
+def save_network(
     folder: Path, config: Config, network: Network, splits: Splits, predictions: Mapping[str, Predictions]
 ) -> None:
-    """Write the model and the predictions."""
+    """Write the trained network and its predictions."""
     save_weights(folder / WEIGHTS, network.state_dict())
     described = {
         "model": config_to_table(config)["model"],
@@ -93,22 +92,18 @@ def save_outcome(
         "class_names": splits.train.class_names,
         "words": splits.words,
     }
-    write_bytes(folder / NETWORK, json.dumps(described).encode())
+    write_file(folder / NETWORK, json.dumps(described))
     for name, part in predictions.items():
         path = folder / PREDICTIONS / f"{name}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with writing(path, "room for the predictions"):
             save_predictions(part, path)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise InputError(f"{path}: expected room for the predictions, got: {reason}") from error
 
 
 def load_network(folder: str | Path) -> Network:
-    """Read a trained network, which takes inputs as the data set held them, in evaluation mode.
+    """Read the trained network of a finished run, in evaluation mode.
 
-    Args:
-        folder: That of a finished run.
+    It takes inputs as the data set holds them.
     """
     folder = Path(folder)
     weights = load_weights(folder / WEIGHTS)
@@ -120,15 +115,16 @@ def load_network(folder: str | Path) -> Network:
         raise FormatError(f"{folder}: expected the folder of a finished run, got: {error!r}") from error
     model = make_model(settings.name, n_classes=n_classes, shape=shape, **model_options(settings, words))
     network = Network(model, weights.get("mean"), weights.get("std"))
-    # A run in full bf16 or double precision has such weights.
+    # A run in bf16 or double precision has weights of that type.
     network.to(next((each.dtype for each in weights.values() if each.is_floating_point()), None))
     fill(network, folder / WEIGHTS)
     return network.eval()
 
 
-def load_rows(folder: str | Path) -> tuple[list[Row], list[Row]]:
+def load_rows(folder: str | Path) -> tuple[list[EpochRow], list[EpochRow]]:
     """Read the measures and the dynamics of each epoch."""
     path = Path(folder)
     if not (path / METRICS).exists():
         raise FormatError(f"{path}: expected the folder of a run, got one without {METRICS}")
-    return read_rows(path / METRICS), read_rows(path / DYNAMICS) if (path / DYNAMICS).exists() else []
+    dynamics = path / DYNAMICS
+    return read_json_lines(path / METRICS), read_json_lines(dynamics) if dynamics.exists() else []

@@ -1,30 +1,35 @@
-"""A classifier together with how its inputs are brought to numbers, so that a saved one works on raw data."""
+"""A classifier that normalises its inputs, so that a saved one takes raw data, and its predictions."""
 
 from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from calibrant.losses.parts.global_batch import global_rows
 from calibrant.training.config.settings import ModelSettings
 from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.models.by_name import make_model
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.wrapped import WrappedClassifier
+from calibrant.training.models.classifier import Classifier, WrappedClassifier
+from calibrant.training.processes import share_of
 
-# Images are measured in parts of this many, so that floats of a whole set are never held at once.
+# Images that are floating-point numbers at one time while their statistics are computed.
 _CHUNK = 4096
+# Samples that are predicted at once. The memory of larger batches goes back to the system each time, which
+# takes longer.
+_BATCH = 128
 
 
 class Network(nn.Module):
     """A model that takes inputs as data sets hold them: images as uint8, embeddings, or token ids.
 
-    Images are brought to mean 0 and deviation 1 per channel of the training part; these two numbers are saved
-    with the weights.
+    Images are normalised to mean 0 and deviation 1 per channel of the training part; mean and deviation are
+    saved with the weights.
 
     Args:
-        model: What makes logits of numbers.
-        mean: Of each channel of an image between 0 and 1; none for other inputs.
+        model: The classifier.
+        mean: Of each channel of an image between 0 and 1; None for other inputs.
         std: Of each channel.
     """
 
@@ -40,12 +45,12 @@ class Network(nn.Module):
         self.register_buffer("std", std)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Return inputs as the model reads them."""
+        """Return normalised images, and other inputs in the precision of the model."""
         if self.mean is None or self.std is None:
             return inputs.to(next(self.parameters()).dtype) if inputs.is_floating_point() else inputs
         shape = (1, -1, 1, 1)
         scale = 1 / (255 * self.std)
-        # Convolutions on CPUs are faster when the channels of a pixel lie side by side.
+        # Convolutions on CPUs are faster when the channels of a pixel are adjacent in memory.
         pixels = inputs.to(dtype=self.mean.dtype, memory_format=torch.channels_last)
         return (pixels * scale.view(shape)).sub_((self.mean / self.std).view(shape))
 
@@ -54,7 +59,7 @@ class Network(nn.Module):
         return cast("Tensor", self.model(self.prepare(inputs)))
 
     def features(self, inputs: Tensor) -> Tensor | None:
-        """Return what the last linear layer sees, of shape ``(n, d)``, or ``None``."""
+        """Return the input of the last linear layer, of shape ``(n, d)``, or ``None``."""
         return self.model.features(self.prepare(inputs))
 
     def logits_and_features(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -68,12 +73,12 @@ class Network(nn.Module):
 
     @property
     def n_features(self) -> int | None:
-        """Number of features of a sample, if it has any."""
+        """Number of features of a sample, if there are any."""
         return self.model.n_features
 
 
 def make_network(settings: ModelSettings, splits: Splits) -> Network:
-    """Make the network that a configuration names, for this data set, with random weights."""
+    """Return the network of a configuration for this data set, with random weights."""
     options = model_options(settings, splits.words)
     model = make_model(
         settings.name, n_classes=splits.n_classes, shape=splits.train.inputs.shape[1:], **options
@@ -85,15 +90,15 @@ def make_network(settings: ModelSettings, splits: Splits) -> Network:
 
 
 def model_options(settings: ModelSettings, words: Sequence[str] | None) -> dict[str, Any]:
-    """Return the options of a model, with the size of the vocabulary for the one that needs it."""
+    """Return the options of a model; ``text_cnn`` also gets the size of the vocabulary."""
     n_words = {"n_words": len(words)} if words is not None and settings.name == "text_cnn" else {}
     return {**n_words, **settings.options}
 
 
 def channel_statistics(data: LabelledData) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each channel of images whose values lie between 0 and 1.
+    """Return mean and standard deviation of each channel, with pixels scaled to the range from 0 to 1.
 
-    A channel without variation has deviation 1.
+    A constant channel gets deviation 1.
     """
     total = torch.zeros(data.inputs.shape[1], dtype=torch.float64)
     squares = torch.zeros_like(total)
@@ -105,3 +110,38 @@ def channel_statistics(data: LabelledData) -> tuple[Tensor, Tensor]:
     mean = total / count
     std = (squares / count - mean.square()).clamp_min(0).sqrt()
     return mean.float(), torch.where(std > 1e-6, std, 1.0).float()
+
+
+def own_logits(fabric: Fabric, network: Network, data: LabelledData) -> Tensor:
+    """Return the logits of this process's share of the data, on its device."""
+    return _own_logits_and_features(fabric, network, data)[0]
+
+
+def all_logits_and_features(
+    fabric: Fabric, network: Network, data: LabelledData
+) -> tuple[Tensor, Tensor | None]:
+    """Return logits and features of all the data, on every process, in main memory."""
+    logits, features = _own_logits_and_features(fabric, network, data, keep_features=True)
+    return global_rows(logits).cpu(), None if features is None else global_rows(features).cpu()
+
+
+@torch.no_grad()
+def _own_logits_and_features(
+    fabric: Fabric, network: Network, data: LabelledData, *, keep_features: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Run the network in evaluation mode over this process's rows, then restore its mode."""
+    was_training = network.training
+    network.eval()
+    inputs = data.inputs[share_of(fabric).rows(len(data))]
+    logits: list[Tensor] = []
+    features: list[Tensor] = []
+    try:
+        for batch in inputs.split(_BATCH):
+            with fabric.autocast():
+                z, h = network.logits_and_features(batch.to(fabric.device))
+            logits.append(z.float())
+            if keep_features and h is not None:
+                features.append(h.float())
+    finally:
+        network.train(was_training)
+    return torch.cat(logits), torch.cat(features) if features else None

@@ -1,4 +1,4 @@
-"""What a run came to: the model as trained and as repaired, on its test part, under shift, abroad."""
+"""The results of a run: each post-hoc method on the test, shifted and out-of-distribution sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from calibrant.inputs import Progress
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.names import resolve_methods
 from calibrant.training.config.settings import PosthocSettings
-from calibrant.training.measure import VALIDATION
+from calibrant.training.epoch_measures import VALIDATION
 from calibrant.training.run import Run
 
-MEASURES = (*VALIDATION, "aurc", "auroc_ovo")
-AS_TRAINED = "uncalibrated"
+_MEASURES = (*VALIDATION, "aurc", "auroc_ovo")
+_UNCALIBRATED = "uncalibrated"
 
 
 @dataclass(frozen=True, eq=False)
 class MethodOutcome:
-    """How the model does when repaired by one post-hoc method, or as it was trained.
+    """The measures of the model with one post-hoc method, or uncalibrated.
 
     Attributes:
         measures: By set, ``test`` first, then the shifted ones as ``shifted/NAME``.
-        detection: By foreign set, how well the largest probability tells its samples from those of the test.
+        detection: By out-of-distribution set, how well the largest probability separates it from the test.
     """
 
     measures: Mapping[str, Mapping[str, float]]
@@ -36,12 +36,12 @@ class MethodOutcome:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that a run came to.
+    """The results of a run.
 
     Attributes:
         comparison: Post-hoc methods, fitted on the validation part and measured on the test part.
-        chosen: The one to use.
-        methods: What each method that could be fitted does; the model as trained comes first.
+        chosen: The method to use.
+        methods: The measures of each fitted method; the uncalibrated model comes first.
     """
 
     comparison: Comparison
@@ -54,8 +54,8 @@ class Outcome:
             name: {
                 "measures": {part: dict(values) for part, values in each.measures.items()},
                 "detection": {
-                    part: {"auroc": found.auroc, "aupr_in": found.aupr_in, "fpr95": found.fpr95}
-                    for part, found in each.detection.items()
+                    part: {"auroc": scores.auroc, "aupr_in": scores.aupr_in, "fpr95": scores.fpr95}
+                    for part, scores in each.detection.items()
                 },
             }
             for name, each in self.methods.items()
@@ -63,9 +63,9 @@ class Outcome:
 
 
 def check_posthoc(settings: PosthocSettings) -> tuple[str, ...]:
-    """Return the methods to try, the model as it is among them; names that do not exist are refused."""
+    """Return the methods to fit, with the uncalibrated model; unknown names are refused."""
     try:
-        named = tuple(resolve_methods((AS_TRAINED, *settings.methods)))
+        named = tuple(resolve_methods((_UNCALIBRATED, *settings.methods)))
     except InputError as error:
         raise InputError(f"posthoc.{error}") from None
     if settings.choose not in ("auto", *named):
@@ -77,7 +77,7 @@ def check_posthoc(settings: PosthocSettings) -> tuple[str, ...]:
 
 
 def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
-    """Fit post-hoc methods on the validation part and measure everything with each of them."""
+    """Fit post-hoc methods on the validation part and measure each of them on all sets."""
     settings = run.config.posthoc
     comparison = compare(
         run.predictions["validation"],
@@ -102,16 +102,14 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
 
 
 def _measured(predictions: Mapping[str, Predictions], result: MethodResult) -> MethodOutcome:
-    def repaired(part: Predictions) -> Predictions:
-        return part if result.name == AS_TRAINED else calibrated(result.calibrator, part)
-
-    test = repaired(predictions["test"])
-    known = {name: each for name, each in predictions.items() if name.startswith("shifted/")}
-    foreign = {name: each for name, each in predictions.items() if name.startswith("foreign/")}
+    parts = {
+        name: part if result.name == _UNCALIBRATED else calibrated(result.calibrator, part)
+        for name, part in predictions.items()
+        if name != "validation"
+    }
+    known = {name: part for name, part in parts.items() if not name.startswith("foreign/")}
+    foreign = {name: part for name, part in parts.items() if name.startswith("foreign/")}
     return MethodOutcome(
-        {
-            "test": evaluate(test, measures=MEASURES).metrics,
-            **{name: evaluate(repaired(each), measures=MEASURES).metrics for name, each in known.items()},
-        },
-        {name: detect_ood(test, repaired(each))["msp"] for name, each in foreign.items()},
+        {name: evaluate(part, measures=_MEASURES).metrics for name, part in known.items()},
+        {name: detect_ood(parts["test"], part)["msp"] for name, part in foreign.items()},
     )

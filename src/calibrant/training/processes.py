@@ -1,4 +1,4 @@
-"""The processes that train together: those that torchrun or srun started, or as many as are asked for."""
+"""The processes that train together: started by torchrun, by srun or by Fabric."""
 
 import os
 from dataclasses import dataclass, replace
@@ -8,7 +8,8 @@ from typing import cast
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from torch import Tensor
+from lightning_fabric.utilities.rank_zero import rank_zero_only
+from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.training.config.settings import HardwareSettings
@@ -17,14 +18,25 @@ _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
 @dataclass(frozen=True)
-class Launched:
-    """How many processes a launcher has started.
+class Share:
+    """The rank of this process, from 0, and the number of processes, which divide rows among them."""
 
-    Attributes:
-        by: Its name.
-        per_machine: Processes on each machine.
-        machines: Number of machines.
-    """
+    rank: int = 0
+    of: int = 1
+
+    def rows(self, n: int) -> slice:
+        """Return the part of ``n`` rows that belongs to this process; parts differ by at most one row.
+
+        Example:
+            >>> [Share(rank, 3).rows(8) for rank in range(3)]
+            [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
+        """
+        return slice(n * self.rank // self.of, n * (self.rank + 1) // self.of)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The processes that a launcher has started on each machine, and the number of machines."""
 
     by: str
     per_machine: int
@@ -32,18 +44,18 @@ class Launched:
 
 
 def launched() -> Launched | None:
-    """Return what started several processes of this command, if anything did."""
+    """Return the processes that torchrun or srun has started; None if there is only this one."""
     if TorchElasticEnvironment.detect():
         by, processes, own = "torchrun", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
     else:
-        # A script of sbatch has the other variables of SLURM, too, but is a single process outside srun.
+        # A script of sbatch has the other variables of SLURM too, but outside of srun it is a single process.
         by, processes, own = "srun", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"
     world, per_machine = (int(os.environ.get(name, 1)) for name in (processes, own))
     return None if world == 1 else Launched(by, per_machine, world // per_machine)
 
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
-    """Return Fabric for the hardware of a configuration; ``"auto"`` devices are the processes there are."""
+    """Return Fabric for these settings; ``"auto"`` devices are the processes that a launcher has started."""
     if hardware.strategy not in _STRATEGIES:
         raise InputError(
             "hardware.strategy: expected auto or ddp, which give every process a command of its own and all "
@@ -51,16 +63,16 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
         )
     if hardware.threads is not None:
         torch.set_num_threads(hardware.threads)
-    found = launched()
-    if found is not None:
-        hardware = _as_launched(hardware, found)
+    running = launched()
+    if running is not None:
+        hardware = _as_launched(hardware, running)
     try:
         return Fabric(
             accelerator=hardware.accelerator,
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,
             strategy=hardware.strategy,
-            precision=hardware.precision,  # type: ignore[arg-type]  # Fabric itself says what it takes
+            precision=hardware.precision,  # type: ignore[arg-type]  # Fabric checks the value
         )
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
@@ -68,8 +80,32 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
         ) from error
 
 
+def _as_launched(hardware: HardwareSettings, running: Launched) -> HardwareSettings:
+    """Return hardware that uses every process of the launcher; otherwise each would train alone."""
+    if hardware.devices == "auto":
+        hardware = replace(hardware, devices=running.per_machine, num_nodes=running.machines)
+    if (hardware.devices, hardware.num_nodes) != (running.per_machine, running.machines):
+        raise InputError(
+            f"hardware: expected the {running.per_machine} devices and {running.machines} num_nodes that "
+            f"{running.by} has started, got {hardware.devices} and {hardware.num_nodes}; "
+            "set hardware.devices=auto"
+        )
+    # With one device per machine, Fabric's "auto" would not join the processes.
+    return replace(hardware, strategy="ddp") if hardware.strategy == "auto" else hardware
+
+
+def is_first_process() -> bool:
+    """Return whether this process writes and prints; known before the others have been started."""
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Fabric sets it when it is imported
+
+
+def share_of(fabric: Fabric) -> Share:
+    """Return the rank of this process and the number of processes."""
+    return Share(fabric.global_rank, fabric.world_size)
+
+
 def check_common_folder(fabric: Fabric, path: Path) -> None:
-    """Refuse a folder that not every process sees: one writes there, all go on from it."""
+    """Refuse a folder that some processes do not see: one process writes to it, all resume from it."""
     seen = torch.tensor(float(path.exists()), device=fabric.device)
     share = float(cast("Tensor", fabric.all_reduce(seen, reduce_op="mean")))
     if share < 1:
@@ -79,15 +115,9 @@ def check_common_folder(fabric: Fabric, path: Path) -> None:
         )
 
 
-def _as_launched(hardware: HardwareSettings, found: Launched) -> HardwareSettings:
-    """Return hardware that takes every process of the launcher; each would train alone otherwise."""
-    if hardware.devices == "auto":
-        hardware = replace(hardware, devices=found.per_machine, num_nodes=found.machines)
-    if (hardware.devices, hardware.num_nodes) != (found.per_machine, found.machines):
-        raise InputError(
-            f"hardware: expected the {found.per_machine} devices and {found.machines} num_nodes that "
-            f"{found.by} has started, got {hardware.devices} and {hardware.num_nodes}; "
-            "set hardware.devices=auto"
-        )
-    # A process of one device would otherwise be on its own, also where every machine has one.
-    return replace(hardware, strategy="ddp") if hardware.strategy == "auto" else hardware
+@torch.no_grad()
+def agree_on_buffers(module: nn.Module) -> None:
+    """Give every process the running statistics of the first, which are those that are saved."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for buffer in module.buffers():
+            torch.distributed.broadcast(buffer, src=0)

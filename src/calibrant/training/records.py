@@ -1,72 +1,72 @@
-"""What was measured after each epoch, as files: CSV and JSON lines, and TensorBoard's if it is there."""
+"""The measures of all epochs as files: CSV, JSON lines and, if it is installed, TensorBoard's."""
 
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from calibrant.errors import FormatError, InputError
-from calibrant.training.checkpoint import Checkpoint, write_bytes
+from calibrant.files import without_nan, write_file
+from calibrant.training.checkpoint import Checkpoint
 
 METRICS, TABLE, DYNAMICS, TENSORBOARD = "metrics.jsonl", "metrics.csv", "dynamics.jsonl", "tensorboard"
 
-Row = dict[str, Any]
+EpochRow: TypeAlias = dict[str, Any]
 
 
 class Records:
-    """The rows of a run, one per epoch, kept in step with its checkpoints.
+    """The rows of a run, one per epoch.
 
     Args:
-        folder: Where the files are.
+        folder: The folder of the run.
         stages: Names of the stages in their order.
-        tensorboard: Whether TensorBoard's files are written too, if it is installed.
+        tensorboard: Whether to write TensorBoard's files too, if it is installed.
     """
 
     def __init__(self, folder: Path, stages: Sequence[str], *, tensorboard: bool = False) -> None:
         self.folder = folder
         self.stages = tuple(stages)
-        self.metrics: list[Row] = []
-        self.dynamics: list[Row] = []
+        self.metrics: list[EpochRow] = []
+        self.dynamics: list[EpochRow] = []
         self._tensorboard = tensorboard
         self._board: Any = None
 
     def resume(self, checkpoint: Checkpoint) -> Self:
-        """Take up the rows of a run until its checkpoint; later ones are measured again."""
+        """Read the rows up to a checkpoint; later epochs are measured again."""
         last = (self.stages.index(checkpoint.stage), checkpoint.epoch)
         for rows, name in ((self.metrics, METRICS), (self.dynamics, DYNAMICS)):
             path = self.folder / name
-            known = read_rows(path) if path.exists() else []
-            rows[:] = [row for row in known if (self.stages.index(row["stage"]), row["epoch"]) <= last]
+            stored = read_json_lines(path) if path.exists() else []
+            rows[:] = [row for row in stored if (self.stages.index(row["stage"]), row["epoch"]) <= last]
         return self
 
-    def add(self, row: Row, dynamics: Row | None) -> None:
-        """Add an epoch and write all files anew, each whole."""
+    def add(self, row: EpochRow, dynamics: EpochRow | None) -> None:
+        """Add an epoch and replace all files, each as a whole."""
         self.metrics.append(row)
-        write_rows(self.folder / METRICS, self.metrics)
-        write_bytes(self.folder / TABLE, _csv(self.metrics).encode())
+        write_json_lines(self.folder / METRICS, self.metrics)
+        write_file(self.folder / TABLE, _csv(self.metrics))
         if dynamics is not None:
             self.dynamics.append(dynamics)
-            write_rows(self.folder / DYNAMICS, self.dynamics)
+            write_json_lines(self.folder / DYNAMICS, self.dynamics)
         if self._tensorboard:
             try:
-                self._tell_board(row)
+                self._add_to_board(row)
             except OSError as error:
                 raise InputError(
-                    f"{self.folder / TENSORBOARD}: expected room for TensorBoard's files, got: "
-                    f"{error.strerror or type(error).__name__}; do without them by output.tensorboard=false"
+                    f"{self.folder / TENSORBOARD}: expected room for TensorBoard's files, got an error: "
+                    f"{error.strerror or type(error).__name__}; set output.tensorboard=false to omit them"
                 ) from error
 
-    def _tell_board(self, row: Row) -> None:
+    def _add_to_board(self, row: EpochRow) -> None:
         if self._board is None:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 self._tensorboard = False
                 return
-            # Points of a killed run after this one are hidden.
+            # TensorBoard hides the later points of a killed run.
             self._board = SummaryWriter(str(self.folder / TENSORBOARD), purge_step=len(self.metrics))
         for name, value in row.items():
             if isinstance(value, (int, float)) and name != "epoch":
@@ -74,12 +74,12 @@ class Records:
         self._board.flush()
 
     def close(self) -> None:
-        """Let go of TensorBoard's files."""
+        """Close TensorBoard's files."""
         if self._board is not None:
             self._board.close()
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_json_lines(path: Path) -> list[EpochRow]:
     """Read JSON lines."""
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -87,10 +87,10 @@ def read_rows(path: Path) -> list[Row]:
         raise FormatError(f"{path}: expected one JSON object per line, got: {error}") from error
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write JSON lines; what is not a finite number is written as null."""
-    lines = [json.dumps(finite(row), allow_nan=False) for row in rows]
-    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
+def write_json_lines(path: Path, rows: Sequence[EpochRow]) -> None:
+    """Write JSON lines; NaN and infinity become null."""
+    lines = [json.dumps(without_nan(row), allow_nan=False) for row in rows]
+    write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -98,16 +98,5 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(finite(row) for row in rows)
+    writer.writerows(without_nan(row) for row in rows)
     return text.getvalue()
-
-
-def finite(value: Any) -> Any:  # noqa: ANN401  # any part of a row
-    """Return a value as JSON can hold it: what is not a finite number becomes none."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
-    return value

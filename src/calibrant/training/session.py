@@ -1,7 +1,8 @@
-"""What the stages of a run share: where it runs, where it writes, and how far it is."""
+"""What the stages of a run share: the hardware, the folder, the records and the last checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from lightning_fabric import Fabric
 
@@ -10,20 +11,28 @@ from calibrant.training.checkpoint import Checkpoint, fill, read_checkpoint
 from calibrant.training.config.settings import Config
 from calibrant.training.network import Network
 from calibrant.training.records import Records
-from calibrant.training.watch import Watcher
 
 ENCODER, CLASSIFIER = "encoder", "classifier"
 
 
-class Session:
-    """A run on its way.
+class Watcher:
+    """Receives the progress of a run and ignores it; subclasses show it."""
 
-    Args:
-        fabric: Where it runs.
-        folder: Where it writes.
-        config: What was asked for.
-        watcher: Whoever is told.
-    """
+    def doing(self, what: str) -> None:
+        """A step other than training begins."""
+
+    def started(self, stage: str, *, epochs: int, steps: int, done: int) -> None:
+        """A stage begins: its number of epochs, the steps of each, and the epochs that are done already."""
+
+    def stepped(self, epoch: int, step: int, loss: float) -> None:
+        """A step is done; on GPUs this is called for some steps only, because reading the loss is slow."""
+
+    def measured(self, row: Mapping[str, Any]) -> None:
+        """An epoch has ended with these measures."""
+
+
+class Session:
+    """A run in progress."""
 
     def __init__(self, fabric: Fabric, folder: Path, config: Config, watcher: Watcher) -> None:
         self.fabric = fabric
@@ -34,8 +43,8 @@ class Session:
         board = config.output.tensorboard and fabric.is_global_zero
         self.records = Records(folder, (ENCODER, CLASSIFIER), tensorboard=board)
 
-    def take_up(self, network: Network) -> None:
-        """Go on from the last checkpoint, if there is one."""
+    def resume(self, network: Network) -> None:
+        """Load the last checkpoint, if there is one."""
         last = read_checkpoint(self.folder)
         if last is None:
             return
@@ -45,19 +54,19 @@ class Session:
             fill(network, self.folder / last.weights)
 
     def write(self, work: Callable[[], None]) -> None:
-        """Let the first process write something; if it cannot, all processes stop, and none waits for it."""
+        """Let the first process write; if it fails, all processes stop, so that none waits for it."""
         failed: CalibrantError | None = None
         if self.fabric.is_global_zero:
             try:
                 work()
             except CalibrantError as error:
                 failed = error
-        told = self.fabric.broadcast(None if failed is None else str(failed))
-        if told is not None:
-            raise failed or InputError(told)
+        message = self.fabric.broadcast(None if failed is None else str(failed))
+        if message is not None:
+            raise failed or InputError(message)
 
     def is_over(self, stage: str) -> bool:
-        """Whether a stage needs no more training."""
+        """Return whether a stage is finished."""
         last = self.checkpoint
         if last is None:
             return False

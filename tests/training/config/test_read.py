@@ -65,8 +65,8 @@ def test_a_key_that_is_near_to_none_gets_no_guess() -> None:
     [
         ({"seed": "1"}, "seed: expected a whole number, got '1'"),
         ({"seed": 1.0}, "seed: expected a whole number, got 1.0"),
-        ({"training": 3}, "training: expected a table of settings, got 3"),
-        ({"encoder": [1]}, "encoder: expected a table of settings, got [1]"),
+        ({"training": 3}, "training: expected a table, got 3"),
+        ({"encoder": [1]}, "encoder: expected a table, got [1]"),
         ({"data": {"path": 3}}, "data.path: expected text, got 3"),
         ({"data": {"options": 3}}, "data.options: expected a table, got 3"),
         ({"data": {"foreign": {"svhn": 3}}}, "data.foreign.svhn: expected text, got 3"),

@@ -112,4 +112,4 @@ def test_what_is_refused_in_a_table_is_named_with_its_place() -> None:
 
 def test_settings_cannot_be_changed_after_they_were_checked() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().training.epochs = 0
+        Config().training.epochs = 0  # type: ignore[misc]

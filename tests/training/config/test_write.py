@@ -88,6 +88,7 @@ CONFIGS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(CONFIGS)
 def test_what_was_written_reads_back_as_the_same_configuration(config) -> None:
     again = config_from_table(tomllib.loads(config_to_toml(config)))

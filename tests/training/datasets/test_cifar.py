@@ -8,7 +8,7 @@ from PIL import Image
 
 from calibrant.errors import FormatError
 from calibrant.training.datasets import load_dataset
-from calibrant.training.datasets.cifar_classes import CIFAR10, CIFAR100
+from calibrant.training.datasets.cifar import CIFAR10, CIFAR100
 
 
 def pixels(n: int, seed: int = 0, side: int = 32) -> np.ndarray:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.training.datasets import CORRUPTIONS, corrupt
 
 
@@ -116,5 +116,5 @@ def test_unknown_names_severities_and_inputs_are_refused(pictures) -> None:
 
 def test_without_pillow_the_sentence_says_what_to_install(pictures, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(InputError, match=r"pillow: expected it to be installed.*calibrant\[train\]"):
+    with pytest.raises(MissingPackageError, match=r"expected the package pillow, got none.*'\.\[train\]'"):
         corrupt(pictures, "jpeg", 1)

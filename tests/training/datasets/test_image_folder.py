@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.training.datasets import load_dataset
 
 COLOURS = {"blue": (0, 0, 200), "green": (0, 150, 0), "red": (220, 0, 0)}
@@ -95,5 +95,5 @@ def test_channels_and_pillow_are_checked(tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError, match="channels: expected 1 for grey or 3 for colour, got 4"):
         load_dataset("image_folder", path=tmp_path, channels=4)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(InputError, match=r"pillow: expected it to be installed"):
+    with pytest.raises(MissingPackageError, match="expected the package pillow, got none"):
         load_dataset("image_folder", path=tmp_path)

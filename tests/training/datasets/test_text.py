@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrant.errors import CalibrantError, FormatError, InputError
+from calibrant.errors import CalibrantError, FormatError, InputError, MissingPackageError
 from calibrant.training.datasets import load_dataset
 from calibrant.training.datasets.tokens import Vocabulary
 
@@ -160,7 +160,9 @@ def test_a_model_name_brings_its_own_tokenizer(tmp_path, monkeypatch) -> None:
 
 def test_without_transformers_the_sentence_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"transformers: expected it to be installed.*calibrant\[train\]"):
+    with pytest.raises(
+        MissingPackageError, match=r"expected the package transformers, got none.*'\.\[train\]'"
+    ):
         load_dataset("text", path=write_json(tmp_path / "data.json"), model="bert")
 
 

@@ -44,6 +44,7 @@ def test_every_parameter_has_a_gradient(name):
         assert parameter.grad.any(), parameter_name
 
 
+@pytest.mark.slow
 @each
 def test_a_few_steps_learn_a_handful_of_samples(name):
     model, x = tiny_model(name), inputs_of(name, n=8)
@@ -91,6 +92,7 @@ def test_images_from_the_bundled_digits_to_64_pixels_are_taken(name, shape):
     assert features.shape == (2, model.n_features)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_features"),
     [("resnet20", 64), ("wide_resnet28_10", 640), ("vit_small", 384), ("densenet121", 1024)],

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import InputError, MissingPackageError
 from calibrant.training.models import make_model
 
 SIZES = {
@@ -80,7 +80,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(
-        CalibrantError, match=r"^huggingface: .*; install it with: pip install 'calibrant\[train\]'$"
+        MissingPackageError, match=r"^huggingface: .*: pip install -c constraints.txt '\.\[train\]'$"
     ):
         make_model("huggingface", n_classes=3, shape=(4,), checkpoint="anything")
 

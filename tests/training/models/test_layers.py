@@ -8,8 +8,7 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.training.models import MLP, ResNet, TextCNN, VisionTransformer, WideResNet, make_model
-from calibrant.training.models.pre_activation import PreActivationBlock
-from calibrant.training.models.resnet import ResidualBlock
+from calibrant.training.models.resnet import PreActivationBlock, ResidualBlock
 from tests.training.models.tiny import inputs_of, tiny_model
 
 

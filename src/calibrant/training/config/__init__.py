@@ -1,6 +1,5 @@
 """The configuration of a training run: TOML in, frozen values out, and back."""
 
-from calibrant.training.config.read import config_from_table, load_config
 from calibrant.training.config.settings import (
     Config,
     DataSettings,
@@ -14,7 +13,13 @@ from calibrant.training.config.settings import (
     StageSettings,
     TrainingSettings,
 )
-from calibrant.training.config.write import config_to_table, config_to_toml, differences
+from calibrant.training.config.toml import (
+    config_from_table,
+    config_to_table,
+    config_to_toml,
+    differences,
+    load_config,
+)
 
 __all__ = [
     "Config",

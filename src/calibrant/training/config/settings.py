@@ -1,30 +1,28 @@
-"""What a training run is asked to do: frozen values, each checked where it is made."""
+"""The settings of a training run: frozen values that check themselves when they are made."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from calibrant.errors import InputError
-
-Keep: TypeAlias = Literal["last", "nll", "brier", "accuracy"]
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """What to learn from; the keys are those of :func:`~calibrant.training.datasets.load_dataset`.
+    """The data set; the keys are those of :func:`~calibrant.training.datasets.load_dataset`.
 
     Attributes:
         name: ``digits``, ``cifar10``, ``cifar100``, ``image_folder``, ``embeddings`` or ``text``.
-        path: Where it is; ``digits`` needs none.
-        validation: Share of the training part that becomes the validation part, if the set brings none.
-        limit: Keep this many training samples, the same share of each class.
+        path: Its file or folder; ``digits`` needs none.
+        validation: Share of the training part that becomes the validation part, if the set has none.
+        limit: Number of training samples to keep, the same share of each class.
         imbalance: Ratio of the rarest class to the most common, for a long tail.
-        label_noise: Share of the training labels that are made wrong.
+        label_noise: Share of the training labels that are replaced by wrong ones.
         corruptions: Shifted test sets, such as ``"contrast"`` or ``"contrast-3"``.
-        foreign: Foreign sets by name, each as ``"cifar100:folder"``.
-        foreign_classes: Classes that are held out and become foreign.
-        options: What the loader of this set takes besides.
+        foreign: Out-of-distribution sets by name, each as ``"cifar100:folder"``.
+        foreign_classes: Classes that are held out of training and become an out-of-distribution set.
+        options: Further options of the loader of this set.
     """
 
     name: str = "digits"
@@ -41,7 +39,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Which network.
+    """The network.
 
     Attributes:
         name: One of :data:`~calibrant.training.models.MODELS`, or ``"module:factory"``.
@@ -54,16 +52,16 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """How weights move.
+    """The optimiser.
 
     Attributes:
         name: ``sgd``, ``adam`` or ``adamw``.
-        lr: Step size at its highest.
+        lr: The highest step size.
         momentum: Of ``sgd``.
         nesterov: Of ``sgd``.
         betas: Of ``adam`` and ``adamw``.
-        weight_decay: How strongly weights are drawn to zero.
-        decay: ``"all"`` weights, or only ``"matrices"``: biases and scales of normalisation stay free.
+        weight_decay: Strength of the weight decay.
+        decay: Decay ``"all"`` weights, or only ``"matrices"``, not biases and scales of normalisation.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -84,14 +82,14 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """How the step size changes while training goes on.
+    """How the step size changes during training.
 
     Attributes:
         name: ``constant``, ``multistep``, ``cosine`` or ``linear``; the last two fall to ``final``.
         warmup: Share of the training during which the step size rises from 0.
         milestones: Epochs after which ``multistep`` multiplies the step size by ``factor``.
         factor: Of ``multistep``.
-        final: What is left of the step size at the end of ``cosine`` and ``linear``.
+        final: Share of the step size that is left at the end of ``cosine`` and ``linear``.
     """
 
     name: Literal["constant", "multistep", "cosine", "linear"] = "cosine"
@@ -114,17 +112,17 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class StageSettings:
-    """What every stage of training has.
+    """The settings of every stage of training.
 
     Attributes:
         loss: A name or a sum, as :func:`~calibrant.losses.names.make_loss` reads it.
         epochs: Passes over the training part.
-        batch_size: Samples of a step, over all processes together.
+        batch_size: Samples of a step, over all processes.
         clip_gradient: Largest norm of the gradient, or none.
         augment: Whether images are shifted and mirrored.
-        padding: The most pixels an image is shifted by; an eighth of its height if not given.
+        padding: Largest shift in pixels; an eighth of the height if not given.
         flip: Whether images are mirrored; if not given, all but digits are.
-        optimizer: How weights move.
+        optimizer: The optimiser.
         schedule: How the step size changes.
     """
 
@@ -148,15 +146,15 @@ class StageSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings(StageSettings):
-    """The stage that trains a classifier: the only one, or RefCal's second.
+    """The stage that trains a classifier: the only one, or the second of RefCal.
 
     Attributes:
         keep: Which epoch's weights are kept: the ``"last"``, or the best by validation ``"nll"``, ``"brier"``
             or ``"accuracy"``.
-        keep_after: The best is looked for after this many epochs.
+        keep_after: Epochs before the search for the best one begins.
     """
 
-    keep: Keep = "last"
+    keep: Literal["last", "nll", "brier", "accuracy"] = "last"
     keep_after: int = 0
 
     def __post_init__(self) -> None:
@@ -167,12 +165,12 @@ class TrainingSettings(StageSettings):
 
 @dataclass(frozen=True)
 class EncoderSettings(StageSettings):
-    """RefCal's first stage: an encoder learns, through a projection that is thrown away, who is alike.
+    """The first stage of RefCal: an encoder learns which samples are alike, through a temporary projection.
 
     Attributes:
         projection: Number of coordinates that the loss compares.
         hidden: Width of the projection's hidden layer; that of the features if not given, 0 for none.
-        views: Augmented versions of each sample in a batch; two for images and one for others if not given.
+        views: Augmented versions of each sample in a batch; if not given, two for images and one for others.
     """
 
     loss: str = "supervised_contrastive(temperature=0.1)"
@@ -189,12 +187,12 @@ class EncoderSettings(StageSettings):
 
 @dataclass(frozen=True)
 class PosthocSettings:
-    """What is tried on the validation part after training.
+    """The post-hoc methods to fit on the validation part after training.
 
     Attributes:
-        methods: Names of post-hoc methods; the first to try is always the model as it is.
-        choose: The one to save: a name, or ``"auto"`` for the choice of ``calibrant calibrate``.
-        folds: Parts of the cross-validation.
+        methods: Names of post-hoc methods; the uncalibrated model is always compared too.
+        choose: The method to save: a name, or ``"auto"`` to choose as ``calibrant calibrate`` does.
+        folds: Folds of the cross-validation.
     """
 
     methods: tuple[str, ...] = ("temperature", "smart")
@@ -207,7 +205,7 @@ class PosthocSettings:
 
 @dataclass(frozen=True)
 class HardwareSettings:
-    """Where it runs; handed to Lightning Fabric as it is.
+    """The hardware; these settings are passed to Lightning Fabric.
 
     Attributes:
         accelerator: ``auto``, ``cpu``, ``cuda``, ``mps``.
@@ -234,13 +232,13 @@ class HardwareSettings:
 
 @dataclass(frozen=True)
 class OutputSettings:
-    """What is written beside the model.
+    """The files that are written beside the model.
 
     Attributes:
-        dynamics: Training samples that are looked at after each epoch; 0 writes no dynamics.
+        dynamics: Training samples that are measured after each epoch; 0 writes no dynamics.
         features: Whether penultimate features are saved with the predictions.
         tensorboard: Whether TensorBoard's files are written, if it is installed.
-        checkpoint_every: Epochs from one checkpoint to the next.
+        checkpoint_every: Epochs between checkpoints.
     """
 
     dynamics: int = 2000
@@ -255,17 +253,11 @@ class OutputSettings:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run.
+    """All settings of a run.
 
     Attributes:
         seed: Equal seeds give equal runs, on CPUs to the bit.
-        data: What to learn from.
-        model: Which network.
-        encoder: RefCal's first stage, if it is wanted.
-        training: The stage that trains the classifier.
-        posthoc: What is tried on the validation part afterwards.
-        hardware: Where it runs.
-        output: What is written beside the model.
+        encoder: The first stage of RefCal, if any.
     """
 
     seed: int = 0

@@ -1,12 +1,10 @@
-"""Data to train on: read from the files people have, divided, corrupted, and made harder as asked."""
+"""Data sets for training: read from common files, divided into parts, and made harder if asked."""
 
 from calibrant.training.datasets.augment import augment, two_views
 from calibrant.training.datasets.corruptions import CORRUPTIONS, corrupt
 from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits
-from calibrant.training.datasets.label_noise import symmetric_label_noise
 from calibrant.training.datasets.load import DATASETS, load_dataset
-from calibrant.training.datasets.long_tail import long_tail
-from calibrant.training.datasets.split import stratified_split
+from calibrant.training.datasets.sampling import long_tail, stratified_split, symmetric_label_noise
 
 __all__ = [
     "CORRUPTIONS",

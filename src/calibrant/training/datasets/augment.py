@@ -1,4 +1,4 @@
-"""Augmentation of image batches: random crops and mirror images, the whole batch at once."""
+"""Augmentation of image batches by random crops and mirror images."""
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +15,18 @@ def augment(
     generator: torch.Generator | None = None,
     part: tuple[int, slice] | None = None,
 ) -> Tensor:
-    """Return every image shifted at random and, half of the time, mirrored.
+    """Shift every image at random and mirror half of them.
 
-    This is the standard of CIFAR: pad with zeros, cut a window of the original size, flip left to right. The
-    numbers are drawn on the generator's device, so that a batch on any device follows the same seed.
+    This is the usual augmentation for CIFAR: pad with zeros, cut a window of the original size, flip left to
+    right. Random numbers are drawn on the generator's device, so they do not depend on that of the images.
 
     Args:
         images: A batch of shape ``(n, c, h, w)``, uint8 or floating point.
-        padding: The most pixels an image moves in each direction; 0 leaves it in place.
+        padding: Largest shift in pixels in each direction.
         flip: Whether images are mirrored; not for digits or letters.
-        generator: Where the random numbers come from; torch's own if none.
-        part: Size of the batch that these images are a part of, and where they stand in it: processes that
-            share a batch then draw the same numbers as one process with the whole of it.
+        generator: Source of the random numbers; torch's own if none.
+        part: Size of the whole batch and the rows of it that these images are: processes that share a batch
+            then draw the same numbers as one process with the whole batch.
 
     Example:
         >>> augment(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
@@ -60,7 +60,7 @@ def two_views(
 def _crop(images: Tensor, padding: int, top: Tensor, left: Tensor) -> Tensor:
     n, _, height, width = images.shape
     padded = F.pad(images, (padding, padding, padding, padding))
-    # All windows of all images as a view without copies; the index then reads one window of each image.
+    # This is a view of all windows of all images; the index copies one window of each image.
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     return windows[torch.arange(n, device=images.device), :, top, left]
 

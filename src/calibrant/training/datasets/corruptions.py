@@ -11,6 +11,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.inputs import check_choice
 from calibrant.training.datasets.pictures import in_threads, pillow
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -25,17 +26,17 @@ Corruption: TypeAlias = Callable[[Pixels, float, np.random.Generator], Pixels]
 
 
 def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
-    """Return the images under a corruption; the same seed gives the same images.
+    """Corrupt images; the same seed gives the same images.
 
-    All follow the definitions of CIFAR-10-C (``blur`` is its Gaussian blur); only the random numbers differ
-    from those of the published files. The strengths were chosen for 32 pixels: larger images suffer less
-    from blur and pixelation.
+    All corruptions follow the definitions of CIFAR-10-C (``blur`` is its Gaussian blur); only the random
+    numbers differ from those of the published files. The strengths were chosen for 32 pixels: blur and
+    pixelation have less effect on larger images.
 
     Args:
         images: Images as uint8 of shape ``(n, c, h, w)``, grey or in colour.
         name: One of :data:`CORRUPTIONS`.
         severity: From 1, mild, to 5.
-        seed: Where the random numbers start; each corruption and severity has its own sequence.
+        seed: Seed of the random numbers; each corruption and severity has its own sequence.
 
     Example:
         >>> grey = torch.full((1, 1, 4, 4), 100, dtype=torch.uint8)
@@ -46,8 +47,7 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
         Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
         Perturbations", ICLR 2019.
     """
-    if name not in CORRUPTIONS:
-        raise InputError(f"corruption: expected one of {', '.join(CORRUPTIONS)}, got {name!r}")
+    check_choice(name, "corruption", CORRUPTIONS)
     if not isinstance(severity, int) or severity not in SEVERITIES:
         raise InputError(f"severity: expected a whole number from 1 to 5, got {severity!r}")
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
@@ -67,11 +67,11 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
 
 
 def _in_unit_range(change: Corruption) -> Corruption:
-    """Let a corruption work on numbers between 0 and 1; the result is cut off downwards as in CIFAR-10-C."""
+    """Apply a corruption to numbers between 0 and 1; the result is rounded down as in CIFAR-10-C."""
 
     def changed(pixels: Pixels, strength: float, generator: np.random.Generator) -> Pixels:
         x = change(pixels.astype(np.float32) / 255, strength, generator)
-        # A pixel that did not change must not fall by one through rounding.
+        # Rounding errors must not lower a pixel that did not change.
         return np.floor(np.clip(x, 0, 1) * 255 + 1e-3).astype(np.uint8)
 
     return changed

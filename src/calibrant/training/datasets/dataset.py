@@ -1,18 +1,22 @@
-"""What training reads: labelled samples in memory, and the parts they are divided into."""
+"""Labelled samples in memory, and a data set divided into parts for training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import FormatError, InputError
+from calibrant.files import reading
 
 Kind: TypeAlias = Literal["image", "embedding", "text"]
 
-# The label of a sample that belongs to none of the classes.
+_T = TypeVar("_T")
+
+# The label of an out-of-distribution sample.
 FOREIGN = -1
 
 
@@ -23,7 +27,7 @@ class LabelledData:
     Attributes:
         inputs: Images as uint8 of shape ``(n, c, h, w)``, embeddings as floats of shape ``(n, d)``, or token
             ids as int64 of shape ``(n, length)``.
-        labels: Classes as int64 of shape ``(n,)``; all -1 for samples that belong to no class.
+        labels: Classes as int64 of shape ``(n,)``; -1 for out-of-distribution samples.
         class_names: One name per class, or none.
         kind: ``"image"``, ``"embedding"`` or ``"text"``.
 
@@ -52,7 +56,7 @@ class LabelledData:
         return f"LabelledData(n={len(self)}, {self.kind} {tuple(self.inputs.shape[1:])}{names})"
 
     def take(self, index: Tensor | Sequence[int]) -> "LabelledData":
-        """Return the samples of these row numbers, or those where a mask of length ``n`` is true."""
+        """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
         rows = torch.as_tensor(index)
         try:
             return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
@@ -63,20 +67,20 @@ class LabelledData:
             ) from None
 
     def as_foreign(self) -> "LabelledData":
-        """Return the same samples as members of no class."""
+        """Return the same samples as out-of-distribution samples, without classes."""
         return replace(self, labels=torch.full_like(self.labels, FOREIGN), class_names=None)
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """A data set divided for training: what to learn from, choose by, test on, and be unsure about.
+    """A data set divided into parts for training.
 
     Attributes:
-        train: What the model learns from.
-        validation: What checkpoints and calibrators are chosen by.
-        test: What results are reported on.
-        shifted: The test part under corruptions, by name; the labels still hold.
-        foreign: Samples of no known class, by name; their labels are -1.
+        train: Trains the model.
+        validation: Chooses checkpoints and fits calibrators.
+        test: Results are reported on it.
+        shifted: The test part under corruptions, by name, with its labels.
+        foreign: Out-of-distribution samples, by name; their labels are -1.
         words: For text with the built-in vocabulary, the word of each token id: 0 pads and 1 is unknown.
     """
 
@@ -102,12 +106,12 @@ class Splits:
         for name, part in self.foreign.items():
             if int(part.labels.max()) >= 0:
                 raise InputError(
-                    f"{name}: expected the label -1 for every foreign sample, got {int(part.labels.max())}; "
-                    "use as_foreign()"
+                    f"{name}: expected the label -1 for every out-of-distribution sample, "
+                    f"got {int(part.labels.max())}; use as_foreign()"
                 )
 
     def __reduce__(self) -> tuple[Callable[..., "Splits"], tuple[object, ...]]:
-        # Processes that are handed the splits need it: a read-only mapping cannot be pickled as it is.
+        # Worker processes receive pickled splits, and a read-only mapping cannot be pickled.
         parts = (self.train, self.validation, self.test)
         return Splits, (*parts, dict(self.shifted), dict(self.foreign), self.words)
 
@@ -119,20 +123,33 @@ class Splits:
         return 1 + max(int(part.labels.max()) for part in (self.train, self.validation, self.test))
 
 
+def check_exists(path: Path) -> Path:
+    """Return the path of an existing file or folder of data."""
+    if not path.exists():
+        raise FormatError(f"{path}: expected a file or a folder, got nothing by that name; check the path")
+    return path
+
+
+def read_data(path: Path, what: str, parse: Callable[[Path], _T]) -> _T:
+    """Parse a file that exists and is not empty; errors name it."""
+    check_exists(path)
+    with reading(path.name, what):
+        if path.is_dir():
+            raise FormatError(f"expected {what}, got a folder; name a file inside it")
+        if path.stat().st_size == 0:
+            raise FormatError(f"expected {what}, got an empty file; copy it again")
+        return parse(path)
+
+
 def _check_inputs(inputs: Tensor, kind: Kind) -> None:
     if kind not in get_args(Kind):
         raise InputError(f"kind: expected 'image', 'embedding' or 'text', got {kind!r}")
-    fits = {
-        "image": inputs.dtype == torch.uint8 and inputs.ndim == 4,
-        "embedding": inputs.is_floating_point() and inputs.ndim == 2,
-        "text": inputs.dtype == torch.int64 and inputs.ndim == 2,
+    fits, wanted = {
+        "image": (inputs.dtype == torch.uint8, "images as uint8 of shape (n, c, h, w)"),
+        "embedding": (inputs.is_floating_point(), "floats of shape (n, d)"),
+        "text": (inputs.dtype == torch.int64, "token ids as int64 of shape (n, length)"),
     }[kind]
-    wanted = {
-        "image": "images as uint8 of shape (n, c, h, w)",
-        "embedding": "floats of shape (n, d)",
-        "text": "token ids as int64 of shape (n, length)",
-    }[kind]
-    if not fits or inputs.numel() == 0:
+    if not fits or inputs.ndim != (4 if kind == "image" else 2) or inputs.numel() == 0:
         raise InputError(
             f"inputs: expected {wanted} and at least one sample, got {inputs.dtype} of shape "
             f"{tuple(inputs.shape)}"

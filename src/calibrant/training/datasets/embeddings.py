@@ -1,4 +1,4 @@
-"""Embeddings of another model's making, in a ``.npz`` file."""
+"""Embeddings that another model has computed, in a ``.npz`` file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.training.datasets.dataset import LabelledData, Splits
-from calibrant.training.datasets.reading import naming, read
-from calibrant.training.datasets.split import divide
+from calibrant.files import reading
+from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits, read_data
+from calibrant.training.datasets.sampling import divide
 
 
 def load_embeddings(
     path: Path, *, train_index: str | None = None, validation: float = 0.1, seed: int = 0
 ) -> Splits:
-    """Return embeddings from an archive of ``x_train y_train x_test y_test`` and, where given, more.
+    """Return embeddings from an archive of ``x_train y_train x_test y_test`` and optional arrays.
 
-    ``x_val`` with ``y_val`` is the validation part, else it is taken out of training; ``x_oos`` is a foreign
-    set; ``class_names`` or ``labels`` names the classes. Half precision is widened.
+    ``x_val`` with ``y_val`` is the validation part, which is otherwise taken from training; ``x_oos`` is an
+    out-of-distribution set; ``class_names`` or ``labels`` names the classes. All numbers become float32.
 
     Args:
         path: The ``.npz`` file.
@@ -29,8 +29,8 @@ def load_embeddings(
         validation: Share of the training part for validation, if the file has none.
         seed: Which samples that share is.
     """
-    arrays = read(path, "a .npz archive", _arrays)
-    with naming(path, "embeddings"):
+    arrays = read_data(path, "a .npz archive", _arrays)
+    with reading(path.name, "embeddings"):
         names = _class_names(arrays)
         train = _part(arrays, "train", names)
         if train_index is not None:
@@ -40,28 +40,26 @@ def load_embeddings(
         foreign = {}
         if "x_oos" in arrays:
             x = _floats(arrays, "x_oos")
-            none = torch.full((len(x),), -1)
-            foreign["oos"] = LabelledData(x, none, None, "embedding")
+            foreign["oos"] = LabelledData(x, torch.full((len(x),), FOREIGN), None, "embedding")
         return Splits(*parts, foreign=foreign)
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    if not is_zipfile(path):  # np.load would take it for a pickle and advise to allow that
+    if not is_zipfile(path):  # np.load would take it for a pickle and advise to allow pickles
         raise FormatError("expected a .npz archive, got something else; save it with np.savez")
+    arrays = {}
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return {name: _entry(archive, name) for name in archive.files}
-
-
-def _entry(archive: Any, name: str) -> Any:  # noqa: ANN401  # NumPy gives archives no type
-    try:
-        return archive[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise FormatError(
-            f"{name}: expected plain numbers or text, got pickled Python objects, which are never read; "
-            f"save np.asarray({name}, dtype=...) instead"
-        ) from None
+        for name in archive.files:
+            try:
+                arrays[name] = archive[name]
+            except ValueError as error:
+                if "allow_pickle" in str(error):
+                    raise FormatError(
+                        f"{name}: expected plain numbers or text, got pickled Python objects, which are "
+                        f"never read; save np.asarray({name}, dtype=...) instead"
+                    ) from None
+                raise
+    return arrays
 
 
 def _part(arrays: Mapping[str, Any], part: str, names: tuple[str, ...] | None) -> LabelledData:

@@ -1,4 +1,4 @@
-"""A folder of pictures: one folder per class, in train, val and test folders or not."""
+"""A folder of pictures: one folder per class, or train, val and test folders with one folder per class."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,27 +6,22 @@ from pathlib import Path
 import torch
 
 from calibrant.errors import FormatError, InputError
-from calibrant.training.datasets.dataset import LabelledData, Splits
+from calibrant.files import reading
+from calibrant.training.datasets.dataset import LabelledData, Splits, check_exists
 from calibrant.training.datasets.pictures import decode
-from calibrant.training.datasets.reading import check_exists, naming
-from calibrant.training.datasets.split import divide
+from calibrant.training.datasets.sampling import divide
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _VALIDATION = ("val", "validation", "valid")
 
 
 def load_image_folder(
-    path: Path,
-    *,
-    size: int | Sequence[int] = 32,
-    channels: int = 3,
-    validation: float = 0.1,
-    seed: int = 0,
+    path: Path, *, size: int | Sequence[int] = 32, channels: int = 3, validation: float = 0.1, seed: int = 0
 ) -> Splits:
     """Return the pictures of ``path/class/*.png|jpg``, or of ``path/train/class/*`` and its siblings.
 
-    Classes are numbered in the order of their names. Without a ``test`` folder a fifth of the pictures is set
-    aside for it; without ``val`` (``validation``, ``valid``) the share ``validation`` of the rest.
+    Classes are numbered in the order of their names. Without a ``test`` folder, a fifth of the pictures is
+    the test part; without ``val`` (``validation``, ``valid``), a share of the rest is the validation part.
 
     Args:
         path: The folder.
@@ -51,7 +46,7 @@ def load_image_folder(
         if folder.is_dir()
     }
     held = parts.get("validation"), parts.get("test")
-    with naming(path, "pictures"):
+    with reading(path.name, "pictures"):
         return Splits(*divide(parts["train"], *held, share=validation, seed=seed))
 
 
@@ -66,18 +61,18 @@ def _classes(folder: Path) -> tuple[str, ...]:
 
 
 def _read(folder: Path, classes: tuple[str, ...], size: tuple[int, int], channels: int) -> LabelledData:
-    strangers = sorted({entry.name for entry in folder.iterdir() if _is_folder(entry)} - set(classes))
-    if strangers:
+    unknown = sorted({entry.name for entry in folder.iterdir() if _is_folder(entry)} - set(classes))
+    if unknown:
         raise FormatError(
-            f"{folder}: expected the classes of the training folder, got {strangers[0]!r}; "
+            f"{folder}: expected the classes of the training folder, got {unknown[0]!r}; "
             "rename the folder or add it to training"
         )
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = _pictures(folder / name)
-        files += found
-        labels += [label] * len(found)
+        pictures = _pictures(folder / name)
+        files += pictures
+        labels += [label] * len(pictures)
     if not files:
         raise FormatError(f"{folder}: expected {', '.join(SUFFIXES)} files, got none; check the path")
     names = [str(file.relative_to(folder.parent)) for file in files]
@@ -90,7 +85,7 @@ def _is_folder(entry: Path) -> bool:
 
 
 def _pictures(folder: Path) -> list[Path]:
-    """Return the pictures of a class in the order of their names; hidden files are left out."""
+    """Return the pictures of a class in the order of their names, without hidden files."""
     if not folder.is_dir():
         return []
     return sorted(

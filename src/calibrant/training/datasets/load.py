@@ -1,27 +1,52 @@
-"""Data sets by name: read, divided, and made harder as asked."""
+"""Data sets by name: read, divided into parts, and made harder if asked."""
 
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import InputError
+import numpy as np
+import torch
+
+from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
 from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
 from calibrant.training.datasets.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from calibrant.training.datasets.dataset import LabelledData, Splits
-from calibrant.training.datasets.digits import load_digits
 from calibrant.training.datasets.embeddings import load_embeddings
-from calibrant.training.datasets.held_out import hold_out_classes
 from calibrant.training.datasets.image_folder import load_image_folder
-from calibrant.training.datasets.label_noise import check_rate, symmetric_label_noise
-from calibrant.training.datasets.long_tail import check_imbalance, long_tail
-from calibrant.training.datasets.resize import resized_like
-from calibrant.training.datasets.split import check_validation, stratified_split
+from calibrant.training.datasets.pictures import resized_like
+from calibrant.training.datasets.sampling import (
+    check_imbalance,
+    check_rate,
+    check_validation,
+    divide,
+    hold_out_classes,
+    limited,
+    long_tail,
+    symmetric_label_noise,
+)
 from calibrant.training.datasets.text import load_text
+
+
+def load_digits(*, validation: float = 0.1, seed: int = 0) -> Splits:
+    """Return scikit-learn's 1,797 digits of 8 x 8 pixels; a fifth, the same for every seed, is the test part.
+
+    Example:
+        >>> load_digits().test
+        LabelledData(n=359, image (1, 8, 8), class_names)
+    """
+    from sklearn.datasets import load_digits as bundled
+
+    digits = bundled()
+    # The shades are 0 to 16; images here are bytes.
+    pixels = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))
+    labels = torch.from_numpy(digits.target.astype(np.int64))
+    data = LabelledData(pixels[:, None], labels, tuple(str(digit) for digit in range(10)), "image")
+    return Splits(*divide(data, None, None, share=validation, seed=seed))
+
 
 DATASETS: Mapping[str, Callable[..., Splits]] = {
     "digits": load_digits,
@@ -52,19 +77,21 @@ def load_dataset(
     Args:
         name: One of :data:`DATASETS`.
         path: Where it is; all but ``digits`` need one.
-        validation: Share of the training part that becomes the validation part, if the set brings none.
-        limit: Keep this many training samples, the same share of each class and at least one; the other parts
-            stay as they are. It comes before imbalance and noise, and the seed decides which are kept. Words
-            are still numbered by all training texts.
+        validation: Share of the training part that becomes the validation part, if the set has none.
+        limit: Number of training samples to keep, the same share of each class and at least one; the other
+            parts do not change. It applies before imbalance and noise, and the seed decides which samples are
+            kept. The vocabulary still comes from all training texts.
         imbalance: Make training long-tailed: the ratio of the rarest class to the most common. The other
-            parts stay as they are.
-        label_noise: Share of the training labels that are made wrong.
+            parts do not change.
+        label_noise: Share of the training labels that are replaced by wrong ones.
         corruptions: Shifted test sets, each a name such as ``"contrast"`` for all five severities or
             ``"contrast-3"`` for one.
-        foreign: Foreign sets by name, each the test part of another set, written ``"cifar100:folder"``.
-        foreign_classes: Classes, by number or name, that are held out of training and become foreign.
-        seed: Where the random choices start; the test part is the same for every seed.
-        **options: What the loader takes besides, such as ``size`` for ``image_folder``.
+        foreign: Out-of-distribution sets by name, each the test part of another set, written
+            ``"cifar100:folder"``.
+        foreign_classes: Classes, by number or name, that are held out of training and become an
+            out-of-distribution set.
+        seed: Seed of the random choices; the test part is the same for every seed.
+        **options: Further options of the loader, such as ``size`` for ``image_folder``.
 
     Example:
         >>> splits = load_dataset("digits", imbalance=0.1, corruptions=["contrast-3"])
@@ -73,7 +100,7 @@ def load_dataset(
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0, got {seed!r}")
-    # Reading may take long, so what can be wrong in the rest is looked at first.
+    # Reading may take long, so all options are checked first.
     check_validation(validation)
     check_rate(label_noise)
     if limit is not None:
@@ -84,13 +111,12 @@ def load_dataset(
     splits = _read(name, path, {**options, "validation": validation, "seed": seed})
     if foreign_classes:
         splits = hold_out_classes(splits, foreign_classes)
-    train = splits.train if limit is None else _limited(splits.train, limit, splits.n_classes, seed)
+    train, k = splits.train, splits.n_classes
+    if limit is not None:
+        train = limited(train, limit, n_classes=k, seed=seed)
     if imbalance is not None:
-        train = train.take(
-            long_tail(train.labels, imbalance=imbalance, seed=seed, n_classes=splits.n_classes)
-        )
+        train = train.take(long_tail(train.labels, imbalance=imbalance, seed=seed, n_classes=k))
     if label_noise:
-        k = splits.n_classes
         noisy = symmetric_label_noise(train.labels, rate=label_noise, n_classes=k, seed=seed)
         train = replace(train, labels=noisy)
     return replace(
@@ -105,14 +131,15 @@ def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, 
     loader = DATASETS.get(name)
     if loader is None:
         raise InputError(
-            f"dataset: expected one of {', '.join(DATASETS)}, got {name!r}{_near(name, DATASETS)}"
+            f"dataset: expected one of {', '.join(DATASETS)}, got {name!r}{did_you_mean(name, DATASETS)}"
         )
     known = inspect.signature(loader).parameters
     for option in options:
         if option not in known or option == "path":
             takes = ", ".join(parameter for parameter in known if parameter != "path")
             raise InputError(
-                f"{option}: expected an option of {name} ({takes}), got {option!r}{_near(option, known)}"
+                f"{option}: expected an option of {name} ({takes}), got {option!r}"
+                f"{did_you_mean(option, known)}"
             )
     if "path" not in known:
         if path is not None:
@@ -125,28 +152,20 @@ def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, 
     return loader(Path(path), **options)
 
 
-def _limited(train: LabelledData, limit: int, n_classes: int, seed: int) -> LabelledData:
-    if limit < n_classes:
-        raise InputError(
-            f"limit: expected at least one sample of each of {n_classes} classes, got {limit}; raise it"
-        )
-    # A class that cannot give its share leaves too many over: these are divided among the others.
-    while len(train) > limit:
-        kept, _ = stratified_split(train.labels, share=1 - limit / len(train), seed=seed)
-        train = train.take(kept)
-    return train
-
-
-def _near(word: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _chosen(corruptions: Sequence[str]) -> list[tuple[str, int]]:
     """Return the corruptions, each with its severity."""
     if isinstance(corruptions, str):
         raise InputError(f"corruptions: expected a list of names, got the one string {corruptions!r}")
-    return [pair for corruption in corruptions for pair in _severities(corruption)]
+    chosen = []
+    for corruption in corruptions:
+        name, _, severity = corruption.partition("-")
+        if name not in CORRUPTIONS or severity not in ("", *map(str, SEVERITIES)):
+            raise InputError(
+                f"corruptions: expected one of {', '.join(CORRUPTIONS)}, alone or as in 'blur-3', "
+                f"got {corruption!r}{did_you_mean(name, CORRUPTIONS) if name not in CORRUPTIONS else ''}"
+            )
+        chosen += [(name, each) for each in ([int(severity)] if severity else SEVERITIES)]
+    return chosen
 
 
 def _shifted(test: LabelledData, chosen: Sequence[tuple[str, int]], seed: int) -> dict[str, LabelledData]:
@@ -156,16 +175,6 @@ def _shifted(test: LabelledData, chosen: Sequence[tuple[str, int]], seed: int) -
         f"{name}-{severity}": replace(test, inputs=corrupt(test.inputs, name, severity, seed))
         for name, severity in chosen
     }
-
-
-def _severities(corruption: str) -> list[tuple[str, int]]:
-    name, _, severity = corruption.partition("-")
-    if name not in CORRUPTIONS or severity not in ("", *map(str, SEVERITIES)):
-        raise InputError(
-            f"corruptions: expected one of {', '.join(CORRUPTIONS)}, alone or as in 'blur-3', "
-            f"got {corruption!r}{_near(name, CORRUPTIONS) if name not in CORRUPTIONS else ''}"
-        )
-    return [(name, int(severity))] if severity else [(name, each) for each in SEVERITIES]
 
 
 def _foreign(foreign: Mapping[str, str], test: LabelledData) -> dict[str, LabelledData]:
@@ -178,7 +187,7 @@ def _foreign(foreign: Mapping[str, str], test: LabelledData) -> dict[str, Labell
             raise InputError(
                 f"foreign: expected a data set and where it is, as in 'cifar100:folder', got {source!r}"
             )
-        # Pictures can be brought to the size that training has.
+        # Pictures are read at the size of the training images.
         _, channels, height, width = test.inputs.shape if test.kind == "image" else (0, 0, 0, 0)
         fitted = {"size": (height, width), "channels": channels} if loader == "image_folder" else {}
         sets[title] = resized_like(_read(loader, path or None, fitted).test.as_foreign(), test)

@@ -1,7 +1,8 @@
-"""Pictures into pixels: PNG, JPEG and whatever else Pillow opens, decoded by several threads."""
+"""Pictures into pixels: PNG, JPEG and whatever else Pillow opens, and images brought to another size."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from io import BytesIO
 from os import cpu_count
 from pathlib import Path
@@ -10,19 +11,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.training.datasets.dataset import LabelledData
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Pictures that one task of the pool decodes: enough for the pool's own work not to count.
+# Pictures that one task of the thread pool decodes, so that the cost of a task does not matter.
 _CHUNK = 256
+# Images that are floating-point numbers at one time.
+_RESIZED_AT_ONCE = 1024
 
 
 def pillow() -> ModuleType:
-    """Return ``PIL.Image``, which only those who read or write pictures need."""
+    """Import ``PIL.Image``, which is needed for pictures only."""
     try:
         from PIL import Image
     except ImportError:
@@ -42,10 +47,10 @@ def decode(
 
     Args:
         sources: Encoded pictures, or the files that hold them.
-        names: What each is called in a refusal.
+        names: The name of each in error messages.
         size: Height and width of the result.
         channels: 3 for colour, 1 for grey.
-        resize: Whether pictures of another size are brought to this one rather than refused.
+        resize: Whether pictures of another size are resized rather than refused.
     """
     image = pillow()
     mode = {1: "L", 3: "RGB"}.get(channels)
@@ -60,7 +65,7 @@ def decode(
                 opened.load()
                 picture = opened if opened.mode == mode else _in_mode(opened, mode)
         except Exception as error:
-            # Decoders of damaged pictures raise nearly anything, not only OSError.
+            # Decoders raise almost any exception for damaged pictures, not only OSError.
             detail = str(error).split(" <_io")[0][:120] or type(error).__name__
             raise FormatError(
                 f"{names[row]}: expected a whole picture, got one that cannot be decoded ({detail}); "
@@ -80,25 +85,57 @@ def decode(
 
 
 def in_threads(work: Callable[[int], None], n: int) -> None:
-    """Call ``work`` on 0 to ``n - 1``, in chunks over the cores; Pillow lets other threads run meanwhile."""
+    """Call ``work`` on 0 to ``n - 1`` in several threads; Pillow releases Python's lock."""
 
     def chunk(start: int) -> None:
         for row in range(start, min(start + _CHUNK, n)):
             work(row)
 
     with ThreadPoolExecutor(min(8, cpu_count() or 1)) as pool:
-        # Asking for the results raises the first failure.
+        # Reading the results raises the first exception.
         list(pool.map(chunk, range(0, n, _CHUNK)))
 
 
 def _in_mode(picture: "Image", mode: str) -> "Image":
     if picture.mode.startswith("I;16"):
-        # Converting 16 bits to 8 would cut off all above 255 instead of scaling.
+        # Pillow would clip 16 bits at 255 instead of scaling them.
         shades = np.asarray(picture).astype(np.uint16) >> 8
         return pillow().fromarray(shades.astype(np.uint8)).convert(mode)  # type: ignore[no-any-return]  # Pillow is imported when needed
     if picture.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {picture.mode} have no fixed range")
     if picture.mode == "P":
-        # Straight from a palette with transparency, Pillow warns.
+        # Pillow warns about a palette with transparency unless it is converted to RGBA first.
         picture = picture.convert("RGBA")
     return picture.convert(mode)
+
+
+def resized_like(data: LabelledData, like: LabelledData) -> LabelledData:
+    """Return images with the channels, height and width of other ones, so that one network can read both.
+
+    Grey becomes three equal channels, colours become grey by their mean, and pixels are interpolated. Inputs
+    that are not images are returned unchanged.
+
+    Example:
+        >>> pixels, label = torch.zeros(1, 1, 8, 8, dtype=torch.uint8), torch.tensor([0])
+        >>> small = LabelledData(pixels, label, None, "image")
+        >>> large = LabelledData(pixels.repeat(1, 3, 4, 4), label, None, "image")
+        >>> resized_like(small, large)
+        LabelledData(n=1, image (3, 32, 32))
+    """
+    if data.kind != "image" or like.kind != "image" or data.inputs.shape[1:] == like.inputs.shape[1:]:
+        return data
+    channels, height, width = like.inputs.shape[1:]
+    if data.inputs.shape[1] != channels and 1 not in (channels, data.inputs.shape[1]):
+        raise InputError(
+            f"foreign: expected images of 1 or {channels} channels, got {data.inputs.shape[1]} channels"
+        )
+    parts = []
+    for part in data.inputs.split(_RESIZED_AT_ONCE):
+        values = part.float()
+        if values.shape[1] > channels:
+            values = values.mean(dim=1, keepdim=True)
+        values = values.expand(-1, channels, -1, -1)
+        if values.shape[2:] != (height, width):
+            values = F.interpolate(values, (height, width), mode="bilinear", antialias=True)
+        parts.append(values.round().clamp(0, 255).to(torch.uint8))
+    return replace(data, inputs=torch.cat(parts))

@@ -1,4 +1,4 @@
-"""Texts into token ids: by a vocabulary of the training texts, or by the tokenizer of a pretrained model."""
+"""Texts to token ids, by a vocabulary of the training texts or by the tokenizer of a pretrained model."""
 
 import re
 from collections import Counter
@@ -14,10 +14,10 @@ from calibrant.errors import InputError, MissingPackageError
 
 PADDING, UNKNOWN = 0, 1
 
-# Words with their apostrophes, and every other sign by itself.
+# A word with its apostrophes, or a single punctuation mark.
 _WORD = re.compile(r"\w+(?:'\w+)*|[^\w\s]")
 
-# Longer texts are cut unless a length is given: one long text must not make all of them long.
+# Without a given length, longer texts are cut: one long text must not pad all others.
 _MOST_TOKENS = 128
 
 
@@ -47,14 +47,14 @@ class Vocabulary:
         number = {word: index for index, word in enumerate(self.words)}
         ids = torch.full((len(texts), length), PADDING)
         for row, text in enumerate(texts):
-            # A text without any word still has one token, or pooling over its tokens would be over nothing.
-            found = [number.get(word, UNKNOWN) for word in split_words(text)[:length]] or [UNKNOWN]
-            ids[row, : len(found)] = torch.tensor(found)
+            # A text without words gets one token, because networks pool over the tokens.
+            tokens = [number.get(word, UNKNOWN) for word in split_words(text)[:length]] or [UNKNOWN]
+            ids[row, : len(tokens)] = torch.tensor(tokens)
         return ids
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words and signs of a text in lower case.
+    """Return the words and punctuation marks of a text in lower case.
 
     Example:
         >>> split_words("What's up?")
@@ -75,7 +75,7 @@ def pretrained_encoder(
 
     Args:
         model: Name on the Hub, or a folder.
-        texts: Training texts; without a length the longest of them decides, at most 128 tokens.
+        texts: Training texts; the longest sets the length if none is given, at most 128 tokens.
         length: Number of tokens that every text is padded or cut to.
     """
     try:

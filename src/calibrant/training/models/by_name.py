@@ -1,27 +1,23 @@
 """Models by name: the papers' networks, and ``module:factory`` for the user's own."""
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
+from calibrant.training.models.classifier import Classifier, WrappedClassifier
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.mlp import MLP
-from calibrant.training.models.preresnet import PreResNet
-from calibrant.training.models.resnet import ResNet
+from calibrant.training.models.resnet import PreResNet, ResNet, WideResNet
 from calibrant.training.models.small_cnn import SmallCNN
 from calibrant.training.models.text_cnn import TextCNN
 from calibrant.training.models.vit import VisionTransformer
-from calibrant.training.models.wide_resnet import WideResNet
-from calibrant.training.models.wrapped import WrappedClassifier
 
 MODELS: Mapping[str, Callable[..., Classifier]] = {
     "mlp": MLP,
@@ -46,12 +42,12 @@ def make_model(
 
     Args:
         name: One of :data:`MODELS`, or ``"module:factory"``, which is imported and called with the same
-            keywords. What it returns is wrapped if it is not a :class:`Classifier`, so that its features are
-            those before its last linear layer, or ``None``.
+            keywords. A network that is not a :class:`Classifier` is wrapped: its features are the input of
+            its last linear layer, or ``None``.
         n_classes: Number of classes.
         shape: Of one input, without the batch: ``(channels, height, width)`` of an image, ``(length,)`` of a
             text.
-        **options: Further keywords of the model; they may also change the sizes that a name stands for.
+        **options: Further keywords of the model, including the sizes that a name such as ``resnet20`` sets.
 
     Example:
         >>> model = make_model("resnet20", n_classes=10, shape=(3, 32, 32))
@@ -74,11 +70,8 @@ def make_model(
 
 def _known(name: str) -> Callable[..., Any]:
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"known are {', '.join(MODELS)}, and 'module:factory'"
-        )
-        raise InputError(f"model: expected the name of a model, got {name!r}; {hint}")
+        hint = did_you_mean(name, MODELS) or f"; known are {', '.join(MODELS)}, and 'module:factory'"
+        raise InputError(f"model: expected the name of a model, got {name!r}{hint}")
     return MODELS[name]
 
 
@@ -90,15 +83,13 @@ def _imported(name: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, but lacks something itself
+            raise  # the module exists, but one of its own imports does not
         raise InputError(
             f"model: expected a module that can be imported, got {module_name!r}; "
             "is it installed, or its folder in PYTHONPATH?"
         ) from None
     factory = getattr(module, path, None)
     if not callable(factory):
-        near = difflib.get_close_matches(path, vars(module), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(path, vars(module))
         raise InputError(f"model: expected a factory in {module_name}, got {path!r}, which is none{hint}")
-    made: Callable[..., Any] = factory
-    return made
+    return cast("Callable[..., Any]", factory)

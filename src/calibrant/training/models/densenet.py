@@ -7,23 +7,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.he_initialisation import he_initialise
-from calibrant.training.models.options import check_image_shape, check_probability
+from calibrant.training.models.classifier import (
+    Classifier,
+    check_image_shape,
+    check_probability,
+    he_initialise,
+)
 
 
 class DenseNet(Classifier):
-    """A network in which each layer reads what all layers before it have found, and adds a little.
+    """A network in which each layer reads the channels of all layers before it and adds a few of its own.
 
-    The form with bottlenecks and compression (DenseNet-BC). For small images the first convolution is 3 x 3
-    and keeps the size; the four blocks are those of DenseNet-121, at full, half, quarter and eighth size.
+    This is the form with bottlenecks and compression (DenseNet-BC). For small images the first convolution is
+    3 x 3 and keeps the size; the four blocks are those of DenseNet-121, at full, half, quarter and eighth
+    size.
 
     Args:
         n_classes: Number of classes.
         shape: ``(channels, height, width)``.
         growth: Channels that each layer adds; the first convolution makes twice as many.
         blocks: Layers of each dense block, two convolutions each.
-        dropout: Probability with which a new channel's unit is left out in training; 0.2 in the paper where
+        dropout: Probability with which a unit of a new channel is dropped in training; 0.2 in the paper where
             the data are not augmented.
 
     References:
@@ -59,13 +63,13 @@ class DenseNet(Classifier):
         he_initialise(self)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Return the mean over the image of all that was found."""
+        """Return the mean over the image of all channels."""
         h: Tensor = self.body(inputs).mean(dim=(2, 3))
         return h
 
 
 class DenseLayer(nn.Module):
-    """Two convolutions, the first to four times the growth, whose result is put beside the input."""
+    """Two convolutions, the first with four times the growth, whose output is appended to the input."""
 
     def __init__(self, n_in: int, growth: int, dropout: float) -> None:
         super().__init__()

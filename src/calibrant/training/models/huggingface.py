@@ -1,6 +1,5 @@
 """Sequence classifiers of the package ``transformers``: BERT and its relatives."""
 
-import difflib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,23 +7,23 @@ from types import ModuleType
 
 from torch import Tensor, nn
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError, MissingPackageError, did_you_mean
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
+from calibrant.training.models.classifier import Classifier, linear_layers
 
 
 class HuggingFaceClassifier(Classifier):
-    """A language model with a linear head for classes, in the form that every other model here has.
+    """A language model with a linear head, as a :class:`Classifier`.
 
-    Features are what its last linear layer sees: the pooled text of an encoder, the last word of a decoder.
-    Needs ``pip install 'calibrant[train]'``. Weights are read from safetensors files only, and code that
-    comes with a checkpoint is not run.
+    The features are the input of its last linear layer: the pooled text of an encoder, the last word of a
+    decoder. Needs ``pip install -c constraints.txt '.[train]'``. Weights are read from safetensors files
+    only, and code that comes with a checkpoint is never run.
 
     Args:
         n_classes: Number of classes.
         shape: ``(length,)`` of a text in tokens; other lengths work too.
         checkpoint: Name on the Hub, or a folder.
-        pretrained: Read the weights too; else only the configuration, and the weights are random.
+        pretrained: Read the weights; otherwise only the configuration is read and the weights are random.
         **config: Changes to the configuration, such as ``hidden_dropout_prob``.
 
     References:
@@ -67,11 +66,10 @@ class HuggingFaceClassifier(Classifier):
         self.padding: int | None = settings.pad_token_id
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Return what the head sees, of shape ``(n, d)``.
+        """Return the input of the head, of shape ``(n, d)``.
 
         Args:
-            inputs: What a tokenizer returns, or token numbers alone of shape ``(n, length)``, of which those
-                that are padding are not looked at.
+            inputs: The output of a tokenizer, or token ids of shape ``(n, length)``, whose padding is masked.
         """
         if isinstance(inputs, Tensor):
             inputs = {"input_ids": inputs}
@@ -79,16 +77,6 @@ class HuggingFaceClassifier(Classifier):
                 inputs["attention_mask"] = (inputs["input_ids"] != self.padding).long()
         h: Tensor = self.model(**{name: value for name, value in inputs.items() if name != "labels"}).logits
         return h
-
-    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Return logits of shape ``(n, k)``."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
-
-    def logits_and_features(self, inputs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return both from one pass, of shapes ``(n, k)`` and ``(n, d)``."""
-        h = self.features(inputs)
-        return self.head(h), h
 
 
 def _transformers() -> ModuleType:
@@ -101,26 +89,21 @@ def _transformers() -> ModuleType:
 
 
 def _check_keys(config: Mapping[str, object], known: Iterable[str]) -> None:
-    """Refuse what the configuration does not know; transformers would pass over it in silence."""
+    """Refuse unknown keys, which transformers would ignore without a message."""
     for key in set(config) - set(known):
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(key, known)
         raise InputError(f"model: expected a key of the checkpoint's configuration, got {key!r}{hint}")
 
 
 def _take_head(model: nn.Module, n_classes: int) -> nn.Linear:
-    """Take the last linear layer out, so that what the model returns as logits are the features.
+    """Remove the last linear layer and return it; the model then returns the features as its logits.
 
-    A decoder has a head on every word and picks the last word's logits; now it picks its features.
+    A decoder applies its head to every word and picks the last word's logits; now it picks its features.
     """
-    found = [
-        (name, layer)
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == n_classes
-    ]
-    if not found:
+    layers = linear_layers(model, n_classes)
+    if not layers:
         raise InputError(f"checkpoint: expected a linear head, got {type(model).__name__}, which has none")
-    name, head = found[-1]
+    name, head = layers[-1]
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())
     return head

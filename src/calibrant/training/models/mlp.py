@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.options import check_probability
+from calibrant.training.models.classifier import Classifier, check_probability
 
 
 class MLP(Classifier):
-    """Layers of rectifiers over all inputs at once, whatever their shape; it knows of no neighbourhood.
+    """Fully connected layers with rectifiers, for inputs of any shape.
 
     Without hidden layers it is multinomial logistic regression, and its features are the inputs.
 
     Args:
         n_classes: Number of classes.
-        shape: Of one input, without the batch; all its numbers are read as one row.
+        shape: Of one input, without the batch; the input is flattened.
         hidden: Width of each hidden layer.
-        dropout: Probability with which a hidden unit is left out in training.
+        dropout: Probability with which a hidden unit is dropped in training.
 
     Example:
         >>> MLP(n_classes=10, shape=(1, 8, 8), hidden=(32,)).n_features

@@ -1,24 +1,32 @@
-"""Residual networks in their CIFAR form (He et al., CVPR 2016)."""
+"""Residual networks in their CIFAR form: ResNet, PreResNet and WideResNet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.he_initialisation import he_initialise
-from calibrant.training.models.options import check_image_shape
+from calibrant.training.models.classifier import (
+    Classifier,
+    check_image_shape,
+    check_probability,
+    he_initialise,
+)
+
+# From the channels of a block's input, its width and its stride to its layers.
+_MakeLayers: TypeAlias = Callable[[int, int, int], nn.Module]
 
 
 class ResNet(Classifier):
-    """Layers that learn what to add to their input, so that a hundred of them still train.
+    """A residual network: each block learns what to add to its input, so that a hundred layers still train.
 
-    Three stages of 16, 32 and 64 channels with :math:`n` blocks of two convolutions each, at full, half and
+    Three stages of 16, 32 and 64 channels have :math:`n` blocks of two convolutions each, at full, half and
     quarter size: with the first convolution and the head, :math:`6n + 2` layers. Where a stage begins, the
-    shortcut takes every second pixel and fills the new channels with zeros (the paper's option A, which it
-    uses on CIFAR: the shortcuts have no parameters).
+    shortcut takes every second pixel and fills the new channels with zeros (option A, which the paper uses on
+    CIFAR and which has no parameters).
 
     Args:
         n_classes: Number of classes.
@@ -33,7 +41,7 @@ class ResNet(Classifier):
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
         channels, _, _ = check_image_shape(shape)
-        n = blocks_per_stage(depth, layers_per_block=2)
+        n = _blocks_per_stage(depth, layers_per_block=2)
         widths = [16] * n + [32] * n + [64] * n
         self.stem = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
@@ -51,7 +59,7 @@ class ResNet(Classifier):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions, added to the input; more channels than before go with half the size."""
+    """Two convolutions, added to the input; a block that adds channels halves the size."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -66,17 +74,166 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return an image of the new number of channels."""
+        """Return an image with ``n_out`` channels."""
         shortcut = x
         if self.new_channels:
             shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
         return F.relu(shortcut + self.residual(x))
 
 
-def blocks_per_stage(depth: int, *, layers_per_block: int) -> int:
-    """Return how many blocks each of three stages has; two layers stand outside the stages."""
+class _PreActivationNetwork(Classifier):
+    """A residual network that normalises before each convolution."""
+
+    def __init__(self, body: "PreActivationBody", n_classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(body.n_features, n_classes)
+        he_initialise(self)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the mean over the image of the last activation."""
+        h: Tensor = self.body(inputs)
+        return h
+
+
+class PreResNet(_PreActivationNetwork):
+    """A residual network whose sum runs unchanged from the first block to the last.
+
+    Normalisation and rectifier come before each convolution instead of after it. The three stages are those
+    of :class:`ResNet`; where the number of channels changes, the shortcut is a 1 x 1 convolution of the
+    activated input (option B, as in the authors' program).
+
+    Args:
+        n_classes: Number of classes.
+        shape: ``(channels, height, width)``.
+        depth: Number of layers: :math:`6n + 2`, or :math:`9n + 2` with bottlenecks.
+        bottleneck: Make a block of three convolutions, 1 x 1, 3 x 3 and 1 x 1, the last with four times the
+            channels: the paper's form for 164 layers and more. Some programs mean this by "PreResNet-56" too.
+
+    References:
+        He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016.
+    """
+
+    def __init__(
+        self, *, n_classes: int, shape: Sequence[int], depth: int = 56, bottleneck: bool = False
+    ) -> None:
+        check_count(n_classes, "n_classes", at_least=2)
+        channels, _, _ = check_image_shape(shape)
+        n = _blocks_per_stage(depth, layers_per_block=3 if bottleneck else 2)
+        layers: _MakeLayers = bottleneck_layers if bottleneck else basic_layers
+        body = PreActivationBody(channels, (16, 32, 64), n, layers, expansion=4 if bottleneck else 1)
+        super().__init__(body, n_classes)
+
+
+class WideResNet(_PreActivationNetwork):
+    """A residual network with few layers of many channels: as accurate as the very deep ones, and faster.
+
+    It has the blocks of :class:`PreResNet` with ``width`` times the channels: three stages of :math:`16w`,
+    :math:`32w` and :math:`64w`. The paper counts the shortcuts that change the number of channels as layers,
+    so :math:`n` blocks per stage are :math:`6n + 4` layers.
+
+    Args:
+        n_classes: Number of classes.
+        shape: ``(channels, height, width)``.
+        depth: Number of layers, :math:`6n + 4`.
+        width: Channels, as a multiple of those of :class:`PreResNet`.
+        dropout: Probability with which a unit between the convolutions of a block is dropped in training;
+            0.3 where the paper uses it.
+
+    References:
+        Zagoruyko and Komodakis, "Wide Residual Networks", BMVC 2016.
+    """
+
+    def __init__(
+        self, *, n_classes: int, shape: Sequence[int], depth: int = 28, width: int = 10, dropout: float = 0.0
+    ) -> None:
+        check_count(n_classes, "n_classes", at_least=2)
+        channels, _, _ = check_image_shape(shape)
+        n = _blocks_per_stage(depth, layers_per_block=2, other_layers=4)
+        check_count(width, "width")
+        layers = partial(basic_layers, dropout=check_probability(dropout, "dropout"))
+        body = PreActivationBody(channels, (16 * width, 32 * width, 64 * width), n, layers)
+        super().__init__(body, n_classes)
+
+
+class PreActivationBody(nn.Module):
+    """Stages of pre-activation blocks, each stage after the first at half the size.
+
+    Args:
+        channels: Of the image.
+        widths: Channels inside the blocks of each stage.
+        n_blocks: Blocks of each stage.
+        layers: Makes the layers of a block from its channels, its width and its stride.
+        expansion: Channels of a block's output, as a multiple of its width.
+    """
+
+    def __init__(
+        self, channels: int, widths: Sequence[int], n_blocks: int, layers: _MakeLayers, *, expansion: int = 1
+    ) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        n = 16
+        for stage, width in enumerate(widths):
+            for place in range(n_blocks):
+                stride = 2 if stage and not place else 1
+                blocks.append(PreActivationBlock(n, expansion * width, stride, layers(n, width, stride)))
+                n = expansion * width
+        self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(n)
+        self.n_features = n
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the mean over the image of the last activation."""
+        return F.relu(self.norm(self.blocks(self.stem(images)))).mean(dim=(2, 3))
+
+
+class PreActivationBlock(nn.Module):
+    """Adds to its input the output of ``layers`` for the normalised and rectified input."""
+
+    def __init__(self, n_in: int, n_out: int, stride: int, layers: nn.Module) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(n_in)
+        self.layers = layers
+        self.shortcut = None if n_in == n_out else nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return an image with ``n_out`` channels."""
+        h = F.relu(self.norm(x))
+        shortcut: Tensor = x if self.shortcut is None else self.shortcut(h)
+        residual: Tensor = self.layers(h)
+        return shortcut + residual
+
+
+def basic_layers(n_in: int, width: int, stride: int, *, dropout: float = 0.0) -> nn.Sequential:
+    """Return two 3 x 3 convolutions with dropout between them; the block has activated their input."""
+    return nn.Sequential(
+        nn.Conv2d(n_in, width, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Conv2d(width, width, 3, padding=1, bias=False),
+    )
+
+
+def bottleneck_layers(n_in: int, width: int, stride: int) -> nn.Sequential:
+    """Return a 3 x 3 convolution of few channels between two 1 x 1 ones, the last with four times as many."""
+    return nn.Sequential(
+        nn.Conv2d(n_in, width, 1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, 4 * width, 1, bias=False),
+    )
+
+
+def _blocks_per_stage(depth: int, *, layers_per_block: int, other_layers: int = 2) -> int:
+    """Return the number of blocks in each of three stages; ``other_layers`` are outside of the blocks."""
     check_count(depth, "depth")
-    n, rest = divmod(depth - 2, 3 * layers_per_block)
+    per_stage = 3 * layers_per_block
+    n, rest = divmod(depth - other_layers, per_stage)
     if n < 1 or rest:
-        raise InputError(f"depth: expected {3 * layers_per_block} n + 2 layers, n at least 1, got {depth}")
+        raise InputError(f"depth: expected {per_stage} n + {other_layers} layers, n at least 1, got {depth}")
     return n

@@ -1,20 +1,18 @@
-"""A small convolutional network: minutes on two cores where the papers' networks take days."""
+"""A small convolutional network, which trains in minutes on two cores; the papers' networks take days."""
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.he_initialisation import he_initialise
-from calibrant.training.models.options import check_image_shape
+from calibrant.training.models.classifier import Classifier, check_image_shape, he_initialise
 
 
 class SmallCNN(Classifier):
-    """Convolutions with batch normalisation, half the size between two of them, then the mean over the image.
+    """Convolutions with batch normalisation, pooling between them, then the mean over the image.
 
-    It is no paper's network, but made of the same parts (Lin et al., "Network in Network", 2014, for the mean
-    over the image), and works on images as small as the bundled digits.
+    No paper proposes this network, but it has the same parts (the mean over the image is from Lin et al.,
+    "Network in Network", 2014), and it works on images as small as the bundled digits.
 
     Args:
         n_classes: Number of classes.

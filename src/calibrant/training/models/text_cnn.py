@@ -8,20 +8,19 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.options import check_probability
+from calibrant.training.models.classifier import Classifier, check_probability
 
 PADDING = 0
-"""The word that fills a short text up to the length of the batch."""
+"""The word that pads a short text to the length of the batch."""
 
 
 class TextCNN(Classifier):
-    """Look for short phrases anywhere in a text: each feature says how well its best match fits.
+    """A network that looks for short phrases: each feature is the best match of one filter in the text.
 
-    Words become vectors; filters over 3, 4 and 5 words run along the text, and of each filter only the
-    largest answer is kept. Each text stands between as many padding words as a filter is long, so that the
-    answer does not depend on how far the batch is filled up. The global-pooling network of the calibration
-    papers on 20 Newsgroups is of this kind, with filters stacked instead of side by side.
+    Words become vectors; filters over 3, 4 and 5 words run along the text, and each filter returns its
+    largest response. Each text is padded on both sides by the length of the filter, so that the response does
+    not depend on the padding of the batch. The global-pooling network of the calibration papers on 20
+    Newsgroups is similar, with its filters stacked instead of side by side.
 
     Args:
         n_classes: Number of classes.
@@ -30,14 +29,14 @@ class TextCNN(Classifier):
         width: Size of a word's vector.
         windows: Lengths of the filters in words.
         filters: Number of filters of each length.
-        dropout: Probability with which a feature is left out in training.
+        dropout: Probability with which a feature is dropped in training.
         vectors: Trained vectors such as GloVe, of shape ``(n_words, width)``, instead of random ones between
             -0.25 and 0.25.
-        frozen: Keep the vectors as they are (the paper's "static" form).
+        frozen: Do not train the vectors (the paper's "static" form).
 
     References:
-        Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014. Its bound on the norm of
-        the head's weights is left to weight decay.
+        Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014. Weight decay replaces
+        its bound on the norm of the head's weights.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class TextCNN(Classifier):
         weight[PADDING].zero_()
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Return the best match of each filter; ``inputs`` are whole numbers of shape ``(n, length)``."""
+        """Return the best match of each filter; ``inputs`` are token ids of shape ``(n, length)``."""
         words = self.embedding(inputs).transpose(1, 2)
         best = [F.relu(layer(words)).amax(dim=2) for layer in self.filters]
         h: Tensor = self.dropout(torch.cat(best, dim=1))

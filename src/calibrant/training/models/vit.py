@@ -7,26 +7,25 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier
-from calibrant.training.models.options import check_image_shape, check_probability
+from calibrant.training.models.classifier import Classifier, check_image_shape, check_probability
 
 
 class VisionTransformer(Classifier):
-    """An image read as a sentence of patches, in which every patch looks at every other.
+    """A transformer that reads an image as a sequence of patches.
 
     The defaults are ViT-small (width 384, 12 layers, 6 heads; Touvron et al.'s DeiT-S without distillation)
-    with patches of 4 pixels, so that an image of 32 pixels is 64 words. A learned word for the class stands
-    in front, and its last state is the feature. Weights start as truncated normal with deviation 0.02, as in
-    DeiT; the first projection keeps PyTorch's.
+    with patches of 4 pixels, so that an image of 32 pixels has 64 tokens. A learned class token comes first,
+    and its last state is the features. Weights start as truncated normal with deviation 0.02, as in DeiT; the
+    first projection keeps PyTorch's.
 
     Args:
         n_classes: Number of classes.
         shape: ``(channels, height, width)``; sides are multiples of ``patch``.
         patch: Side of a patch in pixels.
-        width: Size of a word.
+        width: Size of a token.
         depth: Number of layers.
         heads: Attention heads per layer; they share the width.
-        dropout: Probability with which a unit is left out in training.
+        dropout: Probability with which a unit is dropped in training.
 
     References:
         Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021.
@@ -73,7 +72,7 @@ class VisionTransformer(Classifier):
         self._initialise()
 
     def _initialise(self) -> None:
-        # The encoder copies one layer, weights included: each copy has to be drawn for itself.
+        # The encoder copies one layer, weights included, so each copy needs its own random weights.
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -85,8 +84,8 @@ class VisionTransformer(Classifier):
         nn.init.trunc_normal_(self.positions, std=0.02)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Return the normalised last state of the word for the class."""
-        words = self.patches(inputs).flatten(2).transpose(1, 2)
-        words = torch.cat([self.class_word.expand(len(words), -1, -1), words], dim=1)
-        h: Tensor = self.encoder(self.dropout(words + self.positions))[:, 0]
+        """Return the normalised last state of the class token."""
+        tokens = self.patches(inputs).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_word.expand(len(tokens), -1, -1), tokens], dim=1)
+        h: Tensor = self.encoder(self.dropout(tokens + self.positions))[:, 0]
         return h

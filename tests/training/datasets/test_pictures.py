@@ -5,7 +5,7 @@ import torch
 
 from calibrant.errors import InputError
 from calibrant.training.datasets import LabelledData, load_dataset
-from calibrant.training.datasets.resize import resized_like
+from calibrant.training.datasets.pictures import resized_like
 
 
 def images(channels, size, value=0):
@@ -35,7 +35,7 @@ def test_left_stays_left_and_labels_stay():
     assert found.labels.tolist() == [7]
 
 
-def test_images_of_the_right_size_are_handed_back_as_they_are():
+def test_images_of_the_right_size_are_returned_unchanged():
     data = images(3, 8)
     assert resized_like(data, images(3, 8)) is data
 
@@ -45,7 +45,7 @@ def test_two_channels_cannot_become_three():
         resized_like(images(2, 8), images(3, 8))
 
 
-def test_digits_are_strangers_to_images_of_any_size(tmp_path):
+def test_digits_can_be_out_of_distribution_for_images_of_any_size(tmp_path):
     from PIL import Image
 
     for name in ("a", "b"):
