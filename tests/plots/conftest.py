@@ -1,6 +1,7 @@
-"""Predictions in each of the three forms, and axes that pyplot does not know of."""
+"""Predictions in each of the three forms, lines of a run, and axes that pyplot does not manage."""
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -35,3 +36,28 @@ def any_form(request):
 @pytest.fixture
 def ax():
     return Figure().add_subplot()
+
+
+def line(ax, label):
+    """Return the x and y of the line with this label."""
+    return next(each for each in ax.lines if each.get_label() == label).get_data()
+
+
+def dynamics_rows(n_epochs, n_bins, *, gammas=False, seed=0, first=1):
+    """Return lines of ``dynamics.jsonl`` with random numbers."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for epoch in range(first, first + n_epochs):
+        confidence = np.sort(rng.random(n_bins))
+        bins = {
+            "edges": [0.0, *confidence.tolist()],
+            "confidence": confidence.tolist(),
+            "accuracy": rng.random(n_bins).tolist(),
+            "gap": rng.uniform(-0.3, 0.3, n_bins).tolist(),
+            "count": rng.integers(1, 30, n_bins).tolist(),
+            "train_true": np.sort(rng.random(n_bins)).tolist(),
+            "train_true_count": rng.integers(1, 30, n_bins).tolist(),
+        }
+        entry = {"gammas": rng.uniform(-2, 20, n_bins).tolist()} if gammas else None
+        made.append({"epoch": epoch, "bins": bins, "adafocal": entry})
+    return made

@@ -5,27 +5,7 @@ import pytest
 
 from calibrant import InputError
 from calibrant.plots import BinErrorsDisplay, CorrespondenceDisplay
-from tests.plots.test_reliability import line
-
-
-def rows(n_epochs, n_bins, *, gammas=False, seed=0, first=1):
-    """Lines as they are in ``dynamics.jsonl``, of random numbers."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for epoch in range(first, first + n_epochs):
-        confidence = np.sort(rng.random(n_bins))
-        bins = {
-            "edges": [0.0, *confidence.tolist()],
-            "confidence": confidence.tolist(),
-            "accuracy": rng.random(n_bins).tolist(),
-            "gap": rng.uniform(-0.3, 0.3, n_bins).tolist(),
-            "count": rng.integers(1, 30, n_bins).tolist(),
-            "train_true": np.sort(rng.random(n_bins)).tolist(),
-            "train_true_count": rng.integers(1, 30, n_bins).tolist(),
-        }
-        entry = {"gammas": rng.uniform(-2, 20, n_bins).tolist()} if gammas else None
-        made.append({"epoch": epoch, "bins": bins, "adafocal": entry})
-    return made
+from tests.plots.conftest import dynamics_rows, line
 
 
 def stacks(display):
@@ -40,9 +20,9 @@ def drawn(panel, number=0):
 
 
 def test_each_bin_shows_its_error_and_below_it_its_gamma():
-    made = rows(6, 15, gammas=True, first=3)
+    made = dynamics_rows(6, 15, gammas=True, first=3)
     panels = stacks(BinErrorsDisplay.from_rows(made))
-    assert list(panels) == ["bin 1 of 15, least sure", "bin 8 of 15", "bin 15 of 15, surest"]
+    assert list(panels) == ["bin 1 of 15, lowest", "bin 8 of 15", "bin 15 of 15, highest"]
     for (errors, gammas), number in zip(panels.values(), (0, 7, 14), strict=True):
         for panel, values in (
             (errors, [row["bins"]["gap"][number] for row in made]),
@@ -58,13 +38,13 @@ def horizontal_lines(panel):
 
 
 def test_zero_error_is_marked_and_all_bins_have_one_scale():
-    panels = stacks(BinErrorsDisplay.from_rows(rows(4, 6), bins=[1, 2, 6]))
+    panels = stacks(BinErrorsDisplay.from_rows(dynamics_rows(4, 6), bins=[1, 2, 6]))
     assert all(horizontal_lines(panel) == [0] for (panel,) in panels.values())
     assert len({panel.get_ylim() for (panel,) in panels.values()}) == 1
 
 
 def test_where_gammas_turn_negative_zero_is_marked():
-    made = rows(4, 2, gammas=True)
+    made = dynamics_rows(4, 2, gammas=True)
     for row in made:
         row["adafocal"]["gammas"] = [1.5, -0.5]
     (_, positive), (_, negative) = stacks(BinErrorsDisplay.from_rows(made)).values()
@@ -73,11 +53,11 @@ def test_where_gammas_turn_negative_zero_is_marked():
 
 
 def test_without_gammas_there_are_errors_only():
-    assert all(len(stack) == 1 for stack in stacks(BinErrorsDisplay.from_rows(rows(4, 15))).values())
+    assert all(len(stack) == 1 for stack in stacks(BinErrorsDisplay.from_rows(dynamics_rows(4, 15))).values())
 
 
 def test_a_run_with_gammas_for_some_epochs_has_a_gap_in_the_others():
-    made = rows(3, 2, gammas=True)
+    made = dynamics_rows(3, 2, gammas=True)
     made[0]["adafocal"] = None
     _, gammas = next(iter(stacks(BinErrorsDisplay.from_rows(made)).values()))
     y = drawn(gammas)[1]
@@ -86,7 +66,7 @@ def test_a_run_with_gammas_for_some_epochs_has_a_gap_in_the_others():
 
 
 def test_empty_bins_leave_a_gap_also_if_they_always_are():
-    made = rows(5, 3)
+    made = dynamics_rows(5, 3)
     made[2]["bins"]["gap"][0] = None
     for row in made:
         row["bins"]["gap"][2] = None
@@ -96,11 +76,11 @@ def test_empty_bins_leave_a_gap_also_if_they_always_are():
     assert np.isnan(first).tolist() == [False, False, True, False, False]
     assert np.isnan(last).all()
     only = BinErrorsDisplay.from_rows(made, bins=[3])
-    assert np.isfinite(stacks(only)["bin 3 of 3, surest"][0].get_ylim()).all()
+    assert np.isfinite(stacks(only)["bin 3 of 3, highest"][0].get_ylim()).all()
 
 
 def test_runs_are_compared_by_name():
-    runs = {"AdaFocal": rows(4, 5, gammas=True), "cross-entropy": rows(6, 5, seed=1)}
+    runs = {"AdaFocal": dynamics_rows(4, 5, gammas=True), "cross-entropy": dynamics_rows(6, 5, seed=1)}
     display = BinErrorsDisplay.from_rows(runs, bins=[2])
     ((errors, gammas),) = stacks(display).values()
     for name, made in runs.items():
@@ -112,14 +92,14 @@ def test_runs_are_compared_by_name():
 @pytest.mark.parametrize("bins", [[0], [16], []])
 def test_bins_that_are_not_there_are_refused(bins):
     with pytest.raises(InputError, match="^bins: expected numbers from 1 to 15, got"):
-        BinErrorsDisplay.from_rows(rows(2, 15), bins=bins)
+        BinErrorsDisplay.from_rows(dynamics_rows(2, 15), bins=bins)
 
 
 def test_runs_of_unlike_bins_are_refused():
     with pytest.raises(InputError, match=r"^rows: expected runs with equally many bins, got \[3, 4\]"):
-        BinErrorsDisplay.from_rows({"a": rows(2, 3), "b": rows(2, 4)})
+        BinErrorsDisplay.from_rows({"a": dynamics_rows(2, 3), "b": dynamics_rows(2, 4)})
     with pytest.raises(InputError, match="^rows: expected as many bins in each epoch"):
-        BinErrorsDisplay.from_rows(rows(2, 3) + rows(2, 4))
+        BinErrorsDisplay.from_rows(dynamics_rows(2, 3) + dynamics_rows(2, 4))
 
 
 @pytest.mark.parametrize("display", [BinErrorsDisplay, CorrespondenceDisplay])
@@ -133,7 +113,7 @@ def test_what_is_no_line_of_dynamics_is_refused(display):
 
 
 def test_correspondence_shows_both_confidences_and_where_the_samples_are():
-    made = rows(9, 4)
+    made = dynamics_rows(9, 4)
     panels = stacks(CorrespondenceDisplay.from_rows(made))
     assert list(panels) == ["epoch 1", "epoch 5", "epoch 9"]
     for (top, bottom), place in zip(panels.values(), (0, 4, 8), strict=True):
@@ -151,24 +131,24 @@ def test_correspondence_shows_both_confidences_and_where_the_samples_are():
 
 
 def test_a_bin_without_training_samples_has_no_point():
-    made = rows(1, 3)
+    made = dynamics_rows(1, 3)
     made[0]["bins"]["train_true"][1] = None
     ((top, _),) = stacks(CorrespondenceDisplay.from_rows(made)).values()
     assert np.isnan(line(top, "training: true-class probability")[1]).tolist() == [False, True, False]
 
 
 def test_epochs_can_be_chosen_if_they_were_measured():
-    made = rows(9, 4)
+    made = dynamics_rows(9, 4)
     assert list(stacks(CorrespondenceDisplay.from_rows(made, epochs=[2, 7]))) == ["epoch 2", "epoch 7"]
     for epochs in ([10], []):
         with pytest.raises(InputError, match="^epochs: expected some of those measured, 1 to 9, got"):
             CorrespondenceDisplay.from_rows(made, epochs=epochs)
 
 
-@pytest.mark.parametrize("n_epochs", [1, 2, 150])
-@pytest.mark.parametrize("n_bins", [1, 2, 15])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_epochs", "n_bins"), [(1, 1), (1, 15), (2, 2), (150, 1), (150, 2)])
 def test_short_and_long_runs_of_few_and_many_bins_can_be_drawn(n_epochs, n_bins):
-    made = rows(n_epochs, n_bins, gammas=True)
+    made = dynamics_rows(n_epochs, n_bins, gammas=True)
     for display in (
         BinErrorsDisplay.from_rows(made, bins=range(1, n_bins + 1)),
         CorrespondenceDisplay.from_rows(made),
@@ -185,13 +165,15 @@ def title_boxes(display):
 
 @pytest.mark.parametrize("display", [BinErrorsDisplay, CorrespondenceDisplay])
 def test_the_title_stands_above_those_of_the_panels(display):
-    above, *below = title_boxes(display.from_rows(rows(5, 15, gammas=True), title="A title of some length"))
+    made = dynamics_rows(5, 15, gammas=True)
+    above, *below = title_boxes(display.from_rows(made, title="A title of some length"))
     assert below
     assert all(above.y0 > box.y1 for box in below)
 
 
+@pytest.mark.slow
 def test_panels_of_many_bins_do_not_touch():
-    display = BinErrorsDisplay.from_rows(rows(5, 15, gammas=True), bins=range(1, 16))
+    display = BinErrorsDisplay.from_rows(dynamics_rows(5, 15, gammas=True), bins=range(1, 16))
     display.figure_.draw_without_rendering()
     boxes = [panel.get_tightbbox() for stack in stacks(display).values() for panel in stack]
     assert len(boxes) == 30

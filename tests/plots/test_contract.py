@@ -11,20 +11,23 @@ import matplotlib as mpl
 import pytest
 
 import calibrant.plots
-from calibrant import CalibrantError, InputError, Predictions, compare
+from calibrant import InputError, Predictions, compare
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from tests.conftest import draw
-from tests.plots.test_bin_dynamics import rows
+from tests.plots.conftest import dynamics_rows
+
+pytestmark = pytest.mark.slow(traced=True)
 
 DISPLAYS = {
     "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
-    "BinErrorsDisplay": lambda cls, _: cls.from_rows(rows(3, 4, gammas=True)),
+    "BinErrorsDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4, gammas=True)),
     "ClassReliabilityDisplay": lambda cls, p: cls.from_predictions(p),
     "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),
-    "CorrespondenceDisplay": lambda cls, _: cls.from_rows(rows(3, 4)),
+    "CorrespondenceDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4)),
     "CorpReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
     "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
+    "MarginDiagnosisDisplay": lambda cls, p: cls.from_predictions(p),
     "MarginGroupsDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),
     "MethodComparisonDisplay": lambda cls, p: cls.from_comparison(
         compare(p, methods="temperature", n_folds=2, n_resamples=10)
@@ -75,16 +78,25 @@ def test_a_figure_of_its_own_has_the_width_asked_for(display):
         display.plot(width=100)
 
 
-def test_files_are_written_whole_and_text_stays_text(display, tmp_path):
+def check_files(display, folder, starts):
     display.plot(title="a title")
-    for suffix, start in ((".pdf", b"%PDF"), (".svg", b"<?xml"), (".png", b"\x89PNG")):
-        display.save(tmp_path / f"figure{suffix}")
-        content = (tmp_path / f"figure{suffix}").read_bytes()
+    for suffix, start in starts.items():
+        display.save(folder / f"figure{suffix}")
+        content = (folder / f"figure{suffix}").read_bytes()
         assert len(content) > 1000
         assert content.startswith(start)
         if suffix == ".svg":
             assert b">a title</text>" in content
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(folder.iterdir())) == len(starts)
+
+
+def test_vector_graphics_are_written_whole_and_text_stays_text(display, tmp_path):
+    check_files(display, tmp_path, {".pdf": b"%PDF", ".svg": b"<?xml"})
+
+
+def test_a_png_is_written_whole(logits, tmp_path):
+    display = calibrant.plots.ReliabilityDisplay.from_predictions(logits, n_resamples=5)
+    check_files(display, tmp_path, {".png": b"\x89PNG"})
 
 
 def test_equal_values_give_equal_files(logits, tmp_path):
@@ -94,7 +106,7 @@ def test_equal_values_give_equal_files(logits, tmp_path):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
-def test_a_notebook_shows_the_figure(display):
+def test_a_notebook_shows_the_figure_as_png(display):
     assert isinstance(display, Display)
     assert display._repr_png_().startswith(b"\x89PNG")
 
@@ -111,12 +123,7 @@ def test_other_formats_are_refused(logits, tmp_path):
         display.save(tmp_path / "x.docx")
 
 
-def test_without_matplotlib_there_is_one_sentence(logits, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(CalibrantError, match="install it with: pip install matplotlib$"):
-        calibrant.plots.RiskCoverageDisplay.from_predictions(logits)
-
-
+@pytest.mark.slow
 def test_importing_the_displays_does_not_import_matplotlib():
     code = "import sys, calibrant.plots.kinds, calibrant.cli; print('matplotlib' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -164,7 +171,12 @@ def test_a_display_that_was_not_drawn_draws_itself_when_saved(logits, tmp_path):
 def test_few_and_many_classes_can_be_drawn(k):
     logits, labels = draw(300, k, sharpen=2.0)
     p = Predictions(logits=logits, labels=labels)
-    for name in ("ClassReliabilityDisplay", "TemperatureCurveDisplay", "MarginGroupsDisplay"):
+    for name in (
+        "ClassReliabilityDisplay",
+        "TemperatureCurveDisplay",
+        "MarginGroupsDisplay",
+        "MarginDiagnosisDisplay",
+    ):
         getattr(calibrant.plots, name).from_predictions(p).figure_.draw_without_rendering()
 
 

@@ -10,6 +10,7 @@ from calibrant.metrics import aurc, confidence_score, ood_curve, risk_coverage_c
 from calibrant.plots import (
     AdaFocalGammasDisplay,
     LossShapeDisplay,
+    MarginDiagnosisDisplay,
     MarginGroupsDisplay,
     MethodComparisonDisplay,
     OODRocDisplay,
@@ -19,7 +20,7 @@ from calibrant.plots import (
     ValidationSizeDisplay,
 )
 from calibrant.posthoc import SMART
-from tests.plots.test_reliability import line
+from tests.plots.conftest import line
 
 
 def test_margin_groups_show_confidence_and_accuracy(logits, probs):
@@ -34,7 +35,8 @@ def test_margin_groups_show_confidence_and_accuracy(logits, probs):
 
 def test_several_models_have_a_panel_each(logits, probs):
     display = MarginGroupsDisplay.from_predictions({"before": logits, "after": probs})
-    assert [panel.get_title(loc="left") for panel in display.ax_.child_axes] == ["before", "after"]
+    titles = [panel.get_title(loc="left") for panel in display.ax_.child_axes]  # type: ignore[attr-defined]
+    assert titles == ["before", "after"]
 
 
 def test_margins_cannot_be_had_from_pairs(pairs):
@@ -124,7 +126,7 @@ def test_methods_are_dots_with_their_paired_intervals(logits):
     changes, errors = display.ax_.child_axes
     drawn = {}
     for container in changes.containers:
-        points, _, (whiskers,) = container.lines
+        points, _, (whiskers,) = container.lines  # type: ignore[attr-defined]
         for (x, y), ((low, _), (high, _)) in zip(points.get_xydata(), whiskers.get_segments(), strict=True):
             drawn[comparison.results[int(y)].name] = (x, low, high)
     for result in comparison.results:
@@ -151,3 +153,12 @@ def test_scores_of_logits_are_left_out_where_there_are_only_probabilities(probs,
     assert list(OODRocDisplay.from_predictions(pairs, pairs).curves) == ["confidence"]
     with pytest.raises(InputError, match="the same form twice"):
         OODRocDisplay.from_predictions(probs, pairs)
+
+
+def test_the_diagnosis_shades_the_groups_in_which_likelihood_and_calibration_disagree(logits):
+    display = MarginDiagnosisDisplay.from_predictions(logits, n_groups=6)
+    upper, lower = display.ax_.child_axes
+    for panel, slopes in ((upper, display.diagnosis.nll_slope), (lower, display.diagnosis.calibration_slope)):
+        bars = [bar for container in panel.containers for bar in container]
+        assert sorted(bar.get_height() for bar in bars) == pytest.approx(sorted(slopes.tolist()))
+        assert len(panel.patches) - len(bars) == int(display.diagnosis.disagree.sum())

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import calibrant.plots
-from calibrant.plots.kinds import KINDS
-from calibrant.plots.run_kinds import RUN_KINDS
+from calibrant.plots.kinds import KINDS, RUN_KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")

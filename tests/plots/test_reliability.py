@@ -14,16 +14,13 @@ from calibrant.plots import (
     ReliabilityDisplay,
     SmoothReliabilityDisplay,
 )
+from tests.plots.conftest import line
 
 
 def bars(ax, label):
     """The bars of this name as (left, bottom, width, height)."""
     container = next(each for each in ax.containers if each.get_label() == label)
     return np.array([[p.get_x(), p.get_y(), p.get_width(), p.get_height()] for p in container.patches])
-
-
-def line(ax, label):
-    return next(each for each in ax.lines if each.get_label() == label).get_data()
 
 
 @pytest.mark.parametrize("binning", ["width", "mass"])
@@ -48,14 +45,14 @@ def test_bars_are_as_high_as_the_accuracy_and_gaps_reach_to_the_confidence(any_f
 def test_the_strip_above_shows_the_counts(logits):
     display = ReliabilityDisplay.from_predictions(logits, n_bins=10)
     (strip,) = display.ax_.child_axes
-    np.testing.assert_array_equal([p.get_height() for p in strip.patches], display.bins.count)
+    np.testing.assert_array_equal([p.get_height() for p in strip.patches], display.bins.count)  # type: ignore[attr-defined]
 
 
 def test_whiskers_are_the_bootstrap_band(logits):
     display = ReliabilityDisplay.from_predictions(logits, n_bins=10, seed=4)
     band = accuracy_band(display.bins, seed=4)
     (container,) = [each for each in display.ax_.containers if each.get_label() == "95 % bootstrap"]
-    segments = np.array(container.lines[2][0].get_segments())
+    segments = np.array(container.lines[2][0].get_segments())  # type: ignore[attr-defined]
     full = display.bins.count > 0
     # A whisker never ends on the wrong side of its bar.
     np.testing.assert_allclose(segments[:, 0, 1], torch.minimum(band.low, display.bins.accuracy)[full])
@@ -92,14 +89,14 @@ def test_the_corp_line_goes_through_both_ends_of_every_group(any_form):
     assert (display.band.low <= display.band.high).all()
 
 
-def test_the_histogram_stacks_wrong_on_right_and_shows_both_means(any_form):
+def test_the_histogram_stacks_wrong_on_correct_and_shows_both_means(any_form):
     display = ConfidenceHistogramDisplay.from_predictions(any_form, n_bins=10)
     outcomes = any_form.outcomes()
-    right, wrong = bars(display.ax_, "right"), bars(display.ax_, "wrong")
+    right, wrong = bars(display.ax_, "correct"), bars(display.ax_, "wrong")
     np.testing.assert_allclose(right[:, 3] + wrong[:, 3], display.bins.weight, atol=1e-12)
     np.testing.assert_allclose(wrong[:, 1], right[:, 3])
     assert right[:, 3].sum() == pytest.approx(float(outcomes.correct.double().mean()))
-    places = sorted(each.get_xdata()[0] for each in display.ax_.lines)
+    places = sorted(float(each.get_xdata()[0]) for each in display.ax_.lines)
     means = (outcomes.correct.double().mean(), outcomes.confidence.mean())
     np.testing.assert_allclose(places, sorted(means))
 
@@ -107,7 +104,7 @@ def test_the_histogram_stacks_wrong_on_right_and_shows_both_means(any_form):
 def test_every_class_has_a_panel_with_its_frequencies(logits):
     display = ClassReliabilityDisplay.from_predictions(logits, n_bins=5)
     panels = display.ax_.child_axes
-    assert [panel.get_title() for panel in panels] == ["ant", "bee", "cat", "dog"]
+    assert [panel.get_title() for panel in panels] == ["ant", "bee", "cat", "dog"]  # type: ignore[attr-defined]
     for panel, bins in zip(panels, display.bins, strict=True):
         np.testing.assert_allclose(bars(panel, "frequency")[:, 3], bins.accuracy[bins.count > 0])
     total = sum(int(bins.correct_sum.sum()) for bins in display.bins)
@@ -132,6 +129,7 @@ def test_of_many_classes_the_least_calibrated_are_shown(logits):
     assert list(display.names) == sorted(errors, key=errors.get, reverse=True)[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "confidence",
     [[0.7, 0.7], [1.0, 1.0, 1.0], [0.0, 1.0], [0.3] * 50],

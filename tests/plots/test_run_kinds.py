@@ -10,9 +10,8 @@ from calibrant.plots import (
     CorrespondenceDisplay,
     TrainingDynamicsDisplay,
 )
-from calibrant.plots.run_kinds import RUN_KINDS, draw_run
-from tests.plots.test_bin_dynamics import rows
-from tests.plots.test_reliability import line
+from calibrant.plots.kinds import RUN_KINDS, draw_run
+from tests.plots.conftest import dynamics_rows, line
 
 COLUMNS = {
     "loss": ("train_loss",),
@@ -22,8 +21,8 @@ COLUMNS = {
     "Brier score": ("val_brier",),
     "ECE": ("train_ece", "val_ece", "val_ece_equal_mass"),
     "entropy (nats)": ("train_entropy", "val_entropy"),
-    "KL to others of the class (nats)": ("train_kl", "val_kl"),
-    "cosine to the mean of the class": ("train_cosine", "val_cosine"),
+    "KL to the rest of the class (nats)": ("train_kl", "val_kl"),
+    "cosine to the class mean": ("train_cosine", "val_cosine"),
 }
 LABELS = {"train": "train", "val": "validation"}
 
@@ -38,7 +37,7 @@ def metrics(n_epochs, *, stage="train", first=1, seed=0):
 
 
 def dynamics(n_epochs, *, stage="train", **options):
-    return [row | {"stage": stage} for row in rows(n_epochs, 15, **options)]
+    return [row | {"stage": stage} for row in dynamics_rows(n_epochs, 15, **options)]
 
 
 def panels(display):
@@ -71,7 +70,7 @@ def test_a_line_looks_the_same_in_every_panel_and_in_the_legend():
         legend = display.ax_.get_legend()
         texts = [text.get_text() for text in legend.get_texts()]
         handle = legend.legend_handles[texts.index(label)]
-        assert looks == {(handle.get_color(), handle.get_marker())}
+        assert looks == {(handle.get_color(), handle.get_marker())}  # type: ignore[attr-defined]
 
 
 def test_columns_that_are_missing_have_no_panel():
@@ -83,7 +82,7 @@ def test_values_and_epochs_that_are_missing_leave_a_gap():
     made = metrics(4)
     made[1]["val_kl"] = None
     display = draw_run("dynamics", [made[0], made[1], made[3]], [])
-    x, y = line(panels(display)["KL to others of the class (nats)"], "validation")
+    x, y = line(panels(display)["KL to the rest of the class (nats)"], "validation")
     assert list(x) == [1, 2, 3, 4]
     assert np.isnan(y).tolist() == [False, True, True, False]
 
@@ -96,9 +95,10 @@ def test_only_the_last_stage_is_drawn():
     assert list(x) == [1, 2]
     assert list(y) == [row["train_loss"] for row in made]
     told = dynamics(3, stage="encoder", seed=1) + dynamics(2, stage="classifier", gammas=True, first=4)
-    gammas = draw_run("gammas", made, told).gamma
+    gammas = draw_run("gammas", made, told).gamma  # type: ignore[attr-defined]
     np.testing.assert_array_equal(gammas, [row["adafocal"]["gammas"] for row in told[3:]])
-    assert draw_run("correspondence", made, told).epochs == [4, 5]
+    epochs = draw_run("correspondence", made, told).epochs  # type: ignore[attr-defined]
+    assert epochs == [4, 5]
 
 
 def test_gammas_are_those_of_the_dynamics():

@@ -1,21 +1,17 @@
-"""Figures: values in, axes out; matplotlib is imported when the first one is drawn."""
+"""Figures: values in, axes out; matplotlib is imported when the first figure is drawn."""
 
-from calibrant.plots.adafocal_gammas import AdaFocalGammasDisplay
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
-from calibrant.plots.class_reliability import ClassReliabilityDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
-from calibrant.plots.corp_reliability import CorpReliabilityDisplay
 from calibrant.plots.display import Display
 from calibrant.plots.loss_shape import LossShapeDisplay
-from calibrant.plots.margin_groups import MarginGroupsDisplay
-from calibrant.plots.method_comparison import MethodComparisonDisplay
+from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
+from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
+from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
-from calibrant.plots.reliability import ReliabilityDisplay
+from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
+from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.smooth_reliability import SmoothReliabilityDisplay
-from calibrant.plots.temperature_curve import TemperatureCurveDisplay
-from calibrant.plots.training_dynamics import TrainingDynamicsDisplay
-from calibrant.plots.validation_size import ValidationSizeDisplay
+from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDynamicsDisplay
 
 __all__ = [
     "AdaFocalGammasDisplay",
@@ -26,6 +22,7 @@ __all__ = [
     "CorrespondenceDisplay",
     "Display",
     "LossShapeDisplay",
+    "MarginDiagnosisDisplay",
     "MarginGroupsDisplay",
     "MethodComparisonDisplay",
     "OODRocDisplay",

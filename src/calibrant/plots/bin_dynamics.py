@@ -1,9 +1,9 @@
-"""Bins of confidence over the epochs of a training run: calibration error, gamma, and training samples."""
+"""Confidence bins over the epochs of a training run: calibration error, gamma, and training samples."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,10 @@ from calibrant.errors import InputError
 from calibrant.inputs import Floats
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
+from calibrant.plots.training_dynamics import EpochRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-#: Lines of ``dynamics.jsonl``, oldest first.
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
-
 
 _COLUMNS = 5
 _SHOWN = 3
@@ -26,7 +23,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, eq=False)
 class BinCourse:
-    """What became of the bins of a run, epoch by epoch.
+    """The bins of a run, epoch by epoch.
 
     Attributes:
         epochs: Number of each epoch.
@@ -41,13 +38,13 @@ class BinCourse:
 
 @dataclass(eq=False)
 class BinErrorsDisplay(Display):
-    """Confidence minus accuracy of single bins over epochs, and below it the gamma that answered it.
+    """Confidence minus accuracy of single bins over epochs, and below it the gammas of AdaFocal.
 
-    Above zero a bin is overconfident. All bins share one scale of the error; gammas have their own.
+    Above zero a bin is overconfident. All error panels share one scale; gamma panels have their own.
 
     Args:
-        runs: What became of the bins of each run, by name.
-        bins: Numbers of the bins to show, from 1 for the least sure.
+        runs: The bins of each run, by name.
+        bins: Numbers of the bins to show, from 1 for the lowest confidence.
     """
 
     runs: Mapping[str, BinCourse]
@@ -56,9 +53,8 @@ class BinErrorsDisplay(Display):
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
 
-    @property
-    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of panels
-        """Height of a figure as a share of its width."""
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
         return _height(len(self.bins), 2 if self._with_gammas else 1)
 
     @property
@@ -67,13 +63,17 @@ class BinErrorsDisplay(Display):
 
     @classmethod
     def from_rows(
-        cls, rows: Rows | Mapping[str, Rows], *, bins: Sequence[int] | None = None, **place: Unpack[Place]
+        cls,
+        rows: EpochRows | Mapping[str, EpochRows],
+        *,
+        bins: Sequence[int] | None = None,
+        **place: Unpack[Place],
     ) -> Self:
         """Draw the lines of ``dynamics.jsonl``.
 
         Args:
-            rows: One mapping per epoch with ``epoch``, ``bins`` and maybe ``adafocal``; or, to compare runs,
-                those of each run by its name.
+            rows: One mapping per epoch with ``epoch``, ``bins`` and optionally ``adafocal``; or, to compare
+                runs, a mapping from the name of each run to its rows.
             bins: Numbers of the bins to show, from 1; by default the first, the middle and the last one.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
@@ -89,10 +89,10 @@ class BinErrorsDisplay(Display):
         return cls(runs, shown).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put a panel, or two with gammas, per bin on axes."""
+        """Draw a panel per bin, or two with gammas."""
         names = ["confidence\n- accuracy (%)", *(["gamma"] if self._with_gammas else [])]
         n_bins = next(iter(self.runs.values())).gap.shape[1]
-        ends = {1: ", least sure", n_bins: ", surest"}
+        ends = {1: ", lowest", n_bins: ", highest"}
         titles = [f"bin {number} of {n_bins}{ends.get(number, '')}" for number in self.bins]
         grid = _stacks(ax, titles, names, x="epoch")
         places = [number - 1 for number in self.bins]
@@ -109,12 +109,12 @@ class BinErrorsDisplay(Display):
 
 @dataclass(eq=False)
 class CorrespondenceDisplay(Display):
-    """Confidence of training samples beside that of validation samples in the same bins, at some epochs.
+    """Confidence of training and of validation samples in the same bins, at some epochs.
 
-    The bins hold validation samples in equal number, ordered by confidence. Above: the mean validation
-    confidence, and the mean true-class probability of the training samples that lie in the same bin. Below:
-    the share of the training samples in each bin beside that of the validation samples; AdaFocal steers what
-    validation is too sure of through those samples, and where there are none it cannot.
+    Each bin holds the same number of validation samples, ordered by confidence. Above: the mean validation
+    confidence, and the mean true-class probability of the training samples in the same bin. Below: the share
+    of the training and of the validation samples in each bin. AdaFocal corrects a bin through its training
+    samples; in a bin without training samples it has no effect.
 
     Args:
         epochs: Number of each epoch shown.
@@ -133,13 +133,14 @@ class CorrespondenceDisplay(Display):
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
 
-    @property
-    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of panels
-        """Height of a figure as a share of its width."""
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
         return _height(len(self.epochs), 2)
 
     @classmethod
-    def from_rows(cls, rows: Rows, *, epochs: Sequence[int] | None = None, **place: Unpack[Place]) -> Self:
+    def from_rows(
+        cls, rows: EpochRows, *, epochs: Sequence[int] | None = None, **place: Unpack[Place]
+    ) -> Self:
         """Draw lines of ``dynamics.jsonl``.
 
         Args:
@@ -162,9 +163,9 @@ class CorrespondenceDisplay(Display):
         ).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put two panels per epoch on axes, confidence above and where the samples are below."""
+        """Draw two panels per epoch: confidence above, shares of the samples below."""
         titles = [f"epoch {epoch}" for epoch in self.epochs]
-        grid = _stacks(ax, titles, ["confidence (%)", "samples (%)"], x="bin of confidence")
+        grid = _stacks(ax, titles, ["confidence (%)", "samples (%)"], x="confidence bin")
         lowest = float(np.nanmin([self.validation, self.train]))
         most = float(max(self.validation_share.max(), self.train_share.max()))
         for place, (top, bottom) in enumerate(grid):
@@ -179,7 +180,7 @@ class CorrespondenceDisplay(Display):
 
     def _draw_confidence(self, ax: "Axes", place: int) -> None:
         numbers = np.arange(self.validation.shape[1]) + 1
-        # Often the two coincide: a small mark within a large open one shows both.
+        # The two often coincide: a small marker inside a large open one shows both.
         large, small = {"markersize": 4.8, "markerfacecolor": "white"}, {"markersize": 2.1, "linewidth": 1}
         _draw_line(ax, numbers, self.validation[place], "validation: confidence", 0, large)
         _draw_line(ax, numbers, self.train[place], "training: true-class probability", 1, small)
@@ -198,7 +199,7 @@ def _draw_runs(ax: "Axes", runs: Mapping[str, BinCourse], part: str, place: int)
         if values is not None:
             _draw_line(ax, run.epochs, values[:, place], name, number)
     ax.margins(y=0.12)
-    # Above zero a bin is overconfident; below zero a gamma is one of inverse focal loss.
+    # Above zero a bin is overconfident; a negative gamma is the inverse focal loss.
     if part == "gap" or ax.dataLim.ymin < 0:
         ax.axhline(0, color=style.BLACK, linestyle=(0, (1, 1.5)), linewidth=0.9)
 
@@ -206,25 +207,25 @@ def _draw_runs(ax: "Axes", runs: Mapping[str, BinCourse], part: str, place: int)
 def _draw_line(
     ax: "Axes", xs: npt.ArrayLike, ys: Floats, name: str, number: int, look: Mapping[str, Any] | None = None
 ) -> None:
-    # A marker every so often leaves long runs readable.
+    # Few markers keep long runs readable.
     marks = {"markevery": max(1, len(ys) // 8)} if look is None else look
     ax.plot(xs, ys, label=name, **style.line(number), **marks)
 
 
 def _shape(count: int) -> tuple[int, int]:
-    """Return rows and columns of so many stacks, as even as can be."""
+    """Return the rows and columns of a grid of ``count`` stacks."""
     rows = math.ceil(count / _COLUMNS)
     return rows, math.ceil(count / rows)
 
 
 def _height(count: int, panels: int) -> float:
-    """Return the height of a figure of so many stacks as a share of its width."""
+    """Return the height of a figure of ``count`` stacks as a share of its width."""
     rows, columns = _shape(count)
     return 0.06 + rows * max(0.09 + 0.48 * panels / max(columns, 2), 0.08 + 0.11 * panels)
 
 
 def _stacks(ax: "Axes", titles: Sequence[str], names: Sequence[str], *, x: str) -> list[list["Axes"]]:
-    """Divide axes into stacks of panels, one below each title, with one panel for each name."""
+    """Divide axes into one stack of panels per title, each with one panel per name."""
     from matplotlib.ticker import MaxNLocator
 
     rows, columns = _shape(len(titles))
@@ -244,16 +245,13 @@ def _stacks(ax: "Axes", titles: Sequence[str], names: Sequence[str], *, x: str) 
 
 
 def _draw_legend(ax: "Axes", stack: Sequence["Axes"], count: int) -> None:
-    """Name the lines of a stack below all stacks, of which there are so many."""
-    drawn = [panel.get_legend_handles_labels() for panel in stack]
-    handles = [handle for each, _ in drawn for handle in each]
-    names = [name for _, each in drawn for name in each]
+    """Draw the legend of one stack below all ``count`` stacks."""
     at: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2 / _shape(count)[0]), "ncols": 4}
-    ax.legend(handles, names, **at)
+    ax.legend(**style.shared_legend(stack), **at)
 
 
-def _checked(rows: Rows) -> Rows:
-    """Refuse what does not come from ``dynamics.jsonl``."""
+def _checked(rows: EpochRows) -> EpochRows:
+    """Return the rows if they are lines of ``dynamics.jsonl``; refuse others."""
     if not rows:
         raise InputError("rows: expected at least one epoch, got none")
     for row in rows:
@@ -265,7 +263,7 @@ def _checked(rows: Rows) -> Rows:
     return rows
 
 
-def _course(rows: Rows) -> BinCourse:
+def _course(rows: EpochRows) -> BinCourse:
     _checked(rows)
     gap = _table(row["bins"]["gap"] for row in rows)
     entries = [row.get("adafocal") for row in rows]
@@ -274,7 +272,7 @@ def _course(rows: Rows) -> BinCourse:
 
 
 def _table(rows: Iterable[Sequence[float | None]]) -> Floats:
-    """Return numbers of shape ``(rows, columns)``, NaN for None."""
+    """Return an array of shape ``(rows, columns)``, with NaN for None."""
     return np.array(list(rows), dtype=np.float64)
 
 
@@ -284,6 +282,6 @@ def _shares(rows: Iterable[Sequence[int]]) -> Floats:
 
 
 def _spread(of: Sequence[int], count: int) -> list[int]:
-    """Choose so many evenly, the first and the last one among them."""
+    """Choose ``count`` evenly spaced entries, among them the first and the last."""
     places = np.linspace(0, len(of) - 1, min(count, len(of))).round().astype(int)
     return [of[place] for place in places]

@@ -1,4 +1,4 @@
-"""Confidence histogram: how sure the model is, and how often it is right."""
+"""Confidence histogram: correct and wrong predictions by confidence."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ConfidenceHistogramDisplay(Display):
-    """Share of the samples by confidence, right and wrong ones, with the means of confidence and accuracy.
+    """Share of correct and of wrong predictions by confidence, with the accuracy and the mean confidence.
 
     Args:
         bins: Counts by confidence.
-        accuracy: Share of right predictions.
+        accuracy: Share of correct predictions.
         mean_confidence: Mean confidence; if it exceeds the accuracy, the model is overconfident.
     """
 
@@ -37,19 +37,18 @@ class ConfidenceHistogramDisplay(Display):
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         outcomes = predictions.outcomes()
-        said = {"confidence": outcomes.confidence, "correct": outcomes.correct}
-        return cls(equal_width_bins(outcomes, n_bins), accuracy(**said), mean_confidence(**said)).plot(
-            **place
-        )
+        pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+        bins = equal_width_bins(outcomes, n_bins)
+        return cls(bins, accuracy(**pairs), mean_confidence(**pairs)).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put stacked bars and two lines on axes."""
+        """Draw stacked bars, and a line at the accuracy and one at the mean confidence."""
         bins = self.bins
         left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
-        right = (bins.correct_sum / bins.n).numpy()
+        correct = (bins.correct_sum / bins.n).numpy()
         wrong = ((bins.count - bins.correct_sum) / bins.n).numpy()
-        ax.bar(left, right, width, align="edge", label="right", **style.SOLID)
-        ax.bar(left, wrong, width, right, align="edge", label="wrong", **style.OVER)
+        ax.bar(left, correct, width, align="edge", label="correct", **style.SOLID)
+        ax.bar(left, wrong, width, correct, align="edge", label="wrong", **style.OVER)
         means = ((self.accuracy, "accuracy", "-"), (self.mean_confidence, "mean confidence", (0, (3, 1.5))))
         for place, name, dashes in means:
             ax.axvline(
@@ -59,6 +58,6 @@ class ConfidenceHistogramDisplay(Display):
         style.percent_axis(ax, "x")
         style.percent_axis(ax, "y")
         ax.set_xlabel("confidence (%)")
-        ax.set_ylabel("share of the samples (%)")
+        ax.set_ylabel("samples (%)")
         handles, names = ax.get_legend_handles_labels()
         ax.legend(handles[2:] + handles[:2], names[2:] + names[:2], loc="upper left")

@@ -1,4 +1,4 @@
-"""What every figure is: values, a way to draw them on axes, and a file if one is wanted."""
+"""The base class of figures: it holds values, draws them on axes, and writes the figure to a file."""
 
 import io
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Endings of files that a figure can be written to.
+#: Suffixes of the files that a figure can be written to.
 FORMATS = (".pdf", ".svg", ".png")
 
 # A time stamp would make equal figures unequal files.
@@ -36,7 +36,7 @@ class Place(TypedDict, total=False):
 
 
 class Display(ABC):
-    """Values that can be drawn; after :meth:`plot` it holds the axes ``ax_`` and their figure ``figure_``."""
+    """Values that can be drawn; after :meth:`plot` ``ax_`` holds the axes and ``figure_`` their figure."""
 
     #: Width of a figure in inches, and its height as a share of the width.
     width: ClassVar[float] = style.COLUMN
@@ -48,9 +48,13 @@ class Display(ABC):
     ax_: "Axes"
     figure_: "Figure"
 
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
+        return self.ratio
+
     @abstractmethod
     def draw(self, ax: "Axes") -> None:
-        """Put the values on axes; nothing is computed here."""
+        """Draw the values on axes; nothing is computed here."""
 
     def plot(self, ax: "Axes | None" = None, *, width: float | None = None, title: str | None = None) -> Self:
         """Draw the values.
@@ -61,8 +65,12 @@ class Display(ABC):
             title: Text above.
         """
         with style.applied():
-            inches = check_width(self.width if width is None else width)
-            axes = style.new_axes(inches, inches * self.ratio) if ax is None else ax
+            inches = self.width if width is None else width
+            if not 1 <= inches <= 40:
+                raise InputError(
+                    f"width: expected inches from 1 to 40, got {inches:g}; a column of a paper has about 3.3"
+                )
+            axes = style.new_axes(inches, inches * self.height()) if ax is None else ax
             self.draw(axes)
             if title is not None:
                 axes.set_title(title, pad=self.title_pad)
@@ -70,7 +78,7 @@ class Display(ABC):
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the figure to a ``.pdf``, ``.svg`` or ``.png`` file, all or nothing; text stays text."""
+        """Write the figure to a ``.pdf``, ``.svg`` or ``.png`` file, whole or not at all; text stays text."""
         suffix = check_format(path)
         if not hasattr(self, "figure_"):
             self.plot()
@@ -78,7 +86,7 @@ class Display(ABC):
             self.figure_.savefig(temporary, format=suffix[1:], metadata=_METADATA[suffix])
 
     def _repr_png_(self) -> bytes | None:
-        """Show the figure below a notebook cell, which pyplot would do for its own."""
+        """Return the image that a notebook shows below a cell."""
         if not hasattr(self, "figure_"):
             return None
         memory = io.BytesIO()
@@ -88,7 +96,7 @@ class Display(ABC):
 
 
 def check_format(path: str | os.PathLike[str]) -> str:
-    """Return the ending of a file that a figure can be written to."""
+    """Return the suffix of a path; refuse suffixes other than those of :data:`FORMATS`."""
     name = Path(path)
     suffix = name.suffix.lower()
     if suffix not in FORMATS:
@@ -97,12 +105,3 @@ def check_format(path: str | os.PathLike[str]) -> str:
             "the suffix says the format"
         )
     return suffix
-
-
-def check_width(width: float) -> float:
-    """Refuse a width at which nothing can be drawn."""
-    if not 1 <= width <= 40:
-        raise InputError(
-            f"width: expected inches from 1 to 40, got {width:g}; a column of a paper has about 3.3"
-        )
-    return width

@@ -1,27 +1,28 @@
-"""Figures that files of predictions suffice for, by name: what ``calibrant plot`` offers."""
+"""Figures by name, as ``calibrant plot`` offers them: of predictions (:data:`KINDS`) and of training runs.
+
+To add a figure, write its display in a file of its own and add one entry here.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
-from calibrant.plots.class_reliability import ClassReliabilityDisplay
+from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
-from calibrant.plots.corp_reliability import CorpReliabilityDisplay
 from calibrant.plots.display import Display, Place
-from calibrant.plots.margin_groups import MarginGroupsDisplay
-from calibrant.plots.method_comparison import MethodComparisonDisplay
+from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
+from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
+from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
-from calibrant.plots.reliability import ReliabilityDisplay
+from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
+from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.run_kinds import RUN_KINDS
-from calibrant.plots.smooth_reliability import SmoothReliabilityDisplay
-from calibrant.plots.temperature_curve import TemperatureCurveDisplay
-from calibrant.plots.validation_size import ValidationSizeDisplay
+from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import METHODS, resolve_methods
 
 Part: TypeAlias = Literal["bins", "method", "val", "ood"]
@@ -29,16 +30,16 @@ Part: TypeAlias = Literal["bins", "method", "val", "ood"]
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What a figure is made of.
+    """The inputs and options of a figure of predictions.
 
     Attributes:
-        predictions: What to show.
+        predictions: Predictions to show.
         validation: Predictions to fit methods on.
-        foreign: Predictions of foreign samples.
+        foreign: Predictions of out-of-distribution samples.
         methods: Names of post-hoc methods.
-        n_bins: Number of bins, or of groups.
+        n_bins: Number of bins or groups.
         place: ``title`` and ``width`` of the figure.
-        progress: Called with what is being done, how much is done, and how much there is.
+        progress: Called with the current step, the number of steps done, and their total.
     """
 
     predictions: Predictions
@@ -55,19 +56,19 @@ class Request:
         return self.place or {}
 
     def bins(self, default: int) -> int:
-        """Return the number of bins wanted, or that which suits the figure."""
+        """Return the requested number of bins, or the figure's default."""
         return default if self.n_bins is None else self.n_bins
 
     @property
     def shown(self) -> Predictions:
-        """The predictions as they are, or repaired by the method if one is named."""
+        """The predictions, calibrated if a method is named."""
         if len(self.methods) > 1:
             raise InputError(f"--method: expected one for this figure, got {', '.join(self.methods)}")
         return list(self.before_and_after.values())[-1]
 
     @property
     def before_and_after(self) -> dict[str, Predictions]:
-        """The predictions as they are, and repaired by each method, by name."""
+        """The uncalibrated predictions, and those calibrated by each method, by name."""
         if self.validation is not None and not self.methods:
             raise InputError("--method: expected the name of a method to fit on --val, got none")
         named = {"uncalibrated": self.predictions}
@@ -77,28 +78,41 @@ class Request:
 
     @property
     def fitting_set(self) -> Predictions:
-        """What methods are fitted on."""
-        if self.validation is None:
-            raise InputError(
-                "--val: expected predictions to fit the method on, got none; name a validation file"
-            )
-        return self.validation
+        """The predictions to fit methods on; an error if there are none."""
+        return _given(self.validation, "--val", "to fit the method on", "name a validation file")
+
+    @property
+    def out_of_distribution(self) -> Predictions:
+        """The predictions of out-of-distribution samples; an error if there are none."""
+        return _given(self.foreign, "--ood", "of out-of-distribution samples", "name their file")
+
+
+def _given(predictions: Predictions | None, option: str, purpose: str, advice: str) -> Predictions:
+    if predictions is None:
+        raise InputError(f"{option}: expected predictions {purpose}, got none; {advice}")
+    return predictions
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A figure by name: how it is drawn, what it says, and which options it takes."""
+    """A figure of predictions: how to draw it, what it shows, and which options it takes."""
 
     draw: Callable[[Request], Display]
     meaning: str
     takes: frozenset[Part] = frozenset()
 
 
+@dataclass(frozen=True)
+class RunKind:
+    """A figure of a training run: how to draw it from metrics and dynamics, and what it shows."""
+
+    draw: Callable[[EpochRows, EpochRows, Place], Display]
+    meaning: str
+
+
 def _methods(request: Request) -> Display:
-    wanted = request.methods or "auto"
-    comparison = compare(
-        request.fitting_set, test=request.predictions, methods=wanted, progress=request.progress
-    )
+    methods, progress = request.methods or "auto", request.progress
+    comparison = compare(request.fitting_set, test=request.predictions, methods=methods, progress=progress)
     return MethodComparisonDisplay.from_comparison(comparison, **request.at)
 
 
@@ -111,22 +125,6 @@ def _validation_size(request: Request) -> Display:
         progress=request.progress,
         **request.at,
     )
-
-
-def _ood(request: Request) -> Display:
-    if request.foreign is None:
-        raise InputError("--ood: expected predictions of foreign samples, got none; name their file")
-    return OODRocDisplay.from_predictions(request.predictions, request.foreign, **request.at)
-
-
-def _margins(request: Request) -> Display:
-    return MarginGroupsDisplay.from_predictions(
-        request.before_and_after, n_groups=request.bins(8), **request.at
-    )
-
-
-def _risk_coverage(request: Request) -> Display:
-    return RiskCoverageDisplay.from_predictions(request.before_and_after, **request.at)
 
 
 _REPAIR: frozenset[Part] = frozenset({"method", "val"})
@@ -150,29 +148,65 @@ KINDS: Mapping[str, Kind] = {
     ),
     "histogram": Kind(
         lambda r: ConfidenceHistogramDisplay.from_predictions(r.shown, n_bins=r.bins(20), **r.at),
-        "how sure, and how often right",
+        "correct and wrong predictions by confidence",
         _BINNED,
     ),
     "classes": Kind(
         lambda r: ClassReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(10), **r.at),
-        "one small diagram per class",
+        "one small reliability diagram per class",
         _BINNED,
     ),
-    "margins": Kind(_margins, "confidence and accuracy by groups of the logit margin", _BINNED),
+    "margins": Kind(
+        lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
+        "confidence and accuracy by groups of the logit margin",
+        _BINNED,
+    ),
+    "diagnosis": Kind(
+        lambda r: MarginDiagnosisDisplay.from_predictions(r.shown, n_groups=r.bins(8), **r.at),
+        "where a sharper model is likelier but worse calibrated, by margin",
+        _BINNED,
+    ),
     "temperature": Kind(
         lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
         "SMART's temperature along the margin, fitted on FILE",
         frozenset({"bins"}),
     ),
-    "risk-coverage": Kind(_risk_coverage, "error among the most confident", _REPAIR),
+    "risk-coverage": Kind(
+        lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
+        "error rate among the most confident predictions",
+        _REPAIR,
+    ),
     "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
     "methods": Kind(_methods, "post-hoc methods with intervals", _REPAIR),
-    "ood": Kind(_ood, "ROC curves of telling foreign samples apart", frozenset({"ood"})),
+    "ood": Kind(
+        lambda r: OODRocDisplay.from_predictions(r.predictions, r.out_of_distribution, **r.at),
+        "ROC curves of out-of-distribution detection",
+        frozenset({"ood"}),
+    ),
+}
+
+RUN_KINDS: Mapping[str, RunKind] = {
+    "dynamics": RunKind(
+        lambda metrics, _, place: TrainingDynamicsDisplay.from_rows(metrics, **place),
+        "loss, accuracy, calibration and agreement over epochs",
+    ),
+    "gammas": RunKind(
+        lambda _, dynamics, place: AdaFocalGammasDisplay.from_rows(_measured(dynamics), **place),
+        "AdaFocal's gammas, bin by bin, over epochs",
+    ),
+    "bins": RunKind(
+        lambda _, dynamics, place: BinErrorsDisplay.from_rows(_measured(dynamics), **place),
+        "calibration error of single bins, and their gammas, over epochs",
+    ),
+    "correspondence": RunKind(
+        lambda _, dynamics, place: CorrespondenceDisplay.from_rows(_measured(dynamics), **place),
+        "training samples in the bins of validation",
+    ),
 }
 
 
 def draw(kind: str, request: Request) -> Display:
-    """Draw the figure of this name; options that it does not take are refused."""
+    """Draw the figure of predictions with this name; refuse options that it does not take."""
     chosen = check_kind(kind)
     given: dict[Part, bool] = {
         "bins": request.n_bins is not None,
@@ -189,8 +223,34 @@ def draw(kind: str, request: Request) -> Display:
 
 
 def check_kind(kind: str) -> Kind:
-    """Return the figure of this name."""
+    """Return the figure of predictions with this name."""
     if kind not in KINDS:
         known = ", ".join([*KINDS, *RUN_KINDS])
         raise InputError(f"KIND: expected one of {known}, got {kind!r}")
     return KINDS[kind]
+
+
+def draw_run(kind: str, metrics: EpochRows, dynamics: EpochRows, **place: Unpack[Place]) -> Display:
+    """Draw the figure of a training run with this name; of a run in stages, the last stage.
+
+    Args:
+        kind: One of :data:`RUN_KINDS`.
+        metrics: One mapping per epoch, as in ``metrics.jsonl``.
+        dynamics: One mapping per epoch, as in ``dynamics.jsonl``.
+        **place: ``ax``, ``width`` and ``title`` of the figure.
+    """
+    if kind not in RUN_KINDS:
+        raise InputError(f"KIND: expected one of {', '.join(RUN_KINDS)}, got {kind!r}")
+    return RUN_KINDS[kind].draw(_last_stage(metrics), _last_stage(dynamics), place)
+
+
+def _last_stage(rows: EpochRows) -> EpochRows:
+    return [row for row in rows if row.get("stage") == rows[-1].get("stage")]
+
+
+def _measured(dynamics: EpochRows) -> EpochRows:
+    if not dynamics:
+        raise InputError(
+            "dynamics: expected at least one epoch, got none; let the run look at training samples"
+        )
+    return dynamics

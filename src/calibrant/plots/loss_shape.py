@@ -1,4 +1,4 @@
-"""Loss and weight against the probability of the true class: what a training loss cares about."""
+"""Loss shape: the value and the gradient of a loss against the probability of the true class."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,20 +51,13 @@ class LossShapeDisplay(Display):
         return cls(loss_shape(losses, p=p)).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put the losses, and beside them the weights, on axes."""
-        named = {"loss": self.shape.loss, "weight beside cross-entropy": self.shape.weight}
+        """Draw the losses, and beside them their gradients relative to cross-entropy."""
+        named = {"loss": self.shape.loss, "gradient relative to cross-entropy": self.shape.weight}
         shown = {name: values for name, values in named.items() if values}
         grid = [ax] if len(shown) == 1 else style.panels(ax, 1, len(shown), gap=(0.12, 0))
         for panel, (name, curves) in zip(grid, shown.items(), strict=True):
             for number, (label, values) in enumerate(curves.items()):
-                look = style.line(number)
-                panel.plot(
-                    self.shape.p.numpy(),
-                    values.numpy(),
-                    color=look["color"],
-                    linestyle=look["linestyle"],
-                    label=label,
-                )
+                panel.plot(self.shape.p.numpy(), values.numpy(), label=label, **style.curve(number))
             panel.set_xlim(0, 1)
             panel.grid()
             panel.axhline(0, color=style.BLACK, linewidth=0.6)

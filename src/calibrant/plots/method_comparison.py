@@ -1,12 +1,14 @@
-"""Method comparison: which repair helps, by how much, and how sure that is."""
+"""Post-hoc methods compared: by how much each helps, and how many validation samples it needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import numpy as np
 
-from calibrant.evaluation.compare import Comparison, choose
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.validation_size import ValidationSizes, by_validation_size
+from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference
 from calibrant.plots import style
@@ -15,18 +17,20 @@ from calibrant.plots.display import Display, Place
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from calibrant.evaluation.compare import Comparison
+
 
 @dataclass(eq=False)
 class MethodComparisonDisplay(Display):
-    """Change of the likelihood by each method as a dot with its interval, and its calibration error beside.
+    """Change in NLL by each method as a dot with its interval, and its calibration error beside it.
 
     Args:
         names: The methods, the first on top.
-        improvement: Change of the negative log-likelihood, with its paired interval.
+        improvement: Change in the negative log-likelihood, with its paired interval.
         measured: A measure of each method, in the same order.
         measure: Name of that measure.
         chosen: The method to mark, or none.
-        where: What it was measured on.
+        where: The data that it was measured on.
     """
 
     names: Sequence[str]
@@ -38,20 +42,23 @@ class MethodComparisonDisplay(Display):
 
     width = style.PAGE
 
-    @property
-    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of methods
-        """Height of a figure as a share of its width."""
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
         return 0.12 + 0.028 * len(self.names)
 
     @classmethod
-    def from_comparison(cls, comparison: Comparison, *, measure: str = "ece", **place: Unpack[Place]) -> Self:
-        """Draw the result of :func:`~calibrant.evaluation.compare`, and mark what ``choose`` would take.
+    def from_comparison(
+        cls, comparison: "Comparison", *, measure: str = "ece", **place: Unpack[Place]
+    ) -> Self:
+        """Draw the result of :func:`~calibrant.evaluation.compare`, and mark what ``choose`` picks.
 
         Args:
-            comparison: Methods side by side; shown on the test set if there was one, else out of fold.
-            measure: Which of the measures of the comparison stands beside.
+            comparison: The compared methods; shown on the test set if there was one, else out of fold.
+            measure: The measure to show beside the change in NLL.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
+        from calibrant.evaluation.compare import choose
+
         results = comparison.results
         return cls(
             names=[result.name for result in results],
@@ -63,7 +70,7 @@ class MethodComparisonDisplay(Display):
         ).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put two columns of dots on axes."""
+        """Draw two columns of dots."""
         from matplotlib.ticker import MaxNLocator
 
         changes, errors = style.panels(ax, 1, 2, gap=(0.06, 0))
@@ -103,8 +110,72 @@ class MethodComparisonDisplay(Display):
         if measure.percent:
             style.percent_axis(errors, "x")
         level = f"{100 * self.improvement[0].level:.0f} % interval" if self.improvement else ""
-        changes.set_xlabel(f"change of the NLL, {self.where}, with {level}")
+        changes.set_xlabel(f"change in NLL, {self.where}, {level}")
         errors.set_xlabel(f"{measure.title}, {self.where}" + (" (%)" if measure.percent else ""))
         errors.set_xlim(0, None)
         changes.xaxis.set_major_locator(MaxNLocator(6))
         changes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+
+class SizeOptions(TypedDict, total=False):
+    """Options of :func:`~calibrant.evaluation.by_validation_size`."""
+
+    methods: Sequence[str]
+    sizes: Sequence[int] | None
+    n_repeats: int
+    measure: str
+    n_bins: int
+    seed: int
+    progress: Progress | None
+
+
+@dataclass(eq=False)
+class ValidationSizeDisplay(Display):
+    """One line per method, with the range over random parts of the validation set.
+
+    Args:
+        sizes: A measure on the test set by method and by size.
+    """
+
+    sizes: ValidationSizes
+
+    @classmethod
+    def from_predictions(
+        cls,
+        validation: Predictions,
+        test: Predictions,
+        *,
+        ax: "Axes | None" = None,
+        width: float | None = None,
+        title: str | None = None,
+        **options: Unpack[SizeOptions],
+    ) -> Self:
+        """Fit methods on ever larger parts of the validation set, and draw their measure on the test set.
+
+        The options are those of :func:`~calibrant.evaluation.by_validation_size`; ``ax``, ``width`` and
+        ``title`` are those of :meth:`plot`.
+        """
+        return cls(by_validation_size(validation, test, **options)).plot(ax, width=width, title=title)
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw the lines and their ranges."""
+        measure = MEASURES[self.sizes.measure]
+        for number, (name, curve) in enumerate(self.sizes.curves.items()):
+            look = style.line(number)
+            size = curve.size.numpy()
+            ax.fill_between(
+                size, curve.low.numpy(), curve.high.numpy(), color=look["color"], alpha=0.15, linewidth=0
+            )
+            ax.plot(size, curve.mean.numpy(), label=name, **look)
+        ax.axhline(self.sizes.uncalibrated, label="uncalibrated", **style.REFERENCE)
+        ax.set_xscale("log")
+        ticks = next(iter(self.sizes.curves.values())).size.tolist()
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.set_xticks([], minor=True)
+        ax.set_ylim(0, None)
+        ax.grid()
+        if measure.percent:
+            style.percent_axis(ax, "y")
+        ax.set_xlabel("validation samples")
+        ax.set_ylabel(measure.title + (" (%)" if measure.percent else ""))
+        ax.legend(loc="best")

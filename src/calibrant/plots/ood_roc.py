@@ -1,13 +1,14 @@
-"""OOD ROC: how many foreign inputs slip through for each share of known inputs that is kept."""
+"""OOD ROC: how well confidence scores separate in-distribution from out-of-distribution inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.evaluation.detection import score_pairs
+from calibrant.inputs import check_choice
 from calibrant.metrics.ood import OODCurve, ood_curve
-from calibrant.metrics.scores import confidence_score
+from calibrant.metrics.scores import SCORES
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 
@@ -19,7 +20,7 @@ _POINTS = 1000
 
 @dataclass(eq=False)
 class OODRocDisplay(Display):
-    """One ROC curve per score, with the point at which 95 % of the known inputs are kept.
+    """One ROC curve per score, with the point at which 95 % of the in-distribution inputs are accepted.
 
     Args:
         curves: ROC curves by name of the score.
@@ -38,51 +39,31 @@ class OODRocDisplay(Display):
         scores: Sequence[str] = ("msp", "negative_entropy", "energy"),
         **place: Unpack[Place],
     ) -> Self:
-        """Score known and foreign inputs and draw how well the scores tell them apart; labels are not needed.
+        """Score in-distribution and out-of-distribution inputs and draw ROC curves; no labels are needed.
 
         Args:
             known: Logits, probabilities or confidences of in-distribution inputs.
-            foreign: The same form for foreign ones.
-            scores: Names from :data:`calibrant.metrics.SCORES`; those that need logits are left out where
-                only probabilities are known, and of confidences there is only one.
+            foreign: Predictions of out-of-distribution inputs, in the same form.
+            scores: Names from :data:`calibrant.metrics.SCORES`. Scores that need logits are left out if there
+                are only probabilities; confidences have one score, themselves.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
-        return cls(_curves(known, foreign, scores)).plot(**place)
+        pairs = score_pairs(known, foreign)
+        if known.k is not None:
+            pairs = {name: pairs[name] for name in scores if check_choice(name, "scores", SCORES) in pairs}
+        return cls({name: ood_curve(*pair, max_points=_POINTS) for name, pair in pairs.items()}).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put the curves and their points on axes."""
-        ax.plot([0, 1], [0, 1], color=style.BLACK, linewidth=0.7, linestyle=(0, (4, 2)))
+        """Draw the curves and their points at 95 %."""
+        style.diagonal(ax, linewidth=0.7)
         ax.axhline(0.95, color=style.GREY, linewidth=0.6)
         for number, (name, curve) in enumerate(self.curves.items()):
-            look = style.line(number)
             scores = curve.scores
-            ax.plot(
-                curve.passed.numpy(),
-                curve.kept.numpy(),
-                color=look["color"],
-                linestyle=look["linestyle"],
-                label=f"{name}: AUROC {100 * scores.auroc:.1f}, FPR95 {100 * scores.fpr95:.1f}",
-            )
-            ax.plot([scores.fpr95], [0.95], look["marker"], color=look["color"], markersize=4)
+            label = f"{name}: AUROC {100 * scores.auroc:.1f}, FPR95 {100 * scores.fpr95:.1f}"
+            ax.plot(curve.passed.numpy(), curve.kept.numpy(), label=label, **style.curve(number))
+            ax.plot([scores.fpr95], [0.95], markersize=4, **style.line(number))
         style.unit_axes(ax)
         ax.set_aspect("equal")
-        ax.set_xlabel("foreign inputs let through (%)")
-        ax.set_ylabel("known inputs kept (%)")
+        ax.set_xlabel("out-of-distribution accepted (%)")
+        ax.set_ylabel("in-distribution accepted (%)")
         ax.legend(loc="lower right")
-
-
-def _curves(known: Predictions, foreign: Predictions, scores: Sequence[str]) -> dict[str, OODCurve]:
-    if known.confidence is not None and foreign.confidence is not None:
-        return {"confidence": ood_curve(known.confidence, foreign.confidence, max_points=_POINTS)}
-    if known.k is None or foreign.k is None:
-        raise InputError("predictions: expected the same form twice, got class scores and confidences")
-    curves = {}
-    for name in scores:
-        if known.logits is not None and foreign.logits is not None:
-            pair = [confidence_score(name, logits=each.logits) for each in (known, foreign)]
-        elif name in ("msp", "softmax_margin", "negative_entropy"):
-            pair = [confidence_score(name, probs=each.to_probs()) for each in (known, foreign)]
-        else:
-            continue
-        curves[name] = ood_curve(*pair, max_points=_POINTS)
-    return curves

@@ -1,27 +1,34 @@
-"""Reliability diagram: accuracy against confidence, bin by bin."""
+"""Reliability diagrams with bins: accuracy against confidence, of the top label and of every class."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
+import torch
 
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.inputs import check_count
+from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.reliability_band import Band, accuracy_band
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
-from calibrant.plots.marginal import marginal_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_COLUMNS = 5
+_LONGEST_NAME = 20
 
 
 @dataclass(eq=False)
 class ReliabilityDisplay(Display):
     """Bars as high as the accuracy, with the gap to the confidence, over the number of samples.
 
-    The gap is hatched and warm where the model promises more than it keeps, in green lines where it keeps
-    more than it promises.
+    The gap is hatched and warm where the model is overconfident, in green lines where it is underconfident.
 
     Args:
         bins: Confidence and accuracy of one set of predictions.
@@ -64,22 +71,92 @@ class ReliabilityDisplay(Display):
         return cls(bins, ranges).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put the bars, the gaps, the band and the counts on axes."""
-        draw_bars(ax, self.bins)
+        """Draw the bars, the gaps, the band and the counts."""
+        _draw_bars(ax, self.bins)
         if self.band is not None:
-            draw_band(ax, self.bins, self.band)
+            _draw_band(ax, self.bins, self.band)
         ax.set_xlabel("confidence (%)")
         ax.set_ylabel("accuracy (%)")
         note = f"ECE {100 * float(self.bins.expected_gap()):.1f} %\nn = {self.bins.n:,}"
         ax.legend(loc="upper left", title=note, alignment="left", title_fontsize=6.5)
-        marginal_counts(ax, self.bins)
+        draw_counts(ax, self.bins)
 
 
-def draw_bars(ax: "Axes", bins: Bins, *, name: str = "accuracy") -> None:
+@dataclass(eq=False)
+class ClassReliabilityDisplay(Display):
+    """One small reliability diagram per class.
+
+    Args:
+        names: Name of each class.
+        bins: Bins of each class, as :func:`~calibrant.metrics.class_bins` makes them.
+    """
+
+    names: Sequence[str]
+    bins: Sequence[Bins]
+
+    width = style.PAGE
+    title_pad = style.ABOVE_TITLES
+
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
+        columns = min(len(self.names), _COLUMNS)
+        return 0.06 + 1.16 * math.ceil(len(self.names) / columns) / columns
+
+    @classmethod
+    def from_predictions(
+        cls, predictions: Predictions, *, n_bins: int = 10, max_classes: int = 15, **place: Unpack[Place]
+    ) -> Self:
+        """Put every class's probabilities into bins and draw them.
+
+        Args:
+            predictions: Logits or probabilities with labels.
+            n_bins: Number of bins of equal width.
+            max_classes: Of more classes than this the least calibrated are shown, the worst first.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        if predictions.k is None or predictions.labels is None:
+            raise InputError("predictions: expected class probabilities with labels, got neither or only one")
+        every = class_bins(predictions.to_probs(), predictions.labels, n_bins=n_bins)
+        shown = torch.arange(predictions.k)
+        if predictions.k > check_count(max_classes, "max_classes"):
+            shown = every.expected_gap().argsort(descending=True)[:max_classes]
+        names = predictions.class_names or tuple(str(c) for c in range(predictions.k))
+        return cls(
+            [names[c] for c in shown],
+            [Bins(every.edges, every.count[c], every.confidence_sum[c], every.correct_sum[c]) for c in shown],
+        ).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw a grid of diagrams."""
+        columns = min(len(self.names), _COLUMNS)
+        rows = math.ceil(len(self.names) / columns)
+        grid = style.panels(ax, rows, columns, gap=(0.045, 0.13 / rows))
+        for number, (panel, name, bins) in enumerate(zip(grid, self.names, self.bins, strict=False)):
+            _draw_bars(panel, bins, name="frequency")
+            style.unit_axes(panel, ticks=2)
+            panel.set_aspect("auto")
+            short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+            panel.set_title(short, fontsize=7.5, pad=2, parse_math=False)
+            error = f"{100 * float(bins.expected_gap()):.1f} %"
+            panel.text(0.05, 0.95, f"ECE {error}", transform=panel.transAxes, va="top", fontsize=6)
+            panel.tick_params(
+                labelleft=number % columns == 0, labelbottom=number >= len(self.names) - columns
+            )
+        for empty in grid[len(self.names) :]:
+            empty.set_axis_off()
+        label: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
+        below, beside = -0.2 / rows, -0.055
+        ax.text(0, below, "probability of the class (%)", ha="left", va="top", **label)
+        ax.text(beside, 0.5, "frequency of the class (%)", ha="right", va="center", rotation=90, **label)
+        handles, names = grid[0].get_legend_handles_labels()
+        ax.legend(handles, names, loc="upper right", bbox_to_anchor=(1, below + 0.02 / rows), ncols=3)
+
+
+def _draw_bars(ax: "Axes", bins: Bins, *, name: str = "accuracy") -> None:
     """Draw accuracy as bars and the gap to the mean confidence on top of them; empty bins have none."""
     left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
     accuracy, confidence = bins.accuracy.numpy(), bins.confidence.numpy()
-    # The label of bars stands in the legend even if there are none, so kinds that do not occur are left out.
+    # An empty set of bars would still have an entry in the legend, so kinds that do not occur are left out.
     kinds = {
         name: (bins.count.numpy() > 0, np.zeros_like(accuracy), accuracy),
         "gap: overconfident": (confidence > accuracy, accuracy, confidence),
@@ -97,12 +174,12 @@ def draw_bars(ax: "Axes", bins: Bins, *, name: str = "accuracy") -> None:
                 label=kind,
                 **looks[kind],
             )
-    ax.plot([0, 1], [0, 1], color=style.BLACK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
+    style.diagonal(ax, zorder=3)
     style.unit_axes(ax)
     ax.set_aspect("equal")
 
 
-def draw_band(ax: "Axes", bins: Bins, band: Band) -> None:
+def _draw_band(ax: "Axes", bins: Bins, band: Band) -> None:
     """Draw the range of each bin's accuracy as a line with ends."""
     known = band.low.isfinite() & (bins.count > 0)
     centre = ((bins.edges[:-1] + bins.edges[1:]) / 2)[known]
@@ -123,3 +200,26 @@ def draw_band(ax: "Axes", bins: Bins, band: Band) -> None:
         label=f"{100 * band.level:.0f} % bootstrap",
         zorder=4,
     )
+
+
+def draw_counts(ax: "Axes", bins: Bins) -> None:
+    """Draw the number of samples in each bin above the axes, on a log scale."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    strip = style.strip_above(ax, "samples")
+    left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
+    strip.bar(
+        left,
+        bins.count.numpy(),
+        width,
+        align="edge",
+        facecolor="#9A9A9A",
+        edgecolor="white",
+        linewidth=0.5,
+    )
+    # On a linear scale most bins would look empty beside the bin of highest confidence.
+    strip.set_yscale("log")
+    strip.set_ylim(0.7, 1.5 * max(10, int(bins.count.max())))
+    strip.yaxis.set_major_locator(LogLocator(numticks=4))
+    strip.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    strip.yaxis.set_minor_locator(NullLocator())

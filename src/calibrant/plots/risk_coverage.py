@@ -1,4 +1,4 @@
-"""Risk-coverage curve: how much error is left when the least confident predictions are refused."""
+"""Risk-coverage curve: the error rate when the least confident predictions are rejected."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ _POINTS = 1000
 
 @dataclass(eq=False)
 class RiskCoverageDisplay(Display):
-    """Error rate against the share of answered samples.
+    """Error rate among the accepted samples (risk) against their share (coverage).
 
     Args:
         curves: Risk-coverage curves by name.
-        aurc: Area under each, for the legend; may be empty.
-        oracle: Curve of a ranking that puts every right prediction first, or none.
+        aurc: Area under each curve, for the legend; may be empty.
+        oracle: Curve of a ranking that puts every correct prediction first, or none.
     """
 
     curves: Mapping[str, RiskCoverage]
@@ -39,48 +39,35 @@ class RiskCoverageDisplay(Display):
 
         Args:
             predictions: Logits or probabilities with labels, or confidences with hits; or several of them by
-                name. The oracle is that of the first.
+                name. The oracle is that of the first one.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         given = {"confidence": predictions} if isinstance(predictions, Predictions) else predictions
         outcomes = {name: each.outcomes() for name, each in given.items()}
         curves, areas = {}, {}
         for name, each in outcomes.items():
-            said = {"confidence": each.confidence, "correct": each.correct}
-            curves[name] = risk_coverage_curve(**said, max_points=_POINTS)
-            areas[name] = aurc(**said)
-        right = next(iter(outcomes.values())).correct.cpu()
-        # Ranked within right and wrong by their number: an oracle has no ties.
-        ideal = right.double() * len(right) + torch.arange(len(right)) / len(right)
-        oracle = risk_coverage_curve(score=ideal, correct=right, max_points=_POINTS)
+            pairs = {"confidence": each.confidence, "correct": each.correct}
+            curves[name] = risk_coverage_curve(**pairs, max_points=_POINTS)
+            areas[name] = aurc(**pairs)
+        correct = next(iter(outcomes.values())).correct.cpu()
+        # Correct and wrong predictions are ranked by their position among themselves: an oracle has no ties.
+        ideal = correct.double() * len(correct) + torch.arange(len(correct)) / len(correct)
+        oracle = risk_coverage_curve(score=ideal, correct=correct, max_points=_POINTS)
         return cls(curves, areas, oracle).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Put the curves on axes."""
+        """Draw the curves."""
         for number, (name, curve) in enumerate(self.curves.items()):
-            look = style.line(number)
             label = f"{name}, AURC {100 * self.aurc[name]:.2f} %" if name in self.aurc else name
-            ax.plot(
-                curve.coverage.numpy(),
-                curve.risk.numpy(),
-                color=look["color"],
-                linestyle=look["linestyle"],
-                label=label,
-            )
+            ax.plot(curve.coverage.numpy(), curve.risk.numpy(), label=label, **style.curve(number))
         if self.oracle is not None:
-            ax.plot(
-                self.oracle.coverage.numpy(),
-                self.oracle.risk.numpy(),
-                color=style.GREY,
-                linewidth=0.9,
-                linestyle=(0, (1, 1.2)),
-                label="perfect ranking",
-            )
+            coverage, risk = self.oracle.coverage.numpy(), self.oracle.risk.numpy()
+            ax.plot(coverage, risk, label="perfect ranking", **style.REFERENCE)
         ax.set_xlim(0, 1)
         ax.set_ylim(0, None)
         ax.grid()
         style.percent_axis(ax, "x")
         style.percent_axis(ax, "y")
-        ax.set_xlabel("coverage: share answered (%)")
-        ax.set_ylabel("risk: errors among these (%)")
+        ax.set_xlabel("coverage (%)")
+        ax.set_ylabel("risk: error rate (%)")
         ax.legend(loc="upper left")

@@ -1,8 +1,8 @@
-"""How figures look: colours that survive colour blindness and grey print, at the width of a paper."""
+"""The look of figures: colours safe for colour blindness and grey print, sizes of a paper, shared parts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: Width in inches of one column, and of the whole page, of a two-column paper.
 COLUMN, PAGE = 3.3, 6.8
 
-#: Points between panels and the title of all, where panels have titles of their own.
+#: Points between the panels and the title of the figure, where panels have titles of their own.
 ABOVE_TITLES = 17.0
 
 # Okabe and Ito's colours, which differ for all kinds of colour vision.
@@ -21,7 +21,7 @@ ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#666666"
 # Pale tints, for areas: in grey they are clearly lighter than the colours themselves.
 PALE_BLUE, PALE_VERMILION, PALE_GREEN, PALE_GREY = "#B9D7EA", "#F9D5BF", "#C4E8DD", "#E6E6E6"
 
-# Areas that are told apart by their hatches also without colour.
+# Areas that hatches tell apart without colour.
 OVER: dict[str, Any] = {
     "facecolor": PALE_VERMILION,
     "edgecolor": VERMILION,
@@ -34,7 +34,7 @@ UNDER: dict[str, Any] = {
     "hatch": "------",
     "linewidth": 0.6,
 }
-# Light enough for black marks on it to be seen in grey.
+# Light enough that black marks on it can be seen in grey print.
 SOLID: dict[str, Any] = {"facecolor": "#4D9CC9", "edgecolor": "white", "linewidth": 0.5}
 
 _SETTINGS: dict[Any, Any] = {
@@ -81,13 +81,8 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-class Line(TypedDict):
-    """What makes a line differ from the others, with and without colour."""
-
-    color: str
-    linestyle: Any
-    marker: str
-
+# A line to compare the others with.
+REFERENCE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (1, 1.2))}
 
 _LINES: tuple[tuple[str, Any, str], ...] = (
     (BLUE, "-", "o"),
@@ -100,15 +95,29 @@ _LINES: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def line(number: int) -> Line:
+def line(number: int) -> dict[str, Any]:
     """Return colour, dashes and marker of the line with this number, from 0; they repeat after seven."""
     color, dashes, marker = _LINES[number % len(_LINES)]
     return {"color": color, "linestyle": dashes, "marker": marker}
 
 
+def curve(number: int) -> dict[str, Any]:
+    """Return :func:`line` without markers, for curves of many points."""
+    return line(number) | {"marker": ""}
+
+
+def shared_legend(panels: Sequence["Axes"]) -> dict[str, Any]:
+    """Return the handles and labels of one legend for several panels, each label once."""
+    legend: dict[str, Any] = {}
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        legend |= {label: handle for label, handle in zip(labels, handles, strict=True) if label}
+    return {"handles": list(legend.values()), "labels": list(legend)}
+
+
 @contextmanager
 def applied() -> Iterator[None]:
-    """Let what is drawn or saved inside look like Calibrant's figures; the user's settings come back."""
+    """Apply Calibrant's matplotlib settings inside the block, and restore the user's settings afterwards."""
     import matplotlib
 
     with matplotlib.rc_context(_SETTINGS):
@@ -116,7 +125,7 @@ def applied() -> Iterator[None]:
 
 
 def new_axes(width: float, height: float) -> "Axes":
-    """Make axes in a figure of their own, of this size in inches, which pyplot does not know of."""
+    """Return axes in a new figure of this size in inches, which pyplot does not manage."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
@@ -146,6 +155,19 @@ def panels(
     lefts = [column * (width + gap[0]) for column in range(n_columns)]
     bottoms = [1 - height - row * (height + gap[1]) for row in range(n_rows)]
     return [ax.inset_axes((left, bottom, width, height)) for bottom in bottoms for left in lefts]
+
+
+def strip_above(ax: "Axes", label: str, *, height: float = 0.16, fontsize: float = 6.5) -> "Axes":
+    """Return a flat panel above the axes with the same x-axis, for the number or the density of samples."""
+    strip = ax.inset_axes((0, 1.04, 1, height), sharex=ax)
+    strip.tick_params(axis="x", labelbottom=False, length=0)
+    strip.set_ylabel(label, fontsize=fontsize)
+    return strip
+
+
+def diagonal(ax: "Axes", *, linewidth: float = 0.8, zorder: float = 2) -> None:
+    """Draw the dashed diagonal of the unit square."""
+    ax.plot([0, 1], [0, 1], color=BLACK, linewidth=linewidth, linestyle=(0, (4, 2)), zorder=zorder)
 
 
 def unit_axes(ax: "Axes", *, ticks: int = 5) -> None:

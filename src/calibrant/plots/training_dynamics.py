@@ -1,21 +1,39 @@
-"""Training dynamics: what was measured after each epoch."""
+"""Training over epochs: what was measured after each epoch, and AdaFocal's gammas."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
 from calibrant.plots import style
-from calibrant.plots.display import Display
+from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Lines of ``metrics.jsonl`` or ``dynamics.jsonl``, one mapping per epoch, oldest first.
+EpochRows: TypeAlias = Sequence[Mapping[str, Any]]
+
 _COLUMNS = 3
+
+# Panels, and for each line in them its column in ``metrics.jsonl``.
+_PANELS: Mapping[str, Mapping[str, str]] = {
+    "loss": {"train": "train_loss"},
+    "accuracy": {"train": "train_accuracy", "validation": "val_accuracy"},
+    "mean confidence": {"train": "train_mean_confidence", "validation": "val_mean_confidence"},
+    "NLL (nats)": {"train": "train_nll", "validation": "val_nll"},
+    "Brier score": {"train": "train_brier", "validation": "val_brier"},
+    "ECE": {"train": "train_ece", "validation": "val_ece", "validation, equal mass": "val_ece_equal_mass"},
+    "entropy (nats)": {"train": "train_entropy", "validation": "val_entropy"},
+    "KL to the rest of the class (nats)": {"train": "train_kl", "validation": "val_kl"},
+    "cosine to the class mean": {"train": "train_cosine", "validation": "val_cosine"},
+}
 
 
 @dataclass(eq=False)
@@ -42,20 +60,45 @@ class TrainingDynamicsDisplay(Display):
         if not self.table:
             raise InputError("table: expected at least one quantity, got none")
 
-    @property
-    def ratio(self) -> float:  # type: ignore[override]  # it follows from the number of panels
-        """Height of a figure as a share of its width."""
+    def height(self) -> float:
+        """Return the height of a new figure as a share of its width."""
         columns = min(len(self.table), _COLUMNS)
         return 0.03 + math.ceil(len(self.table) / columns) * 0.85 / columns
 
+    @classmethod
+    def from_rows(cls, metrics: EpochRows, **place: Unpack[Place]) -> Self:
+        """Draw the lines of ``metrics.jsonl``; epochs and values that are missing leave gaps.
+
+        Args:
+            metrics: One mapping per epoch.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        if not metrics:
+            raise InputError("metrics: expected at least one epoch, got none; train the run first")
+        by_epoch = {row["epoch"]: row for row in metrics}
+        epochs = range(min(by_epoch), max(by_epoch) + 1)
+        present = {name for row in metrics for name, value in row.items() if value is not None}
+        # A missing line stays in the table, since its position decides its colour.
+        table = {
+            panel: {
+                label: [_number(by_epoch.get(epoch, {}).get(column)) for epoch in epochs]
+                for label, column in columns.items()
+            }
+            for panel, columns in _PANELS.items()
+            if present & set(columns.values())
+        }
+        if not table:
+            known = ", ".join(column for columns in _PANELS.values() for column in columns.values())
+            raise InputError(f"metrics: expected some of {known}, got {', '.join(metrics[-1])}")
+        return cls(table, epochs[0]).plot(**place)
+
     def draw(self, ax: "Axes") -> None:
-        """Put the panels on axes."""
+        """Draw the panels."""
         from matplotlib.ticker import MaxNLocator
 
         columns = min(len(self.table), _COLUMNS)
         rows = math.ceil(len(self.table) / columns)
         grid = style.panels(ax, rows, columns, gap=(0.08, 0.3 / rows))
-        legend: dict[str, Any] = {}
         for number, (panel, (name, lines)) in enumerate(zip(grid, self.table.items(), strict=False)):
             named = lines if isinstance(lines, Mapping) else {"": lines}
             for place, (label, values) in enumerate(named.items()):
@@ -65,18 +108,101 @@ class TrainingDynamicsDisplay(Display):
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             if number >= len(self.table) - columns:
                 panel.set_xlabel("epoch")
-            handles, labels = panel.get_legend_handles_labels()
-            legend.update((label, handle) for label, handle in zip(labels, handles, strict=True) if label)
-        if legend:
-            # Below the panels, where no line can be hidden by it.
+        legend = style.shared_legend(grid)
+        if legend["labels"]:
+            # Below the panels, where it hides no line.
             at: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.23 / rows), "ncols": 4}
-            ax.legend(list(legend.values()), list(legend), **at)
+            ax.legend(**legend, **at)
         for empty in grid[len(self.table) :]:
             empty.set_axis_off()
+
+
+@dataclass(eq=False)
+class AdaFocalGammasDisplay(Display):
+    """A heat map of gammas, epochs from left to right and confidence bins from bottom to top.
+
+    Light cells are high gammas, which lower the confidence of an overconfident bin; hatched cells are
+    negative gammas (inverse focal loss), which raise the confidence of an underconfident bin.
+
+    Args:
+        gamma: Gammas of shape ``(epochs, bins)``.
+        first_epoch: Number of the first epoch.
+    """
+
+    gamma: Tensor
+    first_epoch: int = 1
+
+    ratio = 0.7
+
+    @classmethod
+    def from_history(
+        cls, history: Sequence[Mapping[str, Any]], *, first_epoch: int = 1, **place: Unpack[Place]
+    ) -> Self:
+        """Draw the history of an AdaFocal loss.
+
+        Args:
+            history: One entry per epoch, with the gammas of the bins under ``gammas``; entries without this
+                key, such as those of other losses, are left out.
+            first_epoch: Number of the first epoch.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        rows = [to_tensor(entry["gammas"], "gammas").double().cpu() for entry in history if "gammas" in entry]
+        if not rows or len({row.shape for row in rows}) > 1 or rows[0].ndim != 1:
+            raise InputError(
+                "history: expected entries with as many gammas in each epoch, got "
+                f"{sorted({tuple(row.shape) for row in rows}) or 'none'}; pass that of an AdaFocal loss"
+            )
+        return cls(torch.stack(rows), first_epoch).plot(**place)
+
+    @classmethod
+    def from_rows(cls, dynamics: EpochRows, **place: Unpack[Place]) -> Self:
+        """Draw the gammas in the lines of ``dynamics.jsonl``, from the first epoch that has any.
+
+        Args:
+            dynamics: One mapping per epoch, with the entry of an AdaFocal loss under ``adafocal``.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        rows = [row for row in dynamics if row.get("adafocal")]
+        if not rows:
+            raise InputError(
+                "gammas: expected a run trained with AdaFocal, got one of a loss without gammas; "
+                "ask for bins, which every run has"
+            )
+        return cls.from_history([row["adafocal"] for row in rows], first_epoch=rows[0]["epoch"], **place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw the heat map, its colour scale, and hatches where gammas are negative."""
+        from matplotlib.collections import PatchCollection
+        from matplotlib.patches import Rectangle
+        from matplotlib.ticker import MaxNLocator
+
+        field = self.gamma.T.numpy()
+        bins, epochs = field.shape
+        xs, ys = np.arange(epochs + 1) + self.first_epoch - 0.5, np.arange(bins + 1) + 0.5
+        # Viewers show thin lines between cells that only touch.
+        seamless: dict[str, Any] = {"edgecolors": "face", "linewidth": 0.6}
+        mesh = ax.pcolormesh(xs, ys, field, cmap="cividis", **seamless)
+        below = np.argwhere(field < 0)
+        if len(below):
+            cells = [Rectangle((xs[epoch], ys[number]), 1, 1) for number, epoch in below]
+            look: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "linewidth": 0}
+            ax.add_collection(PatchCollection(cells, hatch="//////", **look))
+        scale = ax.inset_axes((1.03, 0, 0.045, 1))
+        bar = style.figure_of(ax).colorbar(mesh, cax=scale)
+        bar.set_label("gamma" + (" (hatched: below 0)" if len(below) else ""))
+        bar.outline.set_linewidth(0.6)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(6, integer=True))
+        ax.set_xlabel("epoch")
+        ax.set_ylabel("confidence bin")
 
 
 def _draw_line(ax: "Axes", label: str, values: ArrayLike, number: int, first_epoch: int) -> None:
     y = to_tensor(values, label or "values").double().cpu().numpy()
     look = style.line(number)
-    # A marker every so often tells lines apart in grey and leaves long runs readable.
+    # Few markers: lines can be told apart in grey, and long runs stay readable.
     ax.plot(np.arange(len(y)) + first_epoch, y, label=label, markevery=max(1, len(y) // 8), **look)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
