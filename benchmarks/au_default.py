@@ -7,12 +7,12 @@ loses more than ten points of cross-entropy's accuracy. CLINC150 needs its file 
 out without it.
 """
 
-import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from calibrant.data import load_bundled
 from calibrant.losses.loss import Loss
 from calibrant.losses.selective_risk import SelectiveRiskLoss
 from calibrant.metrics import accuracy, expected_calibration_error, negative_log_likelihood
+from timing import benchmark_parser, print_head, print_row
 
 
 @dataclass(frozen=True)
@@ -44,49 +45,45 @@ class Setting:
     make: Callable[[int], Loss]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train every setting on every task and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few epochs and settings, to see that it runs")
+    parser = benchmark_parser(__doc__, "one seed, one epoch, three settings")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--clinc", type=Path, help="file of CLINC150 embeddings")
     parser.add_argument("--task", default="", help="tasks whose name contains this")
     parser.add_argument("--only", help="names of settings, separated by semicolons")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print("| task | loss | accuracy | ECE | NLL | worst accuracy | seconds |")
-    print("|---|---|---|---|---|---|---|")
+    seeds = 1 if options.quick else options.seeds
+    print_head("task", "loss", "accuracy", "ECE", "NLL", "worst accuracy", "seconds")
     for task in (t for t in tasks(options.clinc) if options.task in t.name):
-        epochs = 2 if options.quick else task.epochs
+        epochs = 1 if options.quick else task.epochs
         wanted = options.only.split(";") if options.only else None
         chosen = [setting for setting in settings() if wanted is None or setting.name in wanted]
         for setting in chosen[: 3 if options.quick else None]:
             start = time.perf_counter()
-            runs = [train(task, setting.make(epochs), epochs=epochs, seed=s) for s in range(options.seeds)]
+            runs = [train(task, setting.make(epochs), epochs=epochs, seed=s) for s in range(seeds)]
             hits, ece, nll = np.mean(runs, axis=0)
             worst = min(run[0] for run in runs)
             took = (time.perf_counter() - start) / len(runs)
-            print(
-                f"| {task.name} | {setting.name} | {hits:.1f} | {ece:.2f} | {nll:.3f} | {worst:.1f} "
-                f"| {took:.1f} |",
-                flush=True,
-            )
+            cells = (f"{hits:.1f}", f"{ece:.2f}", f"{nll:.3f}", f"{worst:.1f}", f"{took:.1f}")
+            print_row(task.name, setting.name, *cells)
 
 
 def settings() -> Iterator[Setting]:
     """Yield cross-entropy, then the selective risk loss from no gradient of the weight to all of it."""
     yield Setting("cross-entropy", lambda epochs: SelectiveRiskLoss(warmup=epochs))
     for dial in (0.0, 0.1, 0.2, 0.3, 0.5, 1.0):
-        yield setting(score="neg_entropy", coverage=0.5, weight_gradient=dial)
+        yield setting(score="negative_entropy", coverage=0.5, weight_gradient=dial)
     for dial in (0.2, 0.3, 0.5):
         yield setting(score="msp", coverage=0.5, weight_gradient=dial)
-    yield setting(score="margin", coverage=0.5, weight_gradient=0.3)
+    yield setting(score="softmax_margin", coverage=0.5, weight_gradient=0.3)
     for dial in (0.3, 0.5, 1.0):
         yield setting(score="msp", coverage=0.9, weight_gradient=dial)
     yield setting(score="msp", coverage=0.9, weight_gradient=1.0, warmup=1 / 3)
 
 
-def setting(*, warmup: float = 0.0, **options: object) -> Setting:
+def setting(*, warmup: float = 0.0, **options: Any) -> Setting:
     """Name a setting after its score, coverage and weight gradient."""
     name = ", ".join(str(value) for value in options.values())
     name += f", warm-up {warmup:.0%}" if warmup else ""

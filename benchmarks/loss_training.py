@@ -10,13 +10,12 @@ its relatives see the validation set after each epoch; the temperature is fitted
 of embeddings train the two hidden layers through a projection; then a linear layer on the frozen features is
 trained with cross-entropy for 30 epochs.
 
-Rows that are already in the file are not computed again. ``--quick`` trains digits for two epochs.
+Rows that are already in the file are not computed again. ``--quick`` trains digits for one epoch.
 """
 
-import argparse
 import json
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -31,13 +30,16 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.losses import Loss
 from calibrant.losses.names import LOSSES, make_loss
 from calibrant.posthoc import TemperatureScaling
+from timing import benchmark_parser, table_head, table_row
 
 MEASURES = ("accuracy", "ece", "ece_equal_mass", "classwise_ece", "nll", "auroc_correct")
+_BEFORE = ("accuracy %", "ECE %", "AdaECE %", "cwECE %", "NLL", "AUROC %", "OOD AUROC %")
+_AFTER = ("after T: ECE %", "AdaECE %", "cwECE %", "NLL")
 
 
 @dataclass(frozen=True)
 class Task:
-    """Training, validation, test and foreign samples, and for how long to train."""
+    """Training, validation, test and out-of-distribution samples, and how long to train."""
 
     x: Tensor
     y: Tensor
@@ -64,17 +66,16 @@ class Network(nn.Module):
         return logits
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing and print one Markdown table per task."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "one epoch of digits in one process")
     parser.add_argument("folder", type=Path, nargs="?", help="folder with minilm_embeddings.npz")
     parser.add_argument("--rows", type=Path, help="file of finished rows, one JSON object per line")
     parser.add_argument("--tasks", default="full,imbalanced,overconfident")
     parser.add_argument("--losses", default=",".join(LOSSES), help="names separated by commas")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="two epochs of digits, to see that it runs")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     tasks, seeds = (["quick"], 1) if args.quick else (args.tasks.split(","), args.seeds)
     rows = _read(args.rows)
     done = {(row["task"], row["loss"], row["seed"]) for row in rows}
@@ -85,12 +86,15 @@ def main() -> None:
         for loss in args.losses.split(",")
         if (task, loss, seed) not in done
     ]
-    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        for row in pool.imap(_run, jobs):
-            rows.append(row)
-            if args.rows is not None:
-                with args.rows.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+    if args.quick:
+        rows += map(_train_and_measure, jobs)
+    else:
+        with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+            for row in pool.imap(_train_and_measure, jobs):
+                rows.append(row)
+                if args.rows is not None:
+                    with args.rows.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
     for line in tables(rows):
         print(line)
 
@@ -122,10 +126,9 @@ def _digits() -> Task:
 
     images, labels = load_digits(return_X_y=True)
     x, y = torch.from_numpy(images / 16).float(), torch.from_numpy(labels).long()
-    parts = [tensor[rows] for rows in (slice(600), slice(600, 1200), slice(1200, None)) for tensor in (x, y)]
-    return Task(
-        *parts, torch.rand(100, 64, generator=torch.Generator().manual_seed(0)), epochs=2, batch_size=64
-    )
+    x_foreign = torch.rand(100, 64, generator=torch.Generator().manual_seed(0))
+    held_out = (x[600:1200], y[600:1200], x[1200:], y[1200:])
+    return Task(x[:600], y[:600], *held_out, x_foreign, epochs=1, batch_size=64)
 
 
 def train(task: Task, name: str, seed: int) -> Network:
@@ -153,7 +156,7 @@ def _fit_head(network: Network, task: Task, seed: int) -> None:
     _fit(network.head, make_loss("cross_entropy"), frozen, 30, seed)
     with torch.no_grad():
         network.head.weight /= scale
-        network.head.bias -= network.head.weight @ mean
+        network.head.bias.sub_(network.head.weight @ mean)
 
 
 def _fit(network: nn.Module, loss: Loss, task: Task, epochs: int, seed: int) -> None:
@@ -187,7 +190,7 @@ def measure(network: Network, task: Task) -> dict[str, float]:
     return row | {f"{name}_after": value for name, value in repaired.items()}
 
 
-def _run(job: tuple[Path | None, str, str, int]) -> dict[str, object]:
+def _train_and_measure(job: tuple[Path | None, str, str, int]) -> dict[str, object]:
     folder, task_name, loss, seed = job
     torch.set_num_threads(1)
     task = load(folder, task_name)
@@ -200,19 +203,15 @@ def tables(rows: list[dict[str, object]]) -> Iterator[str]:
     rows = sorted(rows, key=lambda row: (str(row["task"]), order.index(str(row["loss"]))))
     for task, group in groupby(rows, key=lambda row: row["task"]):
         yield f"\n### {task}\n"
-        yield (
-            "| loss | acc % | ECE % | AdaECE % | SCE % | NLL | AUROC % | OOD AUROC % "
-            "| after T: ECE % | AdaECE % | SCE % | NLL |"
-        )
-        yield "|---" * 12 + "|"
-        for loss, runs in groupby(group, key=lambda row: row["loss"]):
-            runs = list(runs)
+        yield table_head("loss", *_BEFORE, *_AFTER)
+        for loss, of_loss in groupby(group, key=lambda row: row["loss"]):
+            runs = list(of_loss)
             cells = [_cell(runs, "accuracy", 100, True), _cell(runs, "ece", 100, True)]
             cells += [_cell(runs, name, 100) for name in ("ece_equal_mass", "classwise_ece")]
             cells += [_cell(runs, "nll", 1), _cell(runs, "auroc_correct", 100), _cell(runs, "ood_auroc", 100)]
             cells += [_cell(runs, f"{name}_after", 100) for name in MEASURES[1:4]]
             cells.append(_cell(runs, "nll_after", 1))
-            yield f"| {LOSSES[str(loss)].recipe} | {' | '.join(cells)} |"
+            yield table_row(LOSSES[str(loss)].recipe, *cells)
 
 
 def _cell(runs: list[dict[str, object]], name: str, factor: int, spread: bool = False) -> str:

@@ -9,71 +9,84 @@ in training. Losses of embeddings are measured at (1024, 128). Memory is the gro
 of a process of its own. Peers are other libraries' losses, where they are installed.
 """
 
-import argparse
 import ctypes.util
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.names import LOSSES
-from timing import extra_memory
+from timing import benchmark_parser, extra_memory, print_head, print_row
 
-Run = Callable[[], float]
-SIZES = ((128, 10), (128, 100), (1024, 1000))
-EMBEDDED = (1024, 128)
+LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+# A forward and backward pass.
+Pass: TypeAlias = Callable[[], float]
+Sizes: TypeAlias = Sequence[tuple[int, int]]
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: shapes of logits and of embeddings, and how many turns each loss takes."""
+
+    sizes: Sizes
+    embedded: tuple[int, int]
+    turns: int
+
+
+FULL = Plan(((128, 10), (128, 100), (1024, 1000)), (1024, 128), 60)
+QUICK = Plan(((32, 10), (32, 20), (64, 50)), (64, 16), 1)
+FLOOR = "torch | F.cross_entropy"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every loss at every size and print Markdown tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few turns, to see that it runs")
+    parser = benchmark_parser(__doc__, "small batches, one turn")
     parser.add_argument("--only", default="", help="names separated by commas; all by default")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     wanted = options.only.split(",") if options.only else list(LOSSES)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # the peers' own
-    turns = 2 if options.quick else 60
-    print_logits_table([name for name in wanted if LOSSES[name].reads == "logits"], turns)
+    plan = QUICK if options.quick else FULL
+    print_logits_table([name for name in wanted if LOSSES[name].reads == "logits"], plan)
     embedded = [name for name in wanted if LOSSES[name].reads == "embeddings"]
     if embedded:
-        print_embeddings_table(embedded, turns)
+        print_embeddings_table(embedded, plan)
 
 
-def print_logits_table(names: list[str], turns: int) -> None:
+def print_logits_table(names: list[str], plan: Plan) -> None:
     """Print times at three sizes and the memory at the largest."""
     tables, floors = [], []
-    for n, k in SIZES:
+    runs: dict[str, Pass] = {}
+    for n, k in plan.sizes:
         runs = cases(names, n, k)
-        times = best_times(runs, turns=turns, repeat=20 if n * k < 100_000 else 2)
-        floors.append(times["torch | F.cross_entropy"])
+        repeat = 2 if n * k >= 100_000 else min(20, plan.turns)
+        times = best_times(runs, turns=plan.turns, repeat=repeat)
+        floors.append(times[FLOOR])
         tables.append({name: seconds / floors[-1] for name, seconds in times.items()})
     memory = {name: fresh_memory(run) for name, run in runs.items()}
-    sizes = " | ".join(f"({n}, {k})" for n, k in SIZES)
-    print(f"| library | loss | {sizes} | extra MB at {SIZES[-1]} |")
-    print("|---|---|---|---|---|---|")
-    micro = " | ".join(f"{1e6 * floor:.0f} µs" for floor in floors)
-    print(f"| torch | F.cross_entropy | {micro} | {memory['torch | F.cross_entropy']:.0f} |")
+    print_head("library", "loss", *map(str, plan.sizes), f"extra MB at {plan.sizes[-1]}")
+    print_row(FLOOR, *(f"{1e6 * floor:.0f} µs" for floor in floors), f"{memory[FLOOR]:.0f}")
     for name in list(tables[0])[1:]:
-        ratios = " | ".join(f"{table[name]:.2f}x" for table in tables)
-        print(f"| {name} | {ratios} | {memory[name]:.0f} |", flush=True)
+        print_row(name, *(f"{table[name]:.2f}x" for table in tables), f"{memory[name]:.0f}")
 
 
-def print_embeddings_table(names: list[str], turns: int) -> None:
+def print_embeddings_table(names: list[str], plan: Plan) -> None:
     """Print times and memory of the losses of an encoder."""
-    runs = embedding_cases(names, *EMBEDDED)
-    times = best_times(runs, turns=max(turns // 4, 2), repeat=1)
-    print(f"\n| library | loss of embeddings {EMBEDDED} | milliseconds | extra MB |")
-    print("|---|---|---|---|")
+    runs = embedding_cases(names, *plan.embedded)
+    times = best_times(runs, turns=max(plan.turns // 4, 2), repeat=1)
+    print()
+    print_head("library", f"loss of embeddings {plan.embedded}", "milliseconds", "extra MB")
     for name, seconds in times.items():
-        print(f"| {name} | {1e3 * seconds:.1f} | {fresh_memory(runs[name]):.0f} |", flush=True)
+        print_row(name, f"{1e3 * seconds:.1f}", f"{fresh_memory(runs[name]):.0f}")
 
 
-def best_times(runs: Mapping[str, Run], *, turns: int, repeat: int) -> dict[str, float]:
+def best_times(runs: Mapping[str, Pass], *, turns: int, repeat: int) -> dict[str, float]:
     """Return the best CPU time of a run of each, in seconds; they take turns."""
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
@@ -87,7 +100,7 @@ def best_times(runs: Mapping[str, Run], *, turns: int, repeat: int) -> dict[str,
     return best
 
 
-def fresh_memory(run: Run) -> float:
+def fresh_memory(run: Pass) -> float:
     """Return the extra memory of a run in MB, without free memory left over from the runs before."""
     library = ctypes.util.find_library("c")
     if library is not None and sys.platform == "linux":
@@ -95,13 +108,13 @@ def fresh_memory(run: Run) -> float:
     return extra_memory(run)
 
 
-def cases(names: list[str], n: int, k: int) -> dict[str, Run]:
+def cases(names: list[str], n: int, k: int) -> dict[str, Pass]:
     """Return a forward and backward pass of each loss on the same batch, cross-entropy's first."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, k, (n,), generator=generator)
     logits = torch.randn(n, k, generator=generator)
     logits[torch.arange(n), labels] += 4
-    losses = {"torch | F.cross_entropy": F.cross_entropy}
+    losses: dict[str, LossFunction] = {FLOOR: F.cross_entropy}
     for name in names:
         losses[f"calibrant | {name}"] = ours(name, logits, labels)
         if name in PEERS:
@@ -109,7 +122,7 @@ def cases(names: list[str], n: int, k: int) -> dict[str, Run]:
     return {name: pass_of(loss, logits, labels) for name, loss in losses.items()}
 
 
-def ours(name: str, logits: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+def ours(name: str, logits: Tensor, labels: Tensor) -> LossFunction:
     """Return a loss of ours that has lived through one epoch."""
     n, k = logits.shape
     sizes = {"n_classes": k, "n_samples": n}
@@ -120,12 +133,12 @@ def ours(name: str, logits: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor]
     return lambda z, y: loss(z, y, **extra)
 
 
-def embedding_cases(names: list[str], n: int, d: int) -> dict[str, Run]:
+def embedding_cases(names: list[str], n: int, d: int) -> dict[str, Pass]:
     """Return a forward and backward pass of the losses of embeddings."""
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(n, d, generator=generator)
     labels = torch.randint(0, 10, (n,), generator=generator)
-    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    losses: dict[str, LossFunction] = {}
     for name in names:
         losses[f"calibrant | {name}"] = LOSSES[name].module()
         if name in PEERS:
@@ -133,7 +146,7 @@ def embedding_cases(names: list[str], n: int, d: int) -> dict[str, Run]:
     return {name: pass_of(loss, embeddings, labels) for name, loss in losses.items()}
 
 
-def pass_of(loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Run:
+def pass_of(loss: LossFunction, inputs: Tensor, labels: Tensor) -> Pass:
     """Return a function that computes the loss and its gradient."""
     leaf = inputs.clone().requires_grad_()
 
@@ -146,7 +159,7 @@ def pass_of(loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, labels: Te
     return run
 
 
-def peer(name: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+def peer(name: str) -> dict[str, LossFunction]:
     """Return another library's version by its title; nothing where it is not installed."""
     title, make = PEERS[name]
     try:
@@ -155,28 +168,29 @@ def peer(name: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         return {}
 
 
-def torch_label_smoothing() -> Callable[[Tensor, Tensor], Tensor]:
+def torch_label_smoothing() -> LossFunction:
     """Return torch's own."""
     return torch.nn.CrossEntropyLoss(label_smoothing=0.05)
 
 
-def netcal(name: str) -> Callable[[], Callable[[Tensor, Tensor], Tensor]]:
+def netcal(name: str) -> Callable[[], LossFunction]:
     """Return a maker of a penalty that netcal adds to a loss; it reads logits."""
 
-    def make() -> Callable[[Tensor, Tensor], Tensor]:
+    def make() -> LossFunction:
         from netcal import regularization
 
-        penalty: Callable[[Tensor, Tensor], Tensor] = getattr(regularization, name)(weight=1.0)
+        penalty: LossFunction = getattr(regularization, name)(weight=1.0)
         return penalty
 
     return make
 
 
-def metric_learning_contrastive() -> Callable[[Tensor, Tensor], Tensor]:
+def metric_learning_contrastive() -> LossFunction:
     """Return the loss that ours calls."""
     from pytorch_metric_learning.losses import SupConLoss
 
-    return SupConLoss(temperature=0.1)
+    loss: LossFunction = SupConLoss(temperature=0.1)
+    return loss
 
 
 PEERS = {

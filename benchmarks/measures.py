@@ -7,16 +7,16 @@ Floors are what a computation cannot do without: one ``np.sort`` of the confiden
 the peak resident set of a process of its own. Peers that are not installed are left out.
 """
 
-import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from calibrant import metrics
-from timing import best_time, extra_memory
+from timing import benchmark_parser, best_time, extra_memory, print_head, print_row
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,25 @@ class Case:
     is_floor: bool = False
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="a thousandth of the samples, to see that it runs"
-    )
-    quick = parser.parse_args().quick
+    parser = benchmark_parser(__doc__, "a thousandth of the samples, each case once")
+    quick = parser.parse_args(arguments).quick
     warnings.simplefilter("ignore")  # the peers' own
-    print("| work | library | seconds | times the floor | extra MB | value |")
-    print("|---|---|---|---|---|---|")
+    print_head("work", "library", "seconds", "times the floor", "extra MB", "value")
     floor = 1.0
     for case in cases(1000 if quick else 1):
         try:
-            seconds, value = best_time(case.run)
+            seconds = best_time(case.run, most=1 if quick else 7)
             memory = extra_memory(case.run)
+            value = case.run()
         except Exception as error:  # a peer that fails is a result, too
-            print(f"| {case.work} | {case.library} | fails: {type(error).__name__} | | | |", flush=True)
+            print_row(case.work, case.library, f"fails: {type(error).__name__}", "", "", "")
             continue
         if case.is_floor:
             floor = seconds
         cells = (f"{seconds:.4f}", f"{seconds / floor:.2f}", f"{memory:.0f}", f"{value:.6f}")
-        print(f"| {case.work} | {case.library} | {' | '.join(cells)} |", flush=True)
+        print_row(case.work, case.library, *cells)
 
 
 def cases(shrink: int) -> Iterator[Case]:
@@ -58,7 +55,7 @@ def cases(shrink: int) -> Iterator[Case]:
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
         n = 10_000_000 // shrink
-        confidence = (rng.random(n) ** 0.2).astype(dtype)
+        confidence: Any = (rng.random(n) ** 0.2).astype(dtype)
         correct = rng.random(n) < confidence**1.3
         yield from top_label_cases(f"{n:,} {dtype.__name__}", confidence, correct)
     for n, k in ((10_000 // shrink, 100), (50_000 // shrink, 1000)):
@@ -71,7 +68,7 @@ def cases(shrink: int) -> Iterator[Case]:
 
 def top_label_cases(size: str, confidence: np.ndarray, correct: np.ndarray) -> Iterator[Case]:
     """ECE with bins of equal width and of equal mass, with an interval, and AURC."""
-    pairs = {"confidence": confidence, "correct": correct}
+    pairs: dict[str, Any] = {"confidence": confidence, "correct": correct}
 
     def floor() -> float:
         return float(np.sort(confidence)[-1])

@@ -8,19 +8,21 @@ a reference of its own, of 5,000 samples unless said otherwise; where it is the 
 its order. The monitor is looked at after every sample. Drifts have a fifth of the runs, late ones a fiftieth.
 """
 
-import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from calibrant.data import load_bundled
 from calibrant.metrics import expected_calibration_error
 from calibrant.monitoring import DriftMonitor, DriftReference
+from timing import benchmark_parser, print_head, print_row
 
-Pairs = tuple[np.ndarray, np.ndarray]
-Source = Callable[[int, np.random.Generator], Pairs]
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
+# Draws a number of confidences and hits.
+Draw: TypeAlias = Callable[[int, np.random.Generator], Pairs]
 
 CHUNK = 1000
 
@@ -30,8 +32,8 @@ class Case:
     """A reference, a stream, and how the stream begins before it drifts, if it does."""
 
     title: str
-    reference: Source
-    stream: Source
+    reference: Draw
+    stream: Draw
     n_reference: int = 5000
     past: int = 0
     restart_every: int | None = 1000
@@ -39,25 +41,22 @@ class Case:
     fewer: int = 5
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run every case and print a table of false alarms, one of delays, and a time."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "one short run of each case")
     parser.add_argument("--runs", type=int, default=1000, help="runs of each case without drift")
-    parser.add_argument("--quick", action="store_true", help="three short runs, to see that it works")
-    args = parser.parse_args()
-    runs, length, horizon = (3, 2000, 4000) if args.quick else (args.runs, 20_000, 50_000)
-    print(f"| no drift, {length:,} samples | runs | false alarms | share | e-value at 99 % of peaks |")
-    print("|---|---|---|---|---|")
+    args = parser.parse_args(arguments)
+    runs, length, horizon = (1, 1000, 2000) if args.quick else (args.runs, 20_000, 50_000)
+    print_head(f"no drift, {length:,} samples", "runs", "false alarms", "share", "e-value at 99 % of peaks")
     for case in quiet_cases():
         monitors = [followed(case, seed, length, stop=False) for seed in range(runs)]
         alarms = sum(monitor.alarm for monitor in monitors)
         peak = np.exp(np.quantile([monitor.log_peak for monitor in monitors], 0.99))
-        print(f"| {case.title} | {runs} | {alarms} | {100 * alarms / runs:.1f} % | {peak:.1f} |", flush=True)
+        print_row(case.title, runs, alarms, f"{100 * alarms / runs:.1f} %", f"{peak:.1f}")
     print()
-    print("| drift | ECE before, after | runs | found | median delay | 90 % of delays up to |")
-    print("|---|---|---|---|---|---|")
+    print_head("drift", "ECE before, after", "runs", "found", "median delay", "90 % of delays up to")
     for case in drift_cases(past=4 if args.quick else 100):
-        print(drift_row(case, max(runs // case.fewer, 1), horizon), flush=True)
+        print_row(*drift_cells(case, max(runs // case.fewer, 1), horizon))
     print(f"\n{1_000_000 // (100 if args.quick else 1):,} samples: {seconds(args.quick):.2f} s")
 
 
@@ -101,7 +100,7 @@ def drift_cases(past: int) -> list[Case]:
     return cases
 
 
-def drift_row(case: Case, runs: int, horizon: int) -> str:
+def drift_cells(case: Case, runs: int, horizon: int) -> tuple[object, ...]:
     """Return one row of the table of delays, in samples since the drift began."""
     rng = np.random.default_rng(1)
     before, after = (
@@ -117,7 +116,7 @@ def drift_row(case: Case, runs: int, horizon: int) -> str:
     # An observed delay, not something between two of them.
     median, most = np.quantile(delays, [0.5, 0.9], method="higher")
     cells = [f"{d:,.0f}" if np.isfinite(d) else f"> {horizon:,}" for d in (median, most)]
-    return f"| {case.title} | {before:.1f} %, {after:.1f} % | {runs} | {share:.1f} % | {' | '.join(cells)} |"
+    return case.title, f"{before:.1f} %, {after:.1f} %", runs, f"{share:.1f} %", *cells
 
 
 def followed(case: Case, seed: int, length: int, *, stop: bool) -> DriftMonitor:
@@ -136,7 +135,7 @@ def followed(case: Case, seed: int, length: int, *, stop: bool) -> DriftMonitor:
     return monitor
 
 
-def simulated(factor: float = 1.0, *, spread: float = 2.5, k: int = 10) -> Source:
+def simulated(factor: float = 1.0, *, spread: float = 2.5, k: int = 10) -> Draw:
     """Return a source of simulated predictions whose logits are too large by a factor."""
 
     def draw(n: int, rng: np.random.Generator) -> Pairs:
@@ -148,7 +147,7 @@ def simulated(factor: float = 1.0, *, spread: float = 2.5, k: int = 10) -> Sourc
     return draw
 
 
-def bundled(name: str, factor: float = 1.0) -> Source:
+def bundled(name: str, factor: float = 1.0) -> Draw:
     """Return a source that draws from bundled predictions with replacement, logits times a factor."""
     stated, hits = real_pairs(name, factor)
 
@@ -159,7 +158,7 @@ def bundled(name: str, factor: float = 1.0) -> Source:
     return draw
 
 
-def whole(name: str) -> Source:
+def whole(name: str) -> Draw:
     """Return a source of all bundled predictions as they are, in an order of the run's own."""
     stated, hits = real_pairs(name, 1.0)
 
@@ -179,7 +178,7 @@ def real_pairs(name: str, factor: float) -> Pairs:
 
 def confidence(logits: np.ndarray) -> np.ndarray:
     """Return the largest entry of each softmax."""
-    return 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    return np.asarray(1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
 
 
 def seconds(quick: bool) -> float:

@@ -7,10 +7,11 @@ fitted on. Times are the best of several runs on one core, memory is the growth 
 a process of its own, and quality is measured on the other half. Peers that are not installed are left out.
 """
 
-import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ from torch import Tensor, nn
 from calibrant import Predictions, evaluate
 from calibrant.posthoc.names import METHODS
 from calibrant.surrogates import charbonnier_soft_ece
-from timing import best_time, extra_memory
+from timing import benchmark_parser, best_time, extra_memory, print_head, print_row
 
-Fit = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+Fit: TypeAlias = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 
 
 @dataclass(frozen=True)
@@ -34,34 +35,40 @@ class Case:
     fit: Fit
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every fit and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few samples, to see that it runs")
-    shrink = 100 if parser.parse_args().quick else 1
+    parser = benchmark_parser(__doc__, "few samples, each fit once")
+    quick = parser.parse_args(arguments).quick
     warnings.simplefilter("ignore")  # the peers' own
     torch.set_num_threads(1)
-    print("| fit | library | seconds | times log_softmax | extra MB | test NLL | test ECE % |")
-    print("|---|---|---|---|---|---|---|")
+    shrink, most = (100, 1) if quick else (1, 7)
+    print_head("fit", "library", "seconds", "times log_softmax", "extra MB", "test NLL", "test ECE %")
     for n, k in ((10_000, 100), (50_000, 1000), (10_000, 1000)):
         fitting, test = draw(n // shrink, k, seed=0), draw(10_000 // shrink, k, seed=1)
         z, y = fitting.to_logits(), fitting.labels
-        floor, _ = best_time(lambda z=z: float(torch.log_softmax(z, dim=1)[0, 0]))
+        assert y is not None
+        floor = best_time(partial(torch.log_softmax, z, dim=1), most=most)
         for case in cases(n, k):
             label = f"{case.work}, {n // shrink:,} x {k}"
             try:
-                seconds, _ = best_time(lambda case=case, z=z, y=y: float(case.fit(z, y)(z[:1])[0, 0]))
-                memory = extra_memory(lambda case=case, z=z, y=y: float(case.fit(z, y)(z[:1])[0, 0]))
-                probs = case.fit(z, y)(test.to_logits()).exp()
-                found = evaluate(
-                    Predictions(probs=probs, labels=test.labels), measures=["nll", "ece"]
-                ).metrics
+                seconds, memory, probs = measure(case, z, y, test.to_logits(), most=most)
+                predictions = Predictions(probs=probs, labels=test.labels)
+                found = evaluate(predictions, measures=["nll", "ece"]).metrics
             except Exception as error:  # a peer that fails is a result, too
-                print(f"| {label} | {case.library} | fails: {type(error).__name__} | | | | |", flush=True)
+                print_row(label, case.library, f"fails: {type(error).__name__}", "", "", "", "")
                 continue
             cells = (f"{seconds:.4f}", f"{seconds / floor:.1f}", f"{memory:.0f}")
-            cells += (f"{found['nll']:.4f}", f"{100 * found['ece']:.2f}")
-            print(f"| {label} | {case.library} | {' | '.join(cells)} |", flush=True)
+            print_row(label, case.library, *cells, f"{found['nll']:.4f}", f"{100 * found['ece']:.2f}")
+
+
+def measure(case: Case, z: Tensor, y: Tensor, test: Tensor, *, most: int) -> tuple[float, float, Tensor]:
+    """Return the seconds and the extra MB of a fit, and the calibrated probabilities of the test logits."""
+
+    def run() -> Tensor:
+        return case.fit(z, y)(z[:1])
+
+    seconds, memory = best_time(run, most=most), extra_memory(run)
+    return seconds, memory, case.fit(z, y)(test).exp()
 
 
 def draw(n: int, k: int, *, seed: int) -> Predictions:
@@ -89,7 +96,7 @@ def cases(n: int, k: int) -> Iterator[Case]:
             yield Case(name, "calibrant", ours(name))
 
 
-def ours(name: str, **options: float) -> Fit:
+def ours(name: str, **options: Any) -> Fit:
     """Return the fit of a registered method."""
 
     def fit(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
@@ -141,7 +148,7 @@ def scikit_learn_temperature(z: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]
             return x
 
         def predict(self, x: np.ndarray) -> np.ndarray:
-            return x.argmax(axis=1)
+            return np.asarray(x.argmax(axis=1))
 
     found = CalibratedClassifierCV(FrozenEstimator(Logits()), method="temperature", ensemble=False)
     # A class that no sample has is unknown to scikit-learn, so one row of each is added.

@@ -6,42 +6,44 @@ Every method is fitted on one random part of a set and measured on the rest, and
 which no fit has seen. The table has means over the splits, with the standard error of the ECE.
 """
 
-import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from calibrant import evaluate
-from calibrant.bench.sources import RealSet, prediction_sets, split
+from calibrant.bench.local_models import RealSet
+from calibrant.bench.model_predictions import prediction_sets, split
 from calibrant.errors import CalibrantError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.posthoc.names import METHODS, resolve_methods
+from timing import benchmark_parser, table_head, table_row
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
+_COLUMNS = ("accuracy %", "NLL", "Brier", "ECE %", "AdaECE %", "cwECE %", "smECE %", "fit s")
+_NOISY_COLUMNS = ("noisy accuracy %", "noisy ECE %", "noisy NLL")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all methods on all sets and print one Markdown table per set."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "one split of the digits, 150 samples to fit")
     parser.add_argument("--clinc", type=Path, help="folder with minilm_embeddings.npz")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--methods", default="all", help="auto, all, or names separated by commas")
     parser.add_argument("--sets", default="", help="names separated by commas; all by default")
     parser.add_argument("--validation", type=int, help="samples to fit on, such as 50")
     parser.add_argument("--out", type=Path, help="write the tables to this file, too")
-    parser.add_argument("--quick", action="store_true", help="one split of the digits, to see that it runs")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     methods = args.methods if args.methods in ("all", "auto") else args.methods.split(",")
     wanted = {"digits"} if args.quick else set(filter(None, args.sets.split(",")))
-    splits = 1 if args.quick else args.splits
+    splits, n_validation = (1, 150) if args.quick else (args.splits, args.validation)
     lines: list[str] = []
     for name, load in prediction_sets(args.clinc).items():
         if not wanted or name in wanted:
-            for line in table(name, load(), resolve_methods(methods), splits, args.validation):
+            for line in table(name, load(), resolve_methods(methods), splits, n_validation):
                 print(line, flush=True)
                 lines.append(line)
     if args.out is not None:
@@ -55,16 +57,12 @@ def table(
     predictions = real.predictions
     fitted_on = split(predictions, 0, n_validation=n_validation)[0].n
     yield f"\n### {name}: {fitted_on:,} to fit, {predictions.n - fitted_on:,} to test, {splits} splits\n"
-    yield (
-        "| method | acc % | NLL | Brier | ECE % | AdaECE % | cwECE % | smECE % | fit s "
-        "| noisy acc % | noisy ECE % | noisy NLL |"
-    )
-    yield "|---" * 12 + "|"
+    yield table_head("method", *_COLUMNS, *_NOISY_COLUMNS)
     for method in methods:
         try:
             rows = [measure(method, real, seed, n_validation) for seed in range(splits)]
         except CalibrantError as error:
-            yield f"| {method} | left out: {error} |"
+            yield table_row(method, f"left out: {error}")
             continue
         mean, spread = np.mean(rows, axis=0), np.std(rows, axis=0) / np.sqrt(max(splits - 1, 1))
         cells = [f"{100 * mean[0]:.2f}", f"{mean[1]:.4f}", f"{mean[2]:.4f}"]
@@ -72,7 +70,7 @@ def table(
         cells += [f"{100 * value:.2f}" for value in mean[4:7]]
         cells.append(f"{mean[7]:.2f}")
         cells += [f"{100 * mean[8]:.2f}", f"{100 * mean[9]:.2f}", f"{mean[10]:.3f}"]
-        yield f"| {method} | {' | '.join(cells)} |"
+        yield table_row(method, *cells)
 
 
 def measure(method: str, real: RealSet, seed: int, n_validation: int | None) -> list[float]:

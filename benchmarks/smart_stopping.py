@@ -7,35 +7,34 @@ default, stops when the soft calibration error is down to what chance makes it a
 towards one in proportion to what chance alone would show. PTS is trained by the same loop.
 """
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from calibrant import evaluate
-from calibrant.bench.sources import prediction_sets, split
+from calibrant.bench.model_predictions import prediction_sets, split
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART, Calibrator, ParameterizedTemperatureScaling, TemperatureScaling
+from timing import benchmark_parser, print_head, print_row
 
 EPOCHS = (25, 50, 100, 200, 400)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Fit every variant on random parts of every set and print one Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "one split of the digits")
     parser.add_argument("--clinc", type=Path, help="folder with minilm_embeddings.npz")
     parser.add_argument("--splits", type=int, default=6)
-    parser.add_argument("--quick", action="store_true", help="one split of the digits, to see that it runs")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     splits, epochs = (1, EPOCHS[:1]) if args.quick else (args.splits, EPOCHS)
-    sets = {name: load() for name, load in prediction_sets(args.clinc).items()}
-    if args.quick:
-        sets = {"digits": sets["digits"]}
-    print(f"| fit | {' | '.join(f'{name}: ECE %, NLL' for name in sets)} |")
-    print("|---" * (1 + len(sets)) + "|")
-    variants: list[tuple[str, type[Calibrator], dict[str, float]]] = [("temperature", TemperatureScaling, {})]
+    known = prediction_sets(args.clinc)
+    sets = {name: load() for name, load in known.items() if not args.quick or name == "digits"}
+    print_head("fit", *(f"{name}: ECE %, NLL" for name in sets))
+    variants: list[tuple[str, type[Calibrator], dict[str, Any]]] = [("temperature", TemperatureScaling, {})]
     for settled in (0, 1):
         variants += [
             (f"SMART, settled {settled}, {e} epochs", SMART, {"settled": settled, "epochs": e})
@@ -49,12 +48,13 @@ def main() -> None:
             rows = []
             for seed in range(splits):
                 fitting, test = split(real.predictions, seed)
+                assert fitting.labels is not None
                 calibrator = method.fit(fitting.to_logits(), fitting.labels, **options)
                 found = evaluate(calibrated(calibrator, test), measures=["ece", "nll"]).metrics
                 rows.append((100 * found["ece"], found["nll"]))
             ece, nll = np.mean(rows, axis=0)
             cells.append(f"{ece:.2f}, {nll:.4f}")
-        print(f"| {title} | {' | '.join(cells)} |", flush=True)
+        print_row(title, *cells)
 
 
 if __name__ == "__main__":

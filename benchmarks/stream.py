@@ -13,6 +13,7 @@ is not the stream's.
 import argparse
 import contextlib
 import json
+import logging
 import os
 import resource
 import signal
@@ -20,45 +21,50 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
+
+from timing import benchmark_parser, print_head, print_row
+
+# Does the work, and returns what it measured, if anything.
+Work: TypeAlias = Callable[[], Any]
 
 _CLASSES = 10
 _PER_FILE = 500_000
 _COLUMNS = ["probs", "labels"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Make the folders, measure, and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "few rows, and most passes in one process")
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ray", action="store_true", help="also on a local Ray cluster of two workers")
-    parser.add_argument("--quick", action="store_true", help="few rows, to see that it runs")
     parser.add_argument("--work", choices=list(_WORK), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     if chosen.work:
         print(json.dumps(_measured(chosen.work, chosen.folder)))
         return
     rows, repeats = (20_000, 1) if chosen.quick else (chosen.rows, chosen.repeats)
-    works = [work for work in _WORK if work != "make" and (chosen.ray or "ray" not in work)]
+    works = [work for work in _WORK if chosen.ray or "ray" not in work]
     with TemporaryDirectory() as folder:
         parts = {"all": rows, "tenth": rows // 10}
         for part, n in parts.items():
-            _in_process("make", f"{Path(folder, part)}:{n}")
-        found = {work: [] for work in works}
-        # Taken in turns, so that what else the machine does falls on all of them.
+            _write(Path(folder, part), n)
+        found: dict[str, list[dict[str, Any]]] = {work: [] for work in works}
+        # In turns, so that other load on the machine affects all of them.
         for _ in range(repeats):
             for work in works:
-                found[work].append(_in_process(work, str(Path(folder, _part(work)))))
+                measured = _measured if chosen.quick and work != "calibrant" else _measured_in_process
+                found[work].append(measured(work, str(Path(folder, _part(work)))))
     _print(found, parts)
 
 
 def _print(found: dict[str, list[dict[str, Any]]], parts: dict[str, int]) -> None:
-    print("| work | rows | seconds | CPU seconds | rows/s | times pyarrow | peak MB |")
-    print("|---|---|---|---|---|---|---|")
+    print_head("work", "rows", "seconds", "CPU seconds", "rows/s", "times pyarrow", "peak MB")
     floor = min(times["seconds"] for times in found["pyarrow dataset"]) / parts["all"]
     for work, passes in found.items():
         n, cells = parts[_part(work)], ["", "", "", ""]
@@ -72,7 +78,7 @@ def _print(found: dict[str, list[dict[str, Any]]], parts: dict[str, int]) -> Non
                 f"{each / floor:.2f}",
             ]
         peak = max(times["peak"] for times in passes)
-        print(f"| {work} | {n:,} | {' | '.join(cells)} | {peak:.0f} |")
+        print_row(work, f"{n:,}", *cells, f"{peak:.0f}")
     for work, passes in found.items():
         if "ray" in work:
             truth = found["calibrant"][0]["measures"]
@@ -84,7 +90,7 @@ def _part(work: str) -> str:
     return "tenth" if work.endswith("a tenth") else "all"
 
 
-def _in_process(work: str, folder: str) -> dict[str, Any]:
+def _measured_in_process(work: str, folder: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--work", work, "--folder", folder]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return dict(json.loads(answer.splitlines()[-1]))
@@ -108,11 +114,6 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _make(target: str):
-    folder, _, rows = target.rpartition(":")
-    return lambda: _write(Path(folder), int(rows))
-
-
 def _write(folder: Path, rows: int) -> None:
     import numpy as np
     import pyarrow as pa
@@ -122,6 +123,8 @@ def _write(folder: Path, rows: int) -> None:
 
     folder.mkdir()
     real = load_bundled("cifar10_test")
+    assert real.logits is not None
+    assert real.labels is not None
     rng = np.random.default_rng(0)
     for number, start in enumerate(range(0, rows, _PER_FILE)):
         drawn = rng.integers(0, real.n, min(_PER_FILE, rows - start))
@@ -137,14 +140,14 @@ def _write(folder: Path, rows: int) -> None:
         pq.write_table(pa.table(table), folder / f"{number:05}.parquet", row_group_size=131_072)
 
 
-def _import(folder: str):
+def _import(folder: str) -> Work:
     import calibrant.streams  # noqa: F401  # what is measured
 
     del folder
     return lambda: None
 
 
-def _dataset(folder: str):
+def _dataset(folder: str) -> Work:
     import pyarrow.dataset as ds
 
     def run() -> None:
@@ -154,7 +157,7 @@ def _dataset(folder: str):
     return run
 
 
-def _tables(folder: str):
+def _tables(folder: str) -> Work:
     import pyarrow.dataset  # noqa: F401  # which reading a table would import
     import pyarrow.parquet as pq
 
@@ -165,19 +168,19 @@ def _tables(folder: str):
     return run
 
 
-def _calibrant(folder: str, by: str | None = None):
+def _calibrant(folder: str, by: str | None = None) -> Work:
     from calibrant.streams import evaluate_stream, open_stream
 
     return lambda: evaluate_stream(open_stream(folder, columns_by=by))
 
 
-def _ray(folder: str, *, kill: bool = False):
+def _ray(folder: str, *, kill: bool = False) -> Work:
     import ray
 
     from calibrant.streams import open_stream
     from calibrant.streams.ray import evaluate_stream_on_ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     # Starts the workers, which takes some seconds.
     evaluate_stream_on_ray(open_stream(next(Path(folder).iterdir())))
     killed: list[int] = []
@@ -187,7 +190,7 @@ def _ray(folder: str, *, kill: bool = False):
         while kill and not killed:
             killed.extend(_kill_a_worker())
 
-    def run():
+    def run() -> Any:
         threading.Thread(target=disturb, daemon=True).start()
         result = evaluate_stream_on_ray(open_stream(folder))
         if kill and not killed:
@@ -207,8 +210,7 @@ def _kill_a_worker() -> list[int]:
     return []
 
 
-_WORK = {
-    "make": _make,
+_WORK: dict[str, Callable[[str], Work]] = {
     "import": _import,
     "pyarrow dataset": _dataset,
     "pyarrow, file by file": _tables,

@@ -1,5 +1,6 @@
-"""Time and memory of a computation, as the benchmarks measure them."""
+"""What the benchmarks share: options, Markdown tables, time and memory of a computation."""
 
+import argparse
 import multiprocessing
 import resource
 import time
@@ -8,20 +9,53 @@ from collections.abc import Callable
 import torch
 
 
-def best_time(run: Callable[[], float], *, seconds: float = 2.0, most: int = 7) -> tuple[float, float]:
-    """Return the best of several runs within about the given time, and the value."""
-    best, spent, value = float("inf"), 0.0, float("nan")
+def benchmark_parser(doc: str, quick: str) -> argparse.ArgumentParser:
+    """Return a parser with the first line of a module's docstring and the option ``--quick``."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"{quick}, to see that it runs")
+    return parser
+
+
+def table_head(*columns: str) -> str:
+    """Return the heading of a Markdown table and the rule below it."""
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+
+
+def table_row(*cells: object) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def print_head(*columns: str) -> None:
+    """Print the heading of a Markdown table."""
+    print(table_head(*columns), flush=True)
+
+
+def print_row(*cells: object) -> None:
+    """Print a row of a Markdown table at once."""
+    print(table_row(*cells), flush=True)
+
+
+def best_time(
+    run: Callable[[], object],
+    *,
+    seconds: float = 2.0,
+    most: int = 7,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return the shortest time of at most ``most`` runs, which stop after about the given seconds."""
+    best, spent = float("inf"), 0.0
     for _ in range(most):
-        start = time.perf_counter()
-        value = run()
-        took = time.perf_counter() - start
+        start = clock()
+        run()
+        took = clock() - start
         best, spent = min(best, took), spent + took
         if spent > seconds:
             break
-    return best, value
+    return best
 
 
-def extra_memory(run: Callable[[], float]) -> float:
+def extra_memory(run: Callable[[], object]) -> float:
     """Return by how many MB the peak resident set of a forked process grows."""
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()

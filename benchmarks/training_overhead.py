@@ -8,8 +8,9 @@ call to whoever watches. Rounds of both alternate; times are CPU time of one thr
 the ratio is the median over rounds, each of which compares two runs that follow one another.
 """
 
-import argparse
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -17,29 +18,30 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 
 from calibrant.losses import CrossEntropyLoss
-from calibrant.training.config import ModelSettings, TrainingSettings
+from calibrant.training.config import Config, ModelSettings, TrainingSettings
 from calibrant.training.datasets import LabelledData, Splits, augment
 from calibrant.training.network import Network, make_network
-from calibrant.training.seeds import seed_of
+from calibrant.training.optimization import seed_of
+from calibrant.training.session import Session, Watcher
 from calibrant.training.stage import Stage, Trainer
+from timing import benchmark_parser, print_head, print_row
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print one line per model."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, "two small rounds")
     parser.add_argument("--models", default="small_cnn,resnet20,mlp")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--quick", action="store_true", help="two small rounds, to see that it runs")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     names = ["mlp"] if args.quick else args.models.split(",")
     rounds, steps = (2, 3) if args.quick else (args.rounds, 12)
-    print("| model | bare ms per step | Calibrant ms per step | ratio |\n|---|---|---|---|")
+    print_head("model", "bare ms per step", "Calibrant ms per step", "ratio")
     for name in names:
         bare, ours = compare(name, args.batch_size, steps, rounds)
         ratio = median(b / a for a, b in zip(bare, ours, strict=True))
-        print(f"| {name} | {1000 * min(bare):.2f} | {1000 * min(ours):.2f} | {ratio:.3f} |", flush=True)
+        print_row(name, f"{1000 * min(bare):.2f}", f"{1000 * min(ours):.2f}", f"{ratio:.3f}")
 
 
 def compare(name: str, batch_size: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
@@ -51,7 +53,8 @@ def compare(name: str, batch_size: int, steps: int, rounds: int) -> tuple[list[f
     torch.manual_seed(0)
     network = make_network(ModelSettings(name), splits)
     stage = Stage("classifier", 1, settings, network, network, network, CrossEntropyLoss(), data)
-    trainer = Trainer(fabric, stage, seed=0, stepped=lambda *_: None, last_good=lambda: "")
+    session = Session(fabric, Path("unused"), Config(), Watcher())  # an epoch alone writes nothing
+    trainer = Trainer(session, stage)
     torch.manual_seed(0)
     other = make_network(ModelSettings(name), splits)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)

@@ -1,50 +1,64 @@
-"""A small version of each benchmark runs, and nothing of ours fails in it."""
+"""A small version of each benchmark runs, prints its table, and nothing of ours fails in it."""
 
-import subprocess
+import importlib
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
+# What the benchmarks ignore while they run, and their peers cause when they are imported.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
-def rows_of(name):
-    """Run a benchmark in small and return the rows of its tables, headings and rules left out."""
-    result = subprocess.run(
-        [sys.executable, BENCHMARKS / f"{name}.py", "--quick"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+# Column of the library, and the least number of rows of ours, of benchmarks beside other libraries.
+BESIDE_PEERS = {"measures": (1, 8), "posthoc": (1, 8), "losses": (0, 25)}
+# The least number of rows of the other benchmarks.
+ROWS = {
+    "au_default": 4,
+    "posthoc_quality": 10,
+    "loss_training": 25,
+    "smart_stopping": 8,
+    "monitor": 20,
+    "training_overhead": 1,
+    "stream": 6,
+    "scaling": 50,
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "least"), [("measures", 1, 8), ("posthoc", 1, 8), ("losses", 0, 25)]
-)
-def test_a_benchmark_beside_peers_runs_in_small(name, library, least):
+@pytest.fixture
+def rows_of(monkeypatch, capsys):
+    """Run a benchmark in small and return the rows of its tables, without headings and rules."""
+    threads = torch.get_num_threads()
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    names = {path.stem for path in BENCHMARKS.glob("*.py")}
+
+    def call(name):
+        importlib.import_module(name).main(["--quick"])
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+    yield call
+    torch.set_num_threads(threads)
+    for name in names & set(sys.modules):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", BESIDE_PEERS)
+def test_a_benchmark_beside_peers_runs_in_small(name, rows_of):
+    library, least = BESIDE_PEERS[name]
     ours = [row for row in rows_of(name) if row[library].startswith("calibrant")]
     assert len(ours) >= least
     assert not any("fails" in cell for row in ours for cell in row)
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [
-        ("au_default", 4),
-        ("posthoc_quality", 10),
-        ("loss_training", 25),
-        ("smart_stopping", 8),
-        ("monitor", 20),
-        ("training_overhead", 1),
-        ("stream", 6),
-        ("scaling", 50),
-    ],
-)
-def test_a_benchmark_of_quality_runs_in_small(name, least):
+@pytest.mark.parametrize("name", ROWS)
+def test_a_benchmark_of_quality_runs_in_small(name, rows_of):
     rows = rows_of(name)
-    assert len(rows) >= least
+    assert len(rows) >= ROWS[name]
     assert not any(cell in ("nan", "fails") for row in rows for cell in row)
+
+
+def test_every_benchmark_is_run():
+    assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*BESIDE_PEERS, *ROWS, "timing"}

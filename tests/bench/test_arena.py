@@ -5,15 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from calibrant.bench.rankings import (
-    elo_ratings,
-    standings,
-    standings_from_rows,
-    task_win_rates,
-    win_rates,
-)
-from calibrant.bench.sources import load_source
-from calibrant.bench.workers.arena import run_arena
+from calibrant.bench.calarena import run_arena
+from calibrant.bench.model_predictions import load_model_predictions
+from calibrant.bench.rankings import elo_ratings, task_win_rates
 from calibrant.errors import InputError
 
 
@@ -44,10 +38,10 @@ def test_a_difference_of_rounding_is_a_tie():
 
 def test_win_rates_are_means_over_tasks_counted_one_pair_at_a_time():
     tasks = random_tasks()
-    found = win_rates(tasks)
+    each = [task_win_rates(task) for task in tasks]
     for name in "abcde":
         beaten = [task[name] < task[other] for task in tasks for other in "abcde" if other != name]
-        assert found[name] == pytest.approx(np.mean(beaten))
+        assert np.mean([rates[name] for rates in each]) == pytest.approx(np.mean(beaten))
 
 
 @pytest.mark.parametrize(("won", "lost", "ties"), [(3, 1, 0), (30, 10, 0), (2, 0, 2), (50, 50, 7)])
@@ -80,29 +74,12 @@ def test_a_method_that_never_loses_has_the_highest_finite_rating():
     assert math.inf > ratings["a"] > ratings["b"] > ratings["c"]
 
 
-def test_standings_are_sorted_and_ties_share_their_ranks():
-    table = standings([{"a": 2.0, "b": 1.0, "c": 1.0}, {"a": 3.0, "b": 1.0, "c": 2.0}])
-    assert [(each.method, each.mean_rank) for each in table] == [("b", 1.25), ("c", 1.75), ("a", 3.0)]
-
-
-def test_standings_are_made_of_rows_task_by_task():
-    records = [
-        {"seed": seed, "source": "x", "method": name, "values": {"brier": value, "nll": -value}}
-        for seed in (0, 1)
-        for name, value in (("a", 0.1), ("b", 0.2))
-    ]
-    first = standings_from_rows(records, task=("source", "seed"))
-    turned = standings_from_rows(records, task=("source", "seed"), score="nll")
-    assert [each.method for each in first] == ["a", "b"]
-    assert [each.method for each in turned] == ["b", "a"]
-
-
 @pytest.mark.parametrize(
     "tasks", [[], [{"a": 1.0}], [{"a": 1.0, "b": 2.0}, {"a": 1.0, "c": 2.0}], [{"a": math.nan, "b": 1.0}]]
 )
 def test_tasks_that_cannot_be_ranked_are_refused(tasks):
     with pytest.raises(InputError, match="^tasks: expected"):
-        standings(tasks)
+        elo_ratings(tasks)
 
 
 def test_the_arena_reports_gains_and_wins_of_every_method_on_the_same_samples():
@@ -110,7 +87,7 @@ def test_the_arena_reports_gains_and_wins_of_every_method_on_the_same_samples():
     found = {
         r.labels["method"]: r.values for r in run_arena({"source": "digits/naive_bayes"}, settings, 0, None)
     }
-    test = load_source("digits/naive_bayes", seed=0).tests["test"]
+    test = load_model_predictions("digits/naive_bayes", seed=0).tests["test"]
     one_hot = np.eye(10)[test.labels.numpy()]
     brier = ((test.to_probs().numpy() - one_hot) ** 2).sum(axis=1).mean()
     assert found["uncalibrated"]["brier"] == pytest.approx(brier)

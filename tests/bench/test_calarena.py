@@ -5,9 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from calibrant.bench.calarena import CalArenaCalibrator, read_tasks
-from calibrant.bench.workers.arena import run_calarena
-from calibrant.errors import FormatError, InputError
+from calibrant.bench.calarena import CalArenaCalibrator, read_tasks, run_calarena
+from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.posthoc import TemperatureScaling
 
 
@@ -132,5 +131,5 @@ def test_a_file_that_is_not_there_or_of_another_kind_is_refused(file, tmp_path):
 
 def test_a_missing_h5py_is_said_in_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(InputError, match="^h5py: expected to be installed"):
+    with pytest.raises(MissingPackageError, match="^CalArena: expected the package h5py, got none"):
         next(read_tasks(tmp_path / "calarena.h5"))

@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.bench.experiment import experiment_names, load_experiment, parse_experiment
 from calibrant.bench.papers import paper_figures
-from calibrant.bench.workers import WORKERS
+from calibrant.bench.runner import WORKERS
 from calibrant.errors import InputError
 from tests.bench.small import TEXT, small_experiment
 
@@ -36,7 +36,7 @@ def test_a_preset_that_is_not_there_is_refused():
     [
         ("title = ", "expected TOML"),
         ("titel = 'x'", "got 'titel'"),
-        ("title = 'x'\nworker = 'posthoc'\n[table]\nrows = []", "lacks 'measures'"),
+        ("title = 'x'\nworker = 'posthoc'\n[table]\nrows = []", "^x.table: expected 'measures', got none"),
         ("title = 'x'\n[table]\nrows = []\nmeasures = []", "lacks 'worker'"),
     ],
 )
@@ -71,7 +71,7 @@ def test_every_experiment_has_two_presets_a_claim_and_a_worker(name):
 @pytest.mark.parametrize("name", experiment_names())
 def test_columns_of_papers_find_figures(name):
     for layout in load_experiment(name).layouts:
-        for column in layout.papers:
+        for column in layout.paper:
             where = dict(column.where)
             assert paper_figures(where.pop("paper"), **where), column.title
 

@@ -7,10 +7,9 @@ import pytest
 
 from calibrant import Predictions, evaluate, save_predictions
 from calibrant.bench.experiment import experiment_names, load_experiment
-from calibrant.bench.fitting import fit_method, fit_or_leave
-from calibrant.bench.sources import load_source
-from calibrant.bench.workers import WORKERS
-from calibrant.bench.workers.posthoc import run_posthoc
+from calibrant.bench.model_predictions import load_model_predictions
+from calibrant.bench.posthoc import fit_by_name, fit_or_identity, run_posthoc
+from calibrant.bench.runner import WORKERS
 from calibrant.errors import FitError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART, TemperatureScaling
@@ -32,7 +31,7 @@ def only(records):
 def test_what_is_measured_is_the_method_fitted_on_the_validation_part():
     key = {"source": "digits", "method": "temperature"}
     records = {r.labels["set"]: r.values for r in run_posthoc(key, SMALL, 2, None)}
-    source = load_source("digits", seed=2)
+    source = load_model_predictions("digits", seed=2)
     fitted = TemperatureScaling.fit(source.validation.logits, source.validation.labels)
     for name, part in source.tests.items():
         expected = evaluate(calibrated(fitted, part), measures=["ece", "nll"]).metrics
@@ -43,7 +42,7 @@ def test_what_is_measured_is_the_method_fitted_on_the_validation_part():
 def test_options_of_the_grid_reach_the_method():
     key = {"source": "digits", "method": "smart", "indicator": "entropy", "epochs": 3, "settled": 0.0}
     found = only(run_posthoc(key, {**SMALL, "sets": ["test"]}, 0, None)).values["nll"]
-    source = load_source("digits", seed=0)
+    source = load_model_predictions("digits", seed=0)
     fitted = SMART.fit(
         source.validation.logits, source.validation.labels, indicator="entropy", epochs=3, settled=0.0
     )
@@ -62,7 +61,7 @@ def test_options_that_a_method_shares_are_overruled_by_the_grid():
 def test_fewer_samples_are_the_first_of_the_validation_part():
     key = {"source": "digits", "method": "temperature", "samples": 300}
     found = only(run_posthoc(key, {**SMALL, "sets": ["test"]}, 0, None)).values["nll"]
-    source = load_source("digits", seed=0)
+    source = load_model_predictions("digits", seed=0)
     fitted = TemperatureScaling.fit(source.validation.logits[:300], source.validation.labels[:300])
     expected = evaluate(calibrated(fitted, source.tests["test"]), measures=["nll"]).metrics["nll"]
     assert found == pytest.approx(expected)
@@ -72,7 +71,9 @@ def test_reductions_are_what_the_measure_lost():
     key = {"source": "digits", "method": "temperature"}
     settings = {"measures": ["ece"], "reductions": ["ece"], "sets": ["noise"]}
     values = only(run_posthoc(key, settings, 0, None)).values
-    before = evaluate(load_source("digits", seed=0).tests["noise"], measures=["ece"]).metrics["ece"]
+    before = evaluate(load_model_predictions("digits", seed=0).tests["noise"], measures=["ece"]).metrics[
+        "ece"
+    ]
     assert values["ece_reduction"] == pytest.approx(before - values["ece"])
 
 
@@ -89,13 +90,13 @@ def test_a_method_that_cannot_be_fitted_leaves_the_model_as_it_is_and_says_so(tm
 
 
 def test_a_method_that_needs_features_is_not_fitted_without_them():
-    plain = load_source("iris/forest", seed=0).validation
-    assert fit_or_leave("proximity", plain)[1] is False
+    plain = load_model_predictions("iris/forest", seed=0).validation
+    assert fit_or_identity("proximity", plain)[1] is False
 
 
 def test_a_single_temperature_takes_the_objectives_of_trained_methods():
-    validation = load_source("digits", seed=0).validation
-    fitted = fit_method("temperature", validation, objective="mse")
+    validation = load_model_predictions("digits", seed=0).validation
+    fitted = fit_by_name("temperature", validation, objective="mse")
 
     def squared(temperature):
         outcome = calibrated(TemperatureScaling(temperature), validation).outcomes()
@@ -107,7 +108,7 @@ def test_a_single_temperature_takes_the_objectives_of_trained_methods():
 
 def test_an_unknown_method_is_refused():
     with pytest.raises(InputError, match="^method: expected"):
-        fit_method("magic", load_source("digits", seed=0).validation)
+        fit_by_name("magic", load_model_predictions("digits", seed=0).validation)
 
 
 def test_notes_become_the_label_that_the_papers_use():
@@ -143,5 +144,5 @@ def test_the_quick_version_needs_no_download(name):
 
 
 def test_real_predictions_are_not_trained_twice_in_one_process():
-    first, second = (load_source("digits", seed=0).tests["noise"] for _ in range(2))
+    first, second = (load_model_predictions("digits", seed=0).tests["noise"] for _ in range(2))
     assert first is second

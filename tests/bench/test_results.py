@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.bench.experiment import experiment_names, load_experiment
-from calibrant.bench.rows import identity_of, read_rows, saved_experiment
+from calibrant.bench.rows import finished_rows, identity, saved_experiment
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted((ROOT / "docs" / "results" / "rows").iterdir())
@@ -31,9 +31,9 @@ def test_every_experiment_was_run_but_the_one_whose_file_must_be_fetched():
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_rows_are_complete_and_belong_to_the_experiment_as_it_is(folder):
     assert saved_experiment(folder) == load_experiment(folder.name)
-    rows = read_rows(folder)
-    wanted = {identity_of(job) for job in load_experiment(folder.name).jobs("quick")}
-    assert {row.identity for row in rows} == wanted
+    rows = finished_rows(folder)
+    wanted = {identity(job) for job in load_experiment(folder.name).jobs("quick")}
+    assert {identity(row) for row in rows} == wanted
     assert len({row.seed for row in rows}) >= 3
 
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from calibrant.bench.rows import Record, Row, RowFile, flat, read_rows, save_experiment, saved_experiment
+from calibrant.bench.rows import (
+    Record,
+    Row,
+    RowFile,
+    finished_rows,
+    flat,
+    identity,
+    save_experiment,
+    saved_experiment,
+)
 from calibrant.errors import FormatError, InputError
 from tests.bench.small import small_experiment
 
@@ -16,28 +25,28 @@ def test_rows_come_back_as_they_were_written(tmp_path):
     written = [row("smart", 0, ece=0.125), row("smart", 1, ece=None)]
     for each in written:
         file.add(each)
-    assert read_rows(tmp_path) == written
+    assert finished_rows(tmp_path) == written
 
 
 def test_a_line_cut_off_by_a_kill_is_passed_over_and_written_anew(tmp_path):
     RowFile(tmp_path).add(row("smart", 0, ece=0.1))
     path = tmp_path / "rows.jsonl"
     path.write_bytes(path.read_bytes() + b'{"experiment": "sm')
-    assert len(read_rows(tmp_path)) == 1
+    assert len(finished_rows(tmp_path)) == 1
     RowFile(tmp_path).add(row("smart", 1, ece=0.2))
-    assert [each.seed for each in read_rows(tmp_path)] == [0, 1]
+    assert [each.seed for each in finished_rows(tmp_path)] == [0, 1]
 
 
 def test_another_broken_line_is_not_passed_over(tmp_path):
     (tmp_path / "rows.jsonl").write_text("not a row\n")
     with pytest.raises(FormatError, match="another line 1"):
-        read_rows(tmp_path)
+        finished_rows(tmp_path)
 
 
 def test_rows_are_known_by_key_and_seed_whatever_the_order_of_keys():
     first = Row("e", "quick", {"a": 1, "b": 2}, 0, (), 1.0, {})
     second = Row("e", "quick", {"b": 2, "a": 1}, 0, (), 9.0, {"torch": "x"})
-    assert first.identity == second.identity != first.of_seed(1)
+    assert identity(first) == identity(second) != identity(first, seed=1)
 
 
 def test_flat_records_hold_key_labels_seed_and_values():

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from calibrant import evaluate
-from calibrant.bench.sources import load_source
-from calibrant.bench.studies.bound import random_outcomes
-from calibrant.bench.studies.indicators import solve_temperatures
-from calibrant.bench.studies.mismatch import Population, random_population
-from calibrant.bench.studies.sensitivity import train_smart
-from calibrant.bench.workers.studies import run_study
+from calibrant.bench.model_predictions import load_model_predictions
+from calibrant.bench.runner import run_study
+from calibrant.bench.smart_ablations import solve_temperatures, train_smart
+from calibrant.bench.smart_theory import Population, random_outcomes, random_population
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART
@@ -110,7 +108,7 @@ def test_the_likelihood_part_of_the_proposition_holds_and_the_calibration_part_d
 
 
 def test_the_study_of_bandwidths_trains_the_network_of_smart():
-    source = load_source("digits", seed=0)
+    source = load_model_predictions("digits", seed=0)
     layers = train_smart(source.validation.logits, source.validation.labels, sigma=0.05, delta=1e-3)
     found = evaluate(calibrated(SMART(layers), source.validation), measures=["ece"]).metrics["ece"]
     own = SMART.fit(source.validation.logits, source.validation.labels, settled=0.0)

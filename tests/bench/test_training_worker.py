@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.bench.workers.training import configuration, run_training
+from calibrant.bench.training import configuration, run_training
 from calibrant.errors import InputError
 
 SETTINGS = {

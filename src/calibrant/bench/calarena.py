@@ -1,29 +1,45 @@
-"""CalArena's benchmark files, and our calibrators as it takes them (arXiv 2605.30188).
+"""CalArena (arXiv 2605.30188): its benchmark files, our calibrators behind its API, and its comparison.
+
+The workers ``arena`` and ``calarena`` compare all methods on the same tasks. A job of ``arena`` is one task,
+a ``source``; a job of ``calarena`` is one ``part`` of the tasks in a ``file``. Both read ``methods`` from the
+settings; the default is every method that needs no features. The mean ``win_rate`` over jobs is CalArena's
+win rate; :mod:`calibrant.bench.rankings` computes ELO ratings from the rows.
 
 A file holds one group ``{dataset}/{model}`` for each task, with the arrays ``probas_cal``, ``labels_cal``,
 ``probas_test`` and ``labels_test``. Get the files from https://huggingface.co/datasets/probkit/CalArena.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.bench.fitting import fit_or_leave
+from calibrant.bench.model_predictions import load_model_predictions
+from calibrant.bench.posthoc import fit_or_identity
+from calibrant.bench.rankings import task_win_rates
+from calibrant.bench.rows import Record
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.metrics.proper import post_hoc_improvement
+from calibrant.posthoc.names import METHODS
 
 if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
 
 _ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
-# Trees and neighbours say 0 where they mean seldom.
+# The score that decides a comparison, and what is measured.
+_SCORE = "brier"
+_MEASURES = ("accuracy", "nll", "brier", "ece")
+
+# Trees and nearest neighbours predict probabilities of exactly 0.
 _SMALLEST = 1e-12
 
 
@@ -34,8 +50,8 @@ class Task:
     Attributes:
         dataset: Name of the data set.
         model: Name of the model.
-        calibration: Its predictions to fit on.
-        test: Its predictions to measure on.
+        calibration: Predictions to fit on.
+        test: Predictions to measure on.
     """
 
     dataset: str
@@ -49,10 +65,13 @@ def read_tasks(path: Path, *, part: int = 0, parts: int = 1) -> Iterator[Task]:
 
     Args:
         path: An HDF5 file.
-        part: Which of ``parts`` shares of the tasks, from 0: large files can be done in pieces.
-        parts: How many shares there are.
+        part: Number of the part to read, from 0; large files can be processed in parts.
+        parts: Number of parts that the tasks are divided into.
     """
-    h5py = _h5py()
+    try:
+        import h5py
+    except ImportError:
+        raise MissingPackageError("CalArena", "h5py", "bench") from None
     if not path.is_file():
         raise InputError(f"file: expected a CalArena file, got {path}, which does not exist")
     if not 0 <= part < parts:
@@ -68,17 +87,17 @@ def read_tasks(path: Path, *, part: int = 0, parts: int = 1) -> Iterator[Task]:
 
 
 class CalArenaCalibrator:
-    """One of our methods behind CalArena's two calls, ``fit(p, y)`` and ``predict_proba(p)``.
+    """One of our methods with CalArena's interface: ``fit(p, y)`` and ``predict_proba(p)``.
 
     In CalArena's ``custom_calibrators.py``::
 
         CUSTOM_CALIBRATORS = {"SMART": lambda: CalArenaCalibrator("smart")}
 
-    Where a method cannot be fitted the probabilities stay as they are, and :attr:`fitted_` is false.
+    If a method cannot be fitted, the probabilities stay uncalibrated and :attr:`fitted_` is false.
 
     Args:
         method: Name of a method in :data:`calibrant.posthoc.names.METHODS` that needs no features.
-        seed: Of the method.
+        seed: Seed of the method.
         options: Keyword arguments of the method's ``fit``.
 
     Example:
@@ -99,7 +118,7 @@ class CalArenaCalibrator:
     def fit(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         """Fit to probabilities of shape ``(n, k)``, or ``(n,)`` for class 1, and integer labels."""
         predictions = as_predictions(np.asarray(p), np.asarray(y))
-        self._calibrator, self.fitted_ = fit_or_leave(
+        self._calibrator, self.fitted_ = fit_or_identity(
             self.method, predictions, seed=self.seed, **self.options
         )
         return self
@@ -112,8 +131,59 @@ class CalArenaCalibrator:
         return np.asarray(self._calibrator.predict_proba(logits), dtype=np.float64)
 
 
+def run_arena(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> Iterator[Record]:
+    """Yield a record for each method on the task that the key names."""
+    source = load_model_predictions(key["source"], seed=seed, data=data)
+    yield from compare_on_task(source.validation, source.tests["test"], _methods(settings), seed)
+
+
+def run_calarena(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> Iterator[Record]:
+    """Yield a record for each method on each task of a part of a file."""
+    if data is None:
+        raise InputError(f"--data: expected the folder that holds {key['file']}, got none")
+    for task in read_tasks(data / key["file"], part=key.get("part", 0), parts=settings.get("parts", 1)):
+        for record in compare_on_task(task.calibration, task.test, _methods(settings), seed):
+            labels = {"dataset": task.dataset, "model": task.model, **record.labels}
+            yield Record(labels, record.values)
+
+
+def compare_on_task(
+    fitting: Predictions, test: Predictions, methods: Sequence[str], seed: int
+) -> list[Record]:
+    """Fit every method on the same samples and measure it on the same test samples.
+
+    ``phi_brier`` and ``phi_nll`` are the improvements over the uncalibrated model, as CalArena defines them.
+    If a method cannot be fitted, the uncalibrated model is measured and ``fitted`` is 0.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    before = test.to_probs()
+    assert test.labels is not None
+    for name in methods:
+        start = time.process_time()
+        calibrator, fitted = fit_or_identity(name, fitting, seed=seed)
+        after = calibrated(calibrator, test)
+        seconds = time.process_time() - start
+        values: dict[str, float | None] = dict(evaluate(after, measures=_MEASURES).metrics)
+        for score in ("brier", "nll"):
+            gain = post_hoc_improvement(before, after.to_probs(), test.labels, score=score, relative=False)
+            values[f"phi_{score}"] = gain if math.isfinite(gain) else None
+        found[name] = {**values, "fitted": float(fitted), "run_seconds": seconds}
+    scores = {name: float(values[_SCORE] or 0.0) for name, values in found.items()}
+    rates = task_win_rates(scores)
+    return [Record({"method": name}, {**values, "win_rate": rates[name]}) for name, values in found.items()]
+
+
+def _methods(settings: Mapping[str, Any]) -> list[str]:
+    every = [name for name, method in METHODS.items() if not method.calibrator.needs_features]
+    return list(settings.get("methods", every))
+
+
 def as_predictions(p: npt.NDArray[Any], y: npt.NDArray[Any] | None = None) -> Predictions:
-    """Return probabilities as logits, none of them for a probability below one in a trillion."""
+    """Return probabilities, clipped to at least 1e-12, as logits."""
     p = np.asarray(p, dtype=np.float64)
     if p.ndim == 2 and p.shape[1] == 1:
         p = p[:, 0]
@@ -134,10 +204,3 @@ def _models(path: Path, file: Mapping[str, Any], data: str) -> list[str]:
     if not hasattr(file[data], "keys"):
         raise FormatError(f"{path}: expected groups {{dataset}}/{{model}}, got an array {data!r}")
     return sorted(file[data])
-
-
-def _h5py() -> ModuleType:
-    try:
-        return import_module("h5py")
-    except ImportError:
-        raise MissingPackageError("CalArena", "h5py", "bench") from None

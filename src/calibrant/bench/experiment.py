@@ -1,15 +1,15 @@
-"""Experiments: small declarative files that say what is varied, what is measured, and what a paper found."""
+"""Experiments: TOML files that declare a grid, the measures, and the tables with a paper's own figures."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
+from calibrant.files import read_dataclass
 
 Preset: TypeAlias = Literal["quick", "full"]
 PRESETS: tuple[Preset, ...] = ("quick", "full")
@@ -19,51 +19,51 @@ _KEYS = {"title", "claim", "worker", "table", "tables", "paper", "shared", "quic
 
 @dataclass(frozen=True)
 class PaperColumn:
-    """A column with a paper's own figures, found by the labels of each line.
+    """A column with a paper's own figures, looked up by the labels of each line.
 
     Attributes:
-        title: Heading of the column: which table, which setting.
-        where: Fields of :class:`~calibrant.bench.papers.PaperFigure` that are fixed.
-        match: From a label of our lines to the field of the paper that must be equal.
+        title: Heading of the column: the table and the setting.
+        where: Fixed fields of :class:`~calibrant.bench.papers.PaperFigure`.
+        match: Maps a label of our lines to the field of the paper that must be equal.
     """
 
     title: str
     where: Mapping[str, str]
-    match: Mapping[str, str]
+    match: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How results become a table.
+    """The layout of a table.
 
     Attributes:
-        title: What the table shows; empty if the experiment has only one.
-        rows: Labels that make a line.
-        columns: Labels that make a group of columns.
-        measures: What is shown in each group; a percentage where the measure is a share.
-        only: Labels that a result must have to be shown, each one value or a list of them.
-        papers: Columns with the papers' figures.
+        rows: Labels that identify a line.
+        measures: Measures in each group; shares are shown in percent.
+        title: Title of the table; empty if the experiment has only one.
+        columns: Labels that identify a group of columns.
+        only: Labels that a result must have, each with one value or a list of values.
+        paper: Columns with the papers' figures.
     """
 
-    title: str
     rows: tuple[str, ...]
-    columns: tuple[str, ...]
     measures: tuple[str, ...]
-    only: Mapping[str, Any]
-    papers: tuple[PaperColumn, ...]
+    title: str = ""
+    columns: tuple[str, ...] = ()
+    only: Mapping[str, Any] = field(default_factory=dict)
+    paper: tuple[PaperColumn, ...] = ()
 
 
 @dataclass(frozen=True)
 class Job:
-    """One independent piece of work: a point of the grid, and a seed.
+    """One independent job: a point of the grid and a seed.
 
     Attributes:
         experiment: Name of the experiment.
-        preset: Which version of it.
-        worker: What does it.
+        preset: Name of the preset.
+        worker: Name of the worker that runs it.
         key: The point of the grid.
-        seed: Where its random numbers start.
-        settings: What all points share.
+        seed: Its random seed.
+        settings: Settings that all points share.
     """
 
     experiment: str
@@ -76,17 +76,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a file says.
+    """An experiment as its file defines it.
 
     Attributes:
-        name: Its file's name.
-        title: What it is about.
-        claim: What the paper claims, in one sentence.
-        worker: What does the jobs.
-        layouts: How results become tables.
+        name: Name of its file.
+        title: Its subject.
+        claim: The claim of the paper, in one sentence.
+        worker: Name of the worker that runs the jobs.
+        layouts: Layouts of the tables.
         presets: Seeds, grid and settings of each preset.
         shared: Settings of both presets.
-        text: The file as it is, which is kept with the rows.
+        text: Text of the file, which is saved with the rows.
     """
 
     name: str
@@ -99,11 +99,11 @@ class Experiment:
     text: str = ""
 
     def seeds(self, preset: Preset) -> int:
-        """Return how many seeds a preset has."""
+        """Return the number of seeds of a preset."""
         return int(self._preset(preset).get("seeds", 3))
 
     def needs(self, preset: Preset) -> tuple[str, ...]:
-        """Return the data sets that a preset needs and that are not bundled."""
+        """Return the data sets that a preset needs beyond the bundled ones."""
         return tuple(self._preset(preset).get("needs", ()))
 
     def jobs(self, preset: Preset, *, seeds: int | None = None) -> Iterator[Job]:
@@ -117,7 +117,7 @@ class Experiment:
                 yield Job(self.name, preset, self.worker, key, seed, settings)
 
     def preset_named(self, text: str) -> Preset:
-        """Return the preset of this name; one that the experiment does not have is refused."""
+        """Return the preset of this name; refuse one that the experiment does not have."""
         for preset in PRESETS:
             if preset == text and preset in self.presets:
                 return preset
@@ -147,15 +147,14 @@ def load_experiment(name: str) -> Experiment:
             raise InputError(f"NAME: expected an experiment file, got {name}, which does not exist")
         return parse_experiment(path.stem, path.read_text(encoding="utf-8"))
     if name not in experiment_names():
-        near = get_close_matches(name, experiment_names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(experiment_names())}"
-        raise InputError(f"NAME: expected an experiment, got {name!r}; {hint}")
+        hint = did_you_mean(name, experiment_names()) or f"; known are {', '.join(experiment_names())}"
+        raise InputError(f"NAME: expected an experiment, got {name!r}{hint}")
     source = files("calibrant.bench") / "experiments" / f"{name}.toml"
     return parse_experiment(name, source.read_text(encoding="utf-8"))
 
 
 def parse_experiment(name: str, text: str) -> Experiment:
-    """Make an experiment of the text of its file."""
+    """Parse the text of an experiment file."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -163,30 +162,19 @@ def parse_experiment(name: str, text: str) -> Experiment:
     for key in table.keys() - _KEYS:
         raise InputError(f"{name}: expected the keys {', '.join(sorted(_KEYS))}, got {key!r}")
     try:
-        tables = (
-            table["tables"] if "tables" in table else [{**table["table"], "paper": table.get("paper", ())}]
-        )
+        tables = table.get("tables") or [{**table["table"], "paper": table.get("paper", [])}]
         return Experiment(
             name=name,
             title=table["title"],
             claim=table.get("claim", ""),
             worker=table["worker"],
-            layouts=tuple(_layout(each) for each in tables),
+            layouts=tuple(
+                read_dataclass(Layout, each, f"{name}.table", error=InputError, ignore_unknown=True)
+                for each in tables
+            ),
             presets={preset: table[preset] for preset in PRESETS if preset in table},
             shared=table.get("shared", {}),
             text=text,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{name}: expected an experiment, got one that lacks {error}") from None
-
-
-def _layout(table: Mapping[str, Any]) -> Layout:
-    papers = table.get("paper", ())
-    return Layout(
-        table.get("title", ""),
-        tuple(table["rows"]),
-        tuple(table.get("columns", ())),
-        tuple(table["measures"]),
-        table.get("only", {}),
-        tuple(PaperColumn(each["title"], each["where"], each.get("match", {})) for each in papers),
-    )

@@ -1,7 +1,7 @@
-"""Classifiers that are trained in seconds on data that need no download, and what they predict.
+"""Classifiers that are trained in seconds without a download, and their predictions.
 
-Two kinds: classifiers that are clearly overconfident, each with the same samples under noise, and an arena of
-several common classifiers on each of scikit-learn's small data sets.
+Two kinds: overconfident classifiers, each with the same samples under noise, and an arena of common
+classifiers on each of scikit-learn's small data sets.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,25 +15,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import load_bundled
+from calibrant.data.bundled import load_bundled
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.inputs import Floats, check_choice
 
 if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
-_Floats = npt.NDArray[np.float64]
-
 ARENA_DATA = ("digits", "wine", "breast_cancer", "iris")
 ARENA_MODELS = ("logistic", "naive_bayes", "forest", "boosting", "neighbours", "perceptron", "svm")
 
-# What a vote among few trees or neighbours calls impossible is only unlikely.
+# A vote among few trees or neighbours may give a probability of 0.
 _SMALLEST = 1e-12
 
 
 @dataclass(frozen=True)
 class RealSet:
-    """Predictions to divide into fitting and test samples, and predictions under shift."""
+    """Predictions to split into fitting and test samples, and predictions under shift."""
 
     predictions: Predictions
     shifted: Predictions
@@ -77,7 +76,7 @@ def digits() -> RealSet:
     kept, held = order[:300], order[300:]
     model = GaussianNB(var_smoothing=0.03).fit(images[kept] / 16, labels[kept])
 
-    def predict(ink: _Floats) -> Predictions:
+    def predict(ink: Floats) -> Predictions:
         logits = model.predict_joint_log_proba(ink)
         return Predictions(logits=logits, labels=labels[held], features=ink.astype(np.float32))
 
@@ -98,18 +97,17 @@ def arena_tasks() -> list[str]:
 
 @cache
 def arena(task: str, seed: int) -> tuple[Predictions, Predictions]:
-    """Train a classifier on a third of a data set; return what it says about the second and the last third.
+    """Train a classifier on a third of a data set; return its predictions on the second and the last third.
 
     Args:
         task: One of :func:`arena_tasks`.
-        seed: Decides the thirds, in which classes are as frequent as in the whole, and the training.
+        seed: Decides the stratified split into thirds, and the training.
     """
+    import sklearn.datasets
     from sklearn.model_selection import train_test_split
 
-    if task not in arena_tasks():
-        raise InputError(f"source: expected one of {', '.join(arena_tasks())}, got {task!r}")
-    data, name = task.split("/")
-    x, y = _arena_data(data)
+    data, name = check_choice(task, "source", arena_tasks()).split("/")
+    x, y = getattr(sklearn.datasets, f"load_{data}")(return_X_y=True)
     train, rest = train_test_split(np.arange(len(y)), train_size=1 / 3, stratify=y, random_state=seed)
     cal, test = train_test_split(rest, train_size=0.5, stratify=y[rest], random_state=seed)
     model = _arena_models(seed)[name]()
@@ -130,13 +128,6 @@ def joined(a: Predictions, b: Predictions) -> Predictions:
     return Predictions(logits=both("logits"), labels=both("labels"), features=both("features"))
 
 
-def _arena_data(name: str) -> tuple[_Floats, npt.NDArray[np.int64]]:
-    import sklearn.datasets
-
-    x, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
-    return x.astype(np.float64), y.astype(np.int64)
-
-
 def _arena_models(seed: int) -> Mapping[str, Callable[[], Any]]:
     from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
@@ -151,14 +142,14 @@ def _arena_models(seed: int) -> Mapping[str, Callable[[], Any]]:
         "forest": lambda: RandomForestClassifier(100, random_state=seed),
         "boosting": lambda: GradientBoostingClassifier(n_estimators=40, max_depth=2, random_state=seed),
         "neighbours": lambda: KNeighborsClassifier(10),
-        # Learns the training samples by heart.
+        # Memorises the training samples.
         "perceptron": lambda: MLPClassifier((64,), solver="lbfgs", max_iter=2000, random_state=seed),
         "svm": lambda: SVC(),
     }
 
 
-def _scores(model: "ClassifierMixin", x: _Floats) -> _Floats:
-    """Return logits: log-probabilities, or for the support vector machine its distances as they are."""
+def _scores(model: "ClassifierMixin", x: Floats) -> Floats:
+    """Return logits: log-probabilities, or the decision function of the support vector machine."""
     if hasattr(model, "predict_proba"):
         return np.log(np.maximum(np.asarray(model.predict_proba(x), dtype=np.float64), _SMALLEST))
     distances = np.asarray(model.decision_function(x), dtype=np.float64)
@@ -192,6 +183,6 @@ def _train(x: Tensor, y: Tensor, *, hidden: int, n_classes: int, epochs: int) ->
 
 
 @torch.inference_mode()
-def _predict(model: _Perceptron, x: _Floats, y: npt.NDArray[np.int64]) -> Predictions:
+def _predict(model: _Perceptron, x: Floats, y: npt.NDArray[np.int64]) -> Predictions:
     logits, features = model(torch.from_numpy(x).float())
     return Predictions(logits=logits.clone(), labels=y.astype(np.int64), features=features.clone())

@@ -1,20 +1,16 @@
-"""Who beats whom: win rates and ELO ratings of methods over many tasks.
+"""Rankings of methods over many tasks: win rates and ELO ratings.
 
-As CalArena (arXiv 2605.30188) does it: on every task each method meets every other one, and the smaller
-score, the Brier score unless told otherwise, wins. The model as it is takes part as a method.
+As in CalArena (arXiv 2605.30188), each method is compared with every other one on every task, and the smaller
+score (the Brier score by default) wins. The uncalibrated model takes part as a method.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant.errors import InputError
-
-_Floats = npt.NDArray[np.float64]
+from calibrant.inputs import Floats
 
 # Scores of the methods on one task; smaller is better.
 Scores = Mapping[str, float]
@@ -23,67 +19,12 @@ Scores = Mapping[str, float]
 POINTS_PER_TENFOLD = 400.0
 MEAN_RATING = 1000.0
 
-# Weight of a prior belief that ratings are close together, without which a method that never loses would have
-# no finite rating: a hundredth of one game per method, too little to be seen anywhere else.
+# Weight of a prior that keeps ratings close together; without it a method that never loses would have no
+# finite rating. It counts as a hundredth of a game per method, which hardly changes other ratings.
 _PRIOR = 0.01
 
-
-# Scores that agree to so many digits after the point are a tie: two methods that leave a model as it is may
-# differ by rounding.
+# Scores that agree to this many decimals are a tie: two methods that change nothing may differ by rounding.
 _DIGITS = 10
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a method stands after all tasks.
-
-    Attributes:
-        method: Its name.
-        win_rate: Mean share of the other methods that it beats on a task; ties are not wins.
-        elo: Its rating by :func:`elo_ratings`.
-        mean_rank: Mean place on a task, from 1; methods that tie share the mean of their places.
-    """
-
-    method: str
-    win_rate: float
-    elo: float
-    mean_rank: float
-
-
-def standings(tasks: Sequence[Scores]) -> list[Standing]:
-    """Rank the methods over all tasks, the highest rating first.
-
-    Args:
-        tasks: For each task the score of every method, smaller is better.
-
-    Example:
-        >>> [each.method for each in standings([{"a": 0.1, "b": 0.2}, {"a": 0.3, "b": 0.4}])]
-        ['a', 'b']
-    """
-    names, table = _table(tasks)
-    elo, rates = elo_ratings(tasks), win_rates(tasks)
-    ranks = np.mean([_ranks(row) for row in table], axis=0)
-    found = [Standing(name, rates[name], elo[name], float(ranks[i])) for i, name in enumerate(names)]
-    return sorted(found, key=lambda each: (-each.elo, each.method))
-
-
-def standings_from_rows(
-    records: Sequence[Mapping[str, Any]], *, task: Sequence[str], score: str = "brier", method: str = "method"
-) -> list[Standing]:
-    """Rank the methods by what :func:`calibrant.bench.rows.flat` returns for a benchmark's rows.
-
-    Args:
-        records: Flat mappings with labels and ``values``.
-        task: Labels that tell one task from another, such as ``("source", "seed")``.
-        score: The value that decides; smaller is better.
-        method: The label that names the method.
-    """
-    tasks: dict[tuple[Any, ...], dict[str, float]] = {}
-    for record in records:
-        value = record["values"].get(score)
-        if value is not None:
-            tasks.setdefault(tuple(record[name] for name in task), {})[record[method]] = float(value)
-    return standings(list(tasks.values()))
 
 
 def task_win_rates(scores: Scores) -> dict[str, float]:
@@ -102,21 +43,14 @@ def task_win_rates(scores: Scores) -> dict[str, float]:
     }
 
 
-def win_rates(tasks: Sequence[Scores]) -> dict[str, float]:
-    """Return for each method the mean of :func:`task_win_rates` over the tasks."""
-    names, _ = _table(tasks)
-    each = [task_win_rates(scores) for scores in tasks]
-    return {name: float(np.mean([rates[name] for rates in each])) for name in names}
-
-
 def elo_ratings(tasks: Sequence[Scores]) -> dict[str, float]:
-    r"""Rate the methods so that rating differences explain who won how often (Bradley and Terry).
+    r"""Rate the methods by the Bradley-Terry model: rating differences explain the frequency of wins.
 
     .. math:: P(a \text{ beats } b) = \frac{1}{1 + 10^{(R_b - R_a) / 400}}
 
-    The ratings are the most likely ones given all pairs on all tasks, with a tie as half a win for both;
-    their mean is 1000. They do not depend on the order of tasks or methods. A very weak normal prior keeps
-    the rating of a method that always wins finite.
+    The ratings maximise the likelihood of all pairs on all tasks; a tie counts as half a win for both, and
+    the mean rating is 1000. The order of tasks and methods does not matter. A weak normal prior keeps the
+    rating of a method that always wins finite.
 
     Example:
         >>> ratings = elo_ratings([{"a": 0.1, "b": 0.2}] * 3 + [{"a": 0.2, "b": 0.1}])
@@ -133,7 +67,7 @@ def elo_ratings(tasks: Sequence[Scores]) -> dict[str, float]:
         spread = games * expected * (1 - expected)
         curvature = np.diag(spread.sum(axis=1) + _PRIOR) - spread
         step = np.linalg.solve(curvature, slope)
-        # A whole Newton step may jump too far where one method wins all; half a unit of log-odds cannot.
+        # A full Newton step may be too long if one method wins everything, so steps are at most half a unit.
         strength = strength + step * min(1.0, 0.5 / max(float(np.abs(step).max()), 1e-300))
         if float(np.abs(step).max()) < 1e-12:
             break
@@ -142,7 +76,7 @@ def elo_ratings(tasks: Sequence[Scores]) -> dict[str, float]:
     return {name: float(points[i]) for i, name in enumerate(names)}
 
 
-def _table(tasks: Sequence[Scores]) -> tuple[list[str], _Floats]:
+def _table(tasks: Sequence[Scores]) -> tuple[list[str], Floats]:
     """Return the names of the methods, sorted, and their scores, one row per task."""
     if not tasks:
         raise InputError("tasks: expected at least one task, got none")
@@ -161,17 +95,10 @@ def _table(tasks: Sequence[Scores]) -> tuple[list[str], _Floats]:
     return names, table
 
 
-def _wins(table: _Floats) -> _Floats:
+def _wins(table: Floats) -> Floats:
     """Count how often the method of the row beats that of the column; a tie is half a win."""
     better = (table[:, :, None] < table[:, None, :]).sum(axis=0)
     ties = (table[:, :, None] == table[:, None, :]).sum(axis=0)
-    wins: _Floats = better + 0.5 * ties
+    wins: Floats = better + 0.5 * ties
     np.fill_diagonal(wins, 0.0)
     return wins
-
-
-def _ranks(row: _Floats) -> _Floats:
-    below = (row[None, :] < row[:, None]).sum(axis=1)
-    same = (row[None, :] == row[:, None]).sum(axis=1)
-    ranks: _Floats = below + (same + 1) / 2
-    return ranks

@@ -1,25 +1,25 @@
-"""Finished rows of an experiment: one JSON line each, so that a killed run loses nothing that was done."""
+"""Finished rows of an experiment: one JSON line per job, so that a killed run loses no finished job."""
 
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrant.bench.experiment import Experiment, Job, parse_experiment
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path
+from calibrant.files import write_file
 
 ROWS = "rows.jsonl"
 
 
 @dataclass(frozen=True)
 class Record:
-    """Numbers that a job found for one combination of labels.
+    """The numbers of a job for one combination of labels.
 
     Attributes:
-        labels: What the numbers belong to, beyond the key of the job: a post-hoc method, a shifted set.
+        labels: Labels beyond the key of the job, such as a post-hoc method or a shifted set.
         values: The numbers by name.
     """
 
@@ -33,12 +33,12 @@ class Row:
 
     Attributes:
         experiment: Name of the experiment.
-        preset: Which version of it.
+        preset: Name of the preset.
         key: The point of the grid.
         seed: Its seed.
-        records: What was found.
-        seconds: How long it took; the only part that differs between two runs with the same seeds.
-        versions: Of the packages that made it.
+        records: The results.
+        seconds: Duration; the only part that differs between two runs with the same seeds.
+        versions: Versions of the packages that computed it.
     """
 
     experiment: str
@@ -49,42 +49,15 @@ class Row:
     seconds: float
     versions: Mapping[str, str]
 
-    @property
-    def identity(self) -> str:
-        """What tells this row from others."""
-        return self.of_seed(self.seed)
 
-    def of_seed(self, seed: int) -> str:
-        """What the same job with another seed is known by."""
-        return identity(self.experiment, self.preset, self.key, seed)
-
-    def as_line(self) -> str:
-        """Return the row as a line of JSON."""
-        return json.dumps(
-            {
-                "experiment": self.experiment,
-                "preset": self.preset,
-                "key": dict(self.key),
-                "seed": self.seed,
-                "records": [{"labels": dict(r.labels), "values": dict(r.values)} for r in self.records],
-                "seconds": round(self.seconds, 3),
-                "versions": dict(self.versions),
-            }
-        )
+def identity(job: Job | Row, *, seed: int | None = None) -> str:
+    """Return a string that is unique to a job and its row, or to the same job with another seed."""
+    key = dict(sorted(job.key.items()))
+    return json.dumps([job.experiment, job.preset, key, job.seed if seed is None else seed])
 
 
-def identity(experiment: str, preset: str, key: Mapping[str, Any], seed: int) -> str:
-    """Return what a job is known by."""
-    return json.dumps([experiment, preset, dict(sorted(key.items())), seed])
-
-
-def identity_of(job: Job) -> str:
-    """Return what a job is known by."""
-    return identity(job.experiment, job.preset, job.key, job.seed)
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """Read the finished rows of a folder; a last line that was cut off by a kill is passed over."""
+def finished_rows(folder: Path) -> list[Row]:
+    """Read the finished rows of a folder; skip a last line that a kill has cut off."""
     path = folder / ROWS
     if not path.exists():
         return []
@@ -94,7 +67,9 @@ def read_rows(folder: Path) -> list[Row]:
         if not line:
             continue
         try:
-            rows.append(_row(json.loads(line)))
+            table = json.loads(line)
+            records = tuple(Record(**each) for each in table["records"])
+            rows.append(Row(**{**table, "records": records}))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):  # no line end: the writer was killed
                 continue
@@ -105,7 +80,7 @@ def read_rows(folder: Path) -> list[Row]:
 
 
 def save_experiment(experiment: Experiment, folder: Path) -> None:
-    """Keep the experiment's own file with its rows; a folder holds the rows of one experiment."""
+    """Write the file of the experiment beside its rows; refuse a folder of another experiment."""
     path = folder / f"{experiment.name}.toml"
     others = [each for each in folder.glob("*.toml") if each != path]
     if others:
@@ -113,8 +88,7 @@ def save_experiment(experiment: Experiment, folder: Path) -> None:
             f"--out: expected a folder for {experiment.name}, got {folder}, which holds {others[0].stem}; "
             "name another one"
         )
-    with atomic_path(path) as temporary:
-        temporary.write_text(experiment.text, encoding="utf-8")
+    write_file(path, experiment.text)
 
 
 def saved_experiment(folder: Path) -> Experiment:
@@ -138,23 +112,12 @@ class RowFile:
                 os.truncate(self.path, len(kept))
 
     def add(self, row: Row) -> None:
-        """Write a row to the disk."""
+        """Write a row to the disk, as a line of JSON."""
+        line = json.dumps(asdict(row) | {"seconds": round(row.seconds, 3)})
         with self.path.open("ab") as file:
-            file.write(row.as_line().encode() + b"\n")
+            file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-
-
-def _row(table: Mapping[str, Any]) -> Row:
-    return Row(
-        table["experiment"],
-        table["preset"],
-        table["key"],
-        table["seed"],
-        tuple(Record(each["labels"], each["values"]) for each in table["records"]),
-        table["seconds"],
-        table["versions"],
-    )
 
 
 def flat(rows: Iterable[Row]) -> list[dict[str, Any]]:

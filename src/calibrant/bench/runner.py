@@ -1,28 +1,57 @@
-"""Runs the jobs of an experiment that are not done yet, several at a time, and yields each finished row."""
+"""Run the jobs of an experiment that are not finished yet, several at a time, and yield each finished row."""
 
 import multiprocessing
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from calibrant._version import __version__
+from calibrant.bench.calarena import run_arena, run_calarena
 from calibrant.bench.experiment import Experiment, Job, Preset
-from calibrant.bench.rows import Row, RowFile, identity_of, read_rows, save_experiment
-from calibrant.bench.workers import WORKERS
+from calibrant.bench.posthoc import run_posthoc
+from calibrant.bench.rows import Record, Row, RowFile, finished_rows, identity, save_experiment
+from calibrant.bench.smart_ablations import indicator_study, sensitivity_study
+from calibrant.bench.smart_theory import bound_study, mismatch_study
+from calibrant.bench.training import run_training
 from calibrant.errors import InputError
-from calibrant.inputs import check_count
+from calibrant.inputs import Progress, check_choice, check_count
 
-# Called with what was done last, how many jobs are done, and how many there are.
-Told = Callable[[str, int, int], None]
+# Takes the point of the grid, the settings of the preset, the seed, and the folder of data sets.
+Worker: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any], int, Path | None], Iterable[Record]]
+
+STUDIES: Mapping[str, Worker] = {
+    "indicators": indicator_study,
+    "bound": bound_study,
+    "mismatch": mismatch_study,
+    "sensitivity": sensitivity_study,
+}
+
+
+def run_study(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> Iterator[Record]:
+    """Yield the records of the study that ``study`` names, in the key or in the settings."""
+    name = check_choice(key.get("study", settings.get("study")), "study", STUDIES)
+    yield from STUDIES[name](key, settings, seed, data)
+
+
+#: Workers by the name that experiment files use.
+WORKERS: Mapping[str, Worker] = {
+    "posthoc": run_posthoc,
+    "training": run_training,
+    "studies": run_study,
+    "arena": run_arena,
+    "calarena": run_calarena,
+}
 
 
 def run_experiment(
@@ -33,30 +62,30 @@ def run_experiment(
     seeds: int | None = None,
     jobs: int = 1,
     data: Path | None = None,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows that are still missing in a folder, as they are finished and written there.
+    """Run the jobs whose rows are missing in a folder; yield each row after it is written there.
 
-    Every job runs in a process of its own kind with one thread, so that its numbers do not depend on how many
-    run beside it.
+    Every job runs with one thread in a worker process, so that its numbers do not depend on the number of
+    jobs that run at the same time.
 
     Args:
-        experiment: What to run.
-        folder: Where finished rows are; those are not run again.
+        experiment: The experiment to run.
+        folder: Folder of the finished rows; finished jobs are not run again.
         preset: ``"quick"`` for two cores, ``"full"`` for the papers' settings.
-        seeds: How many seeds; the preset's own number if not given.
-        jobs: How many run at once.
+        seeds: Number of seeds; by default that of the preset.
+        jobs: Number of jobs that run at the same time.
         data: Folder of the data sets that are not bundled.
-        told: Called after each job.
+        progress: Called after each job with its name, the number of finished jobs and their total.
     """
     if experiment.worker not in WORKERS:
         raise InputError(
             f"worker: expected one of {', '.join(WORKERS)}, got {experiment.worker!r} in {experiment.name}"
         )
     check_data(experiment, preset, data)
-    done = {row.identity for row in read_rows(folder)}
+    done = {identity(row) for row in finished_rows(folder)}
     every = list(experiment.jobs(preset, seeds=None if seeds is None else check_count(seeds, "--seeds")))
-    missing = [job for job in every if identity_of(job) not in done]
+    missing = [job for job in every if identity(job) not in done]
     file = RowFile(folder)
     save_experiment(experiment, folder)
     finished = len(every) - len(missing)
@@ -68,8 +97,9 @@ def run_experiment(
                 row = future.result()
                 file.add(row)
                 finished += 1
-                if told is not None:
-                    told(_named(row.key, row.seed), finished, len(every))
+                if progress is not None:
+                    name = ", ".join([*map(str, row.key.values()), f"seed {row.seed}"])
+                    progress(name, finished, len(every))
                 yield row
         finally:
             for future in waiting:
@@ -77,7 +107,7 @@ def run_experiment(
 
 
 def check_data(experiment: Experiment, preset: Preset, data: Path | None) -> None:
-    """Refuse to begin what would end for want of data."""
+    """Raise an error if a data set that the preset needs is missing."""
     for name in experiment.needs(preset):
         if data is None or not (data / name).exists():
             raise InputError(
@@ -87,33 +117,21 @@ def check_data(experiment: Experiment, preset: Preset, data: Path | None) -> Non
 
 
 def run_job(job: Job, data: Path | None) -> Row:
-    """Do one job, in the process that calls it."""
+    """Run one job in this process."""
     start = time.perf_counter()
-    records = WORKERS[job.worker](job.key, job.settings, job.seed, data)
-    return Row(
-        job.experiment,
-        job.preset,
-        job.key,
-        job.seed,
-        tuple(records),
-        time.perf_counter() - start,
-        versions(),
-    )
+    records = tuple(WORKERS[job.worker](job.key, job.settings, job.seed, data))
+    seconds = time.perf_counter() - start
+    return Row(job.experiment, job.preset, job.key, job.seed, records, seconds, versions())
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a number depends on."""
+    """Return the versions of Python and of the packages that compute the numbers."""
     found = {"calibrant": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "scipy", "scikit-learn"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return found | {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
 
 
 def _prepare() -> None:
-    """Make ready a process for jobs: one thread, and an end when whoever started it has ended."""
+    """Prepare a worker process: use one thread, and end when the parent process ends."""
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -121,10 +139,6 @@ def _prepare() -> None:
 
 
 def _end_with(parent: BaseProcess) -> None:
-    # A killed parent cannot tell its workers, which would wait for jobs for ever.
+    # A killed parent cannot stop its workers, which would wait for jobs forever.
     parent.join()
     os._exit(1)
-
-
-def _named(key: Mapping[str, Any], seed: int) -> str:
-    return ", ".join([*(str(value) for value in key.values()), f"seed {seed}"])

@@ -1,4 +1,4 @@
-"""Rows become tables: means over seeds, the best marked, and the papers' figures beside ours."""
+"""Tables of finished rows: means over seeds, the best marked, and the papers' figures beside ours."""
 
 import math
 from collections import defaultdict
@@ -10,19 +10,19 @@ from typing import Any
 from scipy import stats
 
 from calibrant.bench.experiment import PRESETS, Experiment, Layout, PaperColumn
-from calibrant.bench.papers import PaperFigure, paper_figures
+from calibrant.bench.papers import paper_figures
 from calibrant.bench.quantities import Quantity, quantity
 from calibrant.bench.rankings import elo_ratings
-from calibrant.bench.rows import Row, flat, identity_of
+from calibrant.bench.rows import Row, flat, identity
 from calibrant.errors import InputError
 
-# A difference that chance brings about more often than this is not called one.
+# Significance level of the paired t-test.
 _LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measure of one line.
+    """One measure in one line.
 
     Attributes:
         values: The number of each seed.
@@ -54,7 +54,7 @@ class Column:
 
     @property
     def quantity(self) -> Quantity:
-        """What is known of the measure."""
+        """Heading, direction and unit of the measure."""
         return quantity(self.measure)
 
     @property
@@ -68,11 +68,11 @@ class Table:
     """Results of an experiment.
 
     Attributes:
-        layout: How it is laid out.
-        columns: What was measured.
-        lines: Cells of each line by its labels; a missing cell is None.
-        papers: For each column of a paper the figures of the lines, as text.
-        seeds: How many seeds there are.
+        layout: Its layout.
+        columns: Its columns of measures.
+        lines: Cells of each line by its labels; None for a missing cell.
+        papers: For each paper's column its figures as text, by the labels of the line.
+        seeds: Number of seeds.
     """
 
     layout: Layout
@@ -83,19 +83,19 @@ class Table:
 
 
 def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
-    """Gather finished rows in the tables of an experiment.
+    """Make the tables of an experiment from its finished rows.
 
-    Lines and columns stand in the order of the experiment's grid, whatever was finished first. Where several
-    results of one seed belong to a cell, such as those of all tasks of an arena, their mean counts. The
-    measure ``elo`` is made of all pairs of methods: see :func:`~calibrant.bench.rankings.elo_ratings`.
+    Lines and columns have the order of the experiment's grid. If several results of a seed belong to a cell,
+    such as those of all tasks of an arena, it shows their mean. The measure ``elo`` is computed from all
+    pairs of methods by :func:`~calibrant.bench.rankings.elo_ratings`.
     """
     order = {
-        identity_of(job): place
+        identity(job): place
         for preset in PRESETS
         if preset in experiment.presets
         for place, job in enumerate(experiment.jobs(preset, seeds=1))
     }
-    finished = sorted(rows, key=lambda row: (order.get(row.of_seed(0), len(order)), row.seed))
+    finished = sorted(rows, key=lambda row: (order.get(identity(row, seed=0), len(order)), row.seed))
     if not finished:
         raise InputError(f"{experiment.name}: expected finished rows, got none; run the experiment first")
     return [_table(layout, finished) for layout in experiment.layouts]
@@ -126,13 +126,13 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
         layout,
         tuple(columns),
         {line: tuple(cells[place] for cells in marked) for place, line in enumerate(lines)},
-        {column.title: _figures(column, lines) for column in layout.papers},
+        {column.title: _figures(column, lines) for column in layout.paper},
         len({record["seed"] for record in records}),
     )
 
 
 def _add_elo(records: Sequence[dict[str, Any]]) -> None:
-    """Give every result the rating of its method among all tasks of its seed, by Brier score."""
+    """Add to every result the rating of its method over all tasks of its seed, by Brier score."""
     for seed in {record["seed"] for record in records}:
         tasks: dict[str, dict[str, float]] = defaultdict(dict)
         own = [record for record in records if record["seed"] == seed]
@@ -145,11 +145,8 @@ def _add_elo(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _wanted(record: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
-    for label, value in only.items():
-        allowed = value if isinstance(value, list) else [value]
-        if record.get(label) not in allowed:
-            return False
-    return True
+    wanted = {label: value if isinstance(value, list) else [value] for label, value in only.items()}
+    return all(record.get(label) in values for label, values in wanted.items())
 
 
 def _marked(values: Sequence[Mapping[int, float]], column: Column) -> list[Cell | None]:
@@ -168,22 +165,20 @@ def _marked(values: Sequence[Mapping[int, float]], column: Column) -> list[Cell 
 
 
 def _near(cell: Cell, best: Cell, sign: int) -> bool:
-    """Whether chance explains that a cell is worse than the best, seed by seed."""
+    """Whether a cell is not significantly worse than the best, by a one-sided paired t-test over seeds."""
     shared = cell.values.keys() & best.values.keys()
     behind = [sign * (cell.values[seed] - best.values[seed]) for seed in sorted(shared)]
     if len(behind) < 2:
         return False
-    deviation = stdev(behind)
-    if deviation == 0:
+    if stdev(behind) == 0:  # which has no statistic
         return fmean(behind) <= 0
-    statistic = fmean(behind) / (deviation / math.sqrt(len(behind)))
-    return float(stats.t.sf(statistic, len(behind) - 1)) > _LEVEL
+    return bool(stats.ttest_1samp(behind, 0, alternative="greater").pvalue > _LEVEL)
 
 
 def _figures(
     column: PaperColumn, lines: Mapping[tuple[str, ...], Mapping[str, Any]]
 ) -> dict[tuple[str, ...], str]:
-    """Return a paper's figure for each line that it has exactly one for, by the labels of its results."""
+    """Return a paper's figure for each line whose labels match exactly one."""
     where = dict(column.where)
     known = paper_figures(where.pop("paper"), **where)
     found = {}
@@ -194,9 +189,6 @@ def _figures(
             if all(getattr(figure, theirs) == record.get(ours) for ours, theirs in column.match.items())
         ]
         if len(fits) == 1:
-            found[line] = _printed(fits[0])
+            value, std = fits[0].value, fits[0].std
+            found[line] = f"{value:g}" if std is None else f"{value:g} ± {std:g}"
     return found
-
-
-def _printed(figure: PaperFigure) -> str:
-    return f"{figure.value:g}" if figure.std is None else f"{figure.value:g} ± {figure.std:g}"

@@ -14,8 +14,8 @@ def to_markdown(table: Table) -> str:
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for labels, cells in table.lines.items():
         shown = [_markdown(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
-        told = [figures.get(labels, "") for figures in table.papers.values()]
-        lines.append(f"| {' | '.join([*labels, *shown, *told])} |")
+        printed = [figures.get(labels, "") for figures in table.papers.values()]
+        lines.append(f"| {' | '.join([*labels, *shown, *printed])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -44,8 +44,8 @@ def to_latex(table: Table) -> str:
     ]
     for labels, cells in table.lines.items():
         shown = [_latex(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
-        told = [_escaped(figures.get(labels, "")) for figures in table.papers.values()]
-        lines.append(" & ".join([*(_escaped(label) for label in labels), *shown, *told]) + r" \\")
+        printed = [_escaped(figures.get(labels, "")) for figures in table.papers.values()]
+        lines.append(" & ".join([*(_escaped(label) for label in labels), *shown, *printed]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""Trains a network and measures it as trained and as repaired.
+"""The worker ``training``: train a network and measure it uncalibrated and after post-hoc methods.
 
-The grid names a ``task`` and a ``method``, each a part of a training configuration that the experiment's
-settings define under ``tasks`` and ``recipes``; a method that no recipe defines is a loss. Further keys are
-settings themselves, such as ``training.batch_size``.
+The grid names a ``task`` and a ``method``; each is a part of a training configuration, defined in the
+experiment's settings under ``tasks`` and ``recipes``. A method without a recipe is the name of a loss.
+Further keys are settings of the configuration, such as ``training.batch_size``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from calibrant.bench.rows import Record
-from calibrant.errors import InputError
+from calibrant.inputs import check_choice
 
 
 def run_training(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> Iterator[Record]:
-    """Yield a record for each post-hoc method, the model as trained first."""
-    from calibrant.training.config.read import config_from_table
+    """Yield a record for the uncalibrated model, then one for each post-hoc method."""
+    from calibrant.training.config.toml import config_from_table
     from calibrant.training.outcome import assess
     from calibrant.training.run import train
 
@@ -47,11 +47,9 @@ def run_training(
 def configuration(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> dict[str, Any]:
-    """Put the configuration together: what all share, the task, the method, then the other keys."""
+    """Return the training configuration: shared settings, then the task, the method and the other keys."""
     tasks, recipes = settings.get("tasks", {}), settings.get("recipes", {})
-    task, method = key["task"], key["method"]
-    if task not in tasks:
-        raise InputError(f"task: expected one of {', '.join(tasks)}, got {task!r}")
+    task, method = check_choice(key["task"], "task", tasks), key["method"]
     recipe = recipes.get(method, {"training": {"loss": method}})
     table: dict[str, Any] = {"seed": seed}
     for part in (settings.get("config", {}), tasks[task], recipe):
@@ -74,7 +72,7 @@ def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
 
 
 def _placed(value: object, data: Path | None) -> object:
-    """Write the folder of data sets where an experiment says ``{data}``."""
+    """Replace ``{data}`` by the folder of data sets, in all strings of a nested value."""
     if isinstance(value, Mapping):
         return {key: _placed(each, data) for key, each in value.items()}
     if isinstance(value, list):

@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions, save_predictions
 from calibrant.bench.local_models import ARENA_DATA, ARENA_MODELS, arena_tasks
-from calibrant.bench.sources import load_source, split
+from calibrant.bench.model_predictions import load_model_predictions, split
 from calibrant.data import load_bundled
 from calibrant.errors import InputError
 
@@ -20,7 +20,7 @@ def numbered(n, k=3, seed=0):
 
 @pytest.mark.parametrize("name", ["cifar10", "digits", "digits_noise", "wine/forest", "synthetic:5x40"])
 def test_equal_seeds_give_equal_predictions_and_others_do_not(name):
-    one, same, other = (load_source(name, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (load_model_predictions(name, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(one.validation.to_logits(), same.validation.to_logits())
     for part, predictions in one.tests.items():
         assert torch.equal(predictions.to_logits(), same.tests[part].to_logits())
@@ -35,13 +35,13 @@ def test_a_split_keeps_every_sample_once():
 
 
 def test_the_bundled_images_are_divided_and_the_noisy_ones_left_whole():
-    source = load_source("cifar10", seed=0)
+    source = load_model_predictions("cifar10", seed=0)
     assert (source.validation.n, source.tests["test"].n) == (5000, 10000)
     assert torch.equal(source.tests["noise"].logits, load_bundled("cifar10_test_noise").logits)
 
 
 def test_a_noisy_source_is_fitted_on_a_fifth_of_the_noisy_samples():
-    source = load_source("cifar10_noise", seed=0)
+    source = load_model_predictions("cifar10_noise", seed=0)
     assert (source.validation.n, source.tests["noise"].n) == (2000, 8000)
 
 
@@ -51,7 +51,7 @@ def test_every_classifier_meets_every_data_set_of_the_arena():
 
 @pytest.mark.parametrize("name", [task for task in arena_tasks() if task.startswith("iris/")])
 def test_a_classifier_of_the_arena_is_better_than_guessing_and_not_tested_on_what_is_fitted_on(name):
-    source = load_source(name, seed=1)
+    source = load_model_predictions(name, seed=1)
     test = source.tests["test"]
     assert (source.validation.n, test.n) == (50, 50)
     assert float((test.to_logits().argmax(dim=1) == test.labels).double().mean()) > 0.8
@@ -61,7 +61,7 @@ def test_a_classifier_of_the_arena_is_better_than_guessing_and_not_tested_on_wha
 def test_synthetic_logits_are_twice_as_sure_as_they_should_be():
     from calibrant.posthoc import TemperatureScaling
 
-    source = load_source("synthetic:10x4000", seed=0)
+    source = load_model_predictions("synthetic:10x4000", seed=0)
     fitted = TemperatureScaling.fit(source.validation.logits, source.validation.labels)
     assert float(fitted.temperature) == pytest.approx(2.0, rel=0.1)
 
@@ -71,7 +71,7 @@ def test_a_folder_of_a_training_run_gives_its_parts(tmp_path):
         path = tmp_path / "runs" / "0" / "predictions" / f"{name}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
         save_predictions(numbered(7 if name == "test" else 5), path)
-    source = load_source("run:{data}/runs/{seed}", seed=0, data=tmp_path)
+    source = load_model_predictions("run:{data}/runs/{seed}", seed=0, data=tmp_path)
     assert source.validation.n == 5
     assert {name: part.n for name, part in source.tests.items()} == {"test": 7, "fog-3": 5}
 
@@ -79,9 +79,9 @@ def test_a_folder_of_a_training_run_gives_its_parts(tmp_path):
 def test_two_files_are_taken_as_they_are_and_one_is_divided(tmp_path):
     save_predictions(numbered(10), tmp_path / "a.npz")
     save_predictions(numbered(20), tmp_path / "b.npz")
-    two = load_source("files:{data}/a.npz,{data}/b.npz", seed=0, data=tmp_path)
+    two = load_model_predictions("files:{data}/a.npz,{data}/b.npz", seed=0, data=tmp_path)
     assert (two.validation.n, two.tests["test"].n) == (10, 20)
-    one = load_source("files:{data}/b.npz", seed=0, data=tmp_path)
+    one = load_model_predictions("files:{data}/b.npz", seed=0, data=tmp_path)
     assert (one.validation.n, one.tests["test"].n) == (4, 16)
 
 
@@ -91,14 +91,14 @@ def test_two_files_are_taken_as_they_are_and_one_is_divided(tmp_path):
 )
 def test_an_unknown_source_is_refused_in_one_sentence(name):
     with pytest.raises(InputError, match="^source: expected"):
-        load_source(name, seed=0)
+        load_model_predictions(name, seed=0)
 
 
 def test_clinc150_without_its_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="minilm_embeddings.npz"):
-        load_source("clinc150", seed=0, data=tmp_path)
+        load_model_predictions("clinc150", seed=0, data=tmp_path)
 
 
 def test_a_source_in_the_folder_of_data_sets_asks_for_it():
     with pytest.raises(InputError, match="^--data: expected"):
-        load_source("run:{data}/runs/0", seed=0)
+        load_model_predictions("run:{data}/runs/0", seed=0)

@@ -1,4 +1,4 @@
-"""Where the predictions of an experiment come from: a name and a seed decide everything."""
+"""Predictions for experiments: a source's name and a seed determine them completely."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,47 +12,45 @@ from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
-__all__ = ["RealSet", "Source", "load_source", "prediction_sets", "split"]
-
 # The papers hold out this share of a test set where there is no validation set.
 _HELD_OUT = 0.2
 
 
 @dataclass(frozen=True)
-class Source:
-    """Predictions of one model.
+class ModelPredictions:
+    """Predictions of one model on a validation set and on test sets.
 
     Attributes:
-        validation: To fit on.
-        tests: To measure on: ``"test"``, and sets under shift by their names.
+        validation: Predictions to fit on.
+        tests: Predictions to measure on: ``"test"``, and shifted sets by name.
     """
 
     validation: Predictions
     tests: Mapping[str, Predictions]
 
 
-def load_source(name: str, *, seed: int, data: Path | None = None) -> Source:
-    """Load predictions, or train the model that makes them.
+def load_model_predictions(name: str, *, seed: int, data: Path | None = None) -> ModelPredictions:
+    """Load the predictions of a source, or train the model that makes them.
 
     =========================== ==============================================================================
     ``cifar10``                 the bundled network; its 15,000 images are divided by the seed, 5,000 to fit
     ``digits``                  naive Bayes on scikit-learn's digits, the other 1,497 divided by the seed
     ``clinc150``                a perceptron on sentence embeddings in ``DATA/clinc150``, divided by the seed
-    ``cifar10_noise``, ...      the same under noise, where a fifth of the noisy samples is fitted on
+    ``cifar10_noise``, ...      the same under noise; a fifth of the noisy samples is used to fit
     ``digits/forest``, ...      the arena: a classifier on a data set of scikit-learn, thirds by the seed
-    ``synthetic:1000x5000``     random logits of 1,000 classes, twice as sure as they should be, 5,000 to fit
-    ``run:FOLDER``              what ``calibrant train`` has written there; ``{seed}`` stands for the seed
+    ``synthetic:1000x5000``     random logits of 1,000 classes, twice as large as calibrated, 5,000 to fit
+    ``run:FOLDER``              output of ``calibrant train``; ``{seed}`` stands for the seed
     ``files:VALIDATION,TEST``   two files of predictions
-    ``files:TEST``              one file, of which the seed chooses a fifth to fit on
+    ``files:TEST``              one file; the seed chooses a fifth of it to fit on
     =========================== ==============================================================================
 
     Args:
         name: One of these; ``{data}`` stands for the folder of data sets.
-        seed: Decides what is fitted on.
+        seed: Decides which samples are used to fit.
         data: Folder of the data sets that are not bundled.
 
     Example:
-        >>> source = load_source("digits", seed=0)
+        >>> source = load_model_predictions("digits", seed=0)
         >>> source.validation.n, {name: part.n for name, part in source.tests.items()}
         (748, {'test': 749, 'noise': 1497})
     """
@@ -65,7 +63,7 @@ def load_source(name: str, *, seed: int, data: Path | None = None) -> Source:
         return _PLACED[kind](rest.replace("{data}", str(data)).replace("{seed}", str(seed)), seed)
     if "/" in name:
         validation, test = arena(name, seed)
-        return Source(validation, {"test": test})
+        return ModelPredictions(validation, {"test": test})
     sets = prediction_sets(None if data is None else data / "clinc150")
     plain = name.removesuffix("_noise")
     if plain not in sets:
@@ -74,13 +72,13 @@ def load_source(name: str, *, seed: int, data: Path | None = None) -> Source:
     real = sets[plain]()
     if plain != name:
         validation, test = split(real.shifted, seed, n_validation=round(_HELD_OUT * real.shifted.n))
-        return Source(validation, {"noise": test})
+        return ModelPredictions(validation, {"noise": test})
     validation, test = split(real.predictions, seed)
-    return Source(validation, {"test": test, "noise": real.shifted})
+    return ModelPredictions(validation, {"test": test, "noise": real.shifted})
 
 
 def prediction_sets(clinc: Path | None) -> dict[str, Callable[[], RealSet]]:
-    """Return the overconfident classifiers that can be had, by name.
+    """Return the overconfident classifiers that are available, by name.
 
     Args:
         clinc: Folder of the sentence embeddings, if there is one.
@@ -94,15 +92,15 @@ def prediction_sets(clinc: Path | None) -> dict[str, Callable[[], RealSet]]:
 def split(
     predictions: Predictions, seed: int, *, n_validation: int | None = None
 ) -> tuple[Predictions, Predictions]:
-    """Divide at random into a part to fit on (half, or up to 5,000) and a part to measure on."""
+    """Split at random into a part to fit on (half, at most 5,000) and a part to measure on."""
     order = np.random.default_rng(seed).permutation(predictions.n)
     n = n_validation or min(predictions.n // 2, 5000)
     return predictions.take(order[:n]), predictions.take(order[n:])
 
 
 @lru_cache(maxsize=1)
-def _synthetic(shape: str, seed: int) -> Source:
-    """Draw labels from the softmax of half the logits that are handed out."""
+def _synthetic(shape: str, seed: int) -> ModelPredictions:
+    """Return random logits, with labels drawn from the softmax of half these logits."""
     k, _, n = shape.partition("x")
     if not (k.isdecimal() and n.isdecimal() and int(k) > 1 and int(n) > 1):
         raise InputError(f"source: expected synthetic:CLASSESxSAMPLES, got synthetic:{shape}")
@@ -114,10 +112,10 @@ def _synthetic(shape: str, seed: int) -> Source:
         labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
         return Predictions(logits=(2 * true).astype(np.float32), labels=labels)
 
-    return Source(drawn(), {"test": drawn()})
+    return ModelPredictions(drawn(), {"test": drawn()})
 
 
-def _run(folder: str, _seed: int) -> Source:
+def _run(folder: str, _seed: int) -> ModelPredictions:
     root = Path(folder) / "predictions"
     if not (root / "validation.npz").is_file():
         raise InputError(f"source: expected a folder that `calibrant train` has written, got {folder}")
@@ -125,10 +123,10 @@ def _run(folder: str, _seed: int) -> Source:
     tests = {"test": load_predictions(root / "test.npz")}
     for path in shifted:
         tests[path.relative_to(root / "shifted").with_suffix("").as_posix()] = load_predictions(path)
-    return Source(load_predictions(root / "validation.npz"), tests)
+    return ModelPredictions(load_predictions(root / "validation.npz"), tests)
 
 
-def _files(paths: str, seed: int) -> Source:
+def _files(paths: str, seed: int) -> ModelPredictions:
     named = [Path(each) for each in paths.split(",")]
     for path in named:
         if not path.is_file():
@@ -136,13 +134,13 @@ def _files(paths: str, seed: int) -> Source:
     if len(named) == 1:
         whole = load_predictions(named[0])
         validation, test = split(whole, seed, n_validation=max(1, round(_HELD_OUT * whole.n)))
-        return Source(validation, {"test": test})
+        return ModelPredictions(validation, {"test": test})
     if len(named) > 2:
         raise InputError(f"source: expected files:VALIDATION,TEST or files:TEST, got {len(named)} files")
-    return Source(load_predictions(named[0]), {"test": load_predictions(named[1])})
+    return ModelPredictions(load_predictions(named[0]), {"test": load_predictions(named[1])})
 
 
-_PLACED: Mapping[str, Callable[[str, int], Source]] = {
+_PLACED: Mapping[str, Callable[[str, int], ModelPredictions]] = {
     "synthetic": _synthetic,
     "run": _run,
     "files": _files,
