@@ -76,7 +76,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def full_page(written):
-    """A page with shifted and foreign samples."""
+    """A page with shifted and out-of-distribution samples."""
     folder = written.folder.parent
     told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline")
     more = ("--shift", folder / "shift.npz", "--ood", folder / "foreign.npz", "--out", folder / "full.html")
@@ -133,34 +133,68 @@ def chromium():
 
 @dataclass
 class Visit:
-    """An open page, and what it said and asked for meanwhile."""
+    """An open page, with its messages and its requests."""
 
     page: object
     messages: list
     requests: list
 
 
-@pytest.fixture
-def visit(chromium):
-    """Open a file in the browser at some width and colour scheme."""
-    contexts = []
+def open_file(chromium, path):
+    """Open a file in a new window of the browser, and wait until it is drawn."""
+    page = chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light").new_page()
+    page.set_default_timeout(20_000)
+    seen = Visit(page, [], [])
 
-    def open_file(path, *, width=1400, scheme="light"):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        seen = Visit(page, [], [])
-        page.on("console", lambda message: seen.messages.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: seen.messages.append(f"error: {error}"))
-        page.on(
-            "dialog", lambda dialog: (seen.messages.append(f"dialog: {dialog.message}"), dialog.dismiss())
-        )
-        page.on("request", lambda request: seen.requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready=yes]")
+    def dismiss(dialog):
+        seen.messages.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("console", lambda message: seen.messages.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: seen.messages.append(f"error: {error}"))
+    page.on("dialog", dismiss)
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    return seen
+
+
+@pytest.fixture(scope="session")
+def windows(chromium):
+    """Return a function that opens each file once, for tests that do not change the page."""
+    opened = {}
+
+    def window(path):
+        if path not in opened:
+            opened[path] = open_file(chromium, path)
+        return opened[path]
+
+    yield window
+    for seen in opened.values():
+        seen.page.context.close()
+
+
+@pytest.fixture
+def look(windows):
+    """Return a function that shows an open file at some width, in some colours and on some medium."""
+    used = []
+
+    def show(path, *, width=1400, scheme="light", media="screen"):
+        seen = windows(path)
+        used.append(seen.page)
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.page.emulate_media(color_scheme=scheme, media=media)
         return seen
 
-    yield open_file
-    for context in contexts:
-        context.close()
+    yield show
+    for page in used:
+        page.set_viewport_size({"width": 1400, "height": 900})
+        page.emulate_media(color_scheme="light", media="screen")
+
+
+@pytest.fixture
+def page(chromium, written):
+    """The report of ``calibrate --out`` in a window of its own, for tests that change it."""
+    page = open_file(chromium, written.page).page
+    yield page
+    page.context.close()

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, answers to its controls, is for everyone, and asks for nothing."""
+"""The page in a real browser: it draws, its controls work, it is accessible, and it loads nothing."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ import pytest
 
 from calibrant.report import page_from_json
 from tests.report.conftest import FILE, HOSTILE
+
+pytestmark = pytest.mark.slow
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 CHARTS = (
@@ -22,16 +24,16 @@ def drawing(page, name):
     return page.inner_html(f"#{name} svg")
 
 
-def test_the_page_draws_without_a_complaint_or_a_request(visit, full_page):
-    seen = visit(full_page)
+def test_the_page_draws_without_a_complaint_or_a_request(look, full_page):
+    seen = look(full_page)
     for name in (*CHARTS, "temperatures", "shift-before", "shift-after", "detection"):
         assert drawing(seen.page, name).count("<path") > 3, name
     assert seen.messages == []
     assert seen.requests == [full_page.as_uri()]
 
 
-def test_hostile_names_run_nothing_and_are_shown(visit, written):
-    seen = visit(written.page)
+def test_hostile_names_run_nothing_and_are_shown(look, written):
+    seen = look(written.page)
     assert seen.messages == []
     assert seen.page.evaluate("window.hacked") is None
     assert seen.page.locator("img").count() == 0
@@ -40,8 +42,7 @@ def test_hostile_names_run_nothing_and_are_shown(visit, written):
     assert FILE in seen.page.inner_text("header")
 
 
-def test_the_slider_changes_the_bins_and_the_error(visit, written):
-    page = visit(written.page).page
+def test_the_slider_changes_the_bins_and_the_error(page, written):
     told = page_from_json(written.results["page"])
     drawn = {name: drawing(page, name) for name in CHARTS}
     page.focus("#bins")
@@ -55,8 +56,7 @@ def test_the_slider_changes_the_bins_and_the_error(visit, written):
     assert page.inner_text("#ece-before") == f"ECE {100 * ece:.2f}\N{NO-BREAK SPACE}%"
 
 
-def test_the_picker_changes_what_is_compared(visit, written):
-    page = visit(written.page).page
+def test_the_picker_changes_what_is_compared(page, written):
     told = page_from_json(written.results["page"])
     other = next(each for each in told.candidates[1:] if each.name != told.chosen)
     before = {name: drawing(page, name) for name in CHARTS}
@@ -71,8 +71,7 @@ def test_the_picker_changes_what_is_compared(visit, written):
     assert page.inner_text("#ece-after") == f"ECE {100 * ece:.2f}\N{NO-BREAK SPACE}%"
 
 
-def test_headings_sort_the_rows_both_ways(visit, written):
-    page = visit(written.page).page
+def test_headings_sort_the_rows_both_ways(page, written):
     methods = written.results["methods"]
     rising = sorted(methods, key=lambda name: methods[name]["test"]["nll"])
     heading = page.get_by_role("button", name="NLL")
@@ -96,12 +95,11 @@ def check_readout(page, probs, labels):
     assert float(said["coverage"]) == pytest.approx(coverage, abs=1e-8)
     assert float(said["risk"]) == pytest.approx(risk, abs=1e-8)
     text = page.inner_text("#readout").replace("\N{NO-BREAK SPACE}", " ")
-    assert text.startswith(f"Answer {100 * coverage:.1f} % of cases at {100 * risk:.1f} % error")
+    assert text.startswith(f"Answer {100 * coverage:.1f} % of samples at {100 * risk:.1f} % error")
     return coverage
 
 
-def test_the_threshold_readout_equals_python(visit, written):
-    page = visit(written.page).page
+def test_the_threshold_readout_equals_python(page, written):
     page.select_option("#method", "temperature")
     page.wait_for_function("document.querySelector('.picked').textContent === 'temperature scaling'")
     from calibrant.posthoc import TemperatureScaling
@@ -117,9 +115,7 @@ def test_the_threshold_readout_equals_python(visit, written):
     assert len(set(seen)) == len(seen)
 
 
-def test_the_line_can_be_dragged(visit, written):
-    page = visit(written.page).page
-    box = page.locator("#risk svg").bounding_box()
+def test_the_line_can_be_dragged(page):
     page.locator("#risk").scroll_into_view_if_needed()
     box = page.locator("#risk svg").bounding_box()
     page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 100)
@@ -132,8 +128,8 @@ def test_the_line_can_be_dragged(visit, written):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_there_is_no_serious_accessibility_violation(visit, full_page, scheme):
-    page = visit(full_page, scheme=scheme).page
+def test_there_is_no_serious_accessibility_violation(look, full_page, scheme):
+    page = look(full_page, scheme=scheme).page
     page.evaluate(AXE)
     page.evaluate("document.getElementById('numbers').open = true")
     found = page.evaluate("axe.run().then(result => result.violations)")
@@ -146,9 +142,9 @@ def test_there_is_no_serious_accessibility_violation(visit, full_page, scheme):
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-def test_nothing_overflows(visit, written, full_page, width):
+def test_nothing_overflows(look, written, full_page, width):
     for path in (written.page, full_page):
-        page = visit(path, width=width).page
+        page = look(path, width=width).page
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         outside = page.evaluate(
             """[...document.querySelectorAll("main *")]
@@ -159,9 +155,8 @@ def test_nothing_overflows(visit, written, full_page, width):
         assert outside == []
 
 
-def test_paper_is_light_and_has_no_controls(visit, written):
-    page = visit(written.page, width=700, scheme="dark").page
-    page.emulate_media(media="print")
+def test_paper_is_light_and_has_no_controls(look, written):
+    page = look(written.page, width=700, scheme="dark", media="print").page
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.is_visible("#controls")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700

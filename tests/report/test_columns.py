@@ -7,6 +7,8 @@ from calibrant import Predictions, evaluate
 from calibrant.report.columns import columns
 from tests.conftest import draw
 
+pytestmark = pytest.mark.slow(traced=True)
+
 
 @pytest.fixture(scope="module")
 def models():

@@ -1,4 +1,4 @@
-"""The verdict: plain words that follow from the numbers."""
+"""The verdict: words that follow from the numbers."""
 
 import pytest
 
@@ -12,39 +12,42 @@ def measures(confidence, accuracy, ece):
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        (measures(0.93, 0.85, 0.08), "Overconfident: says 93.0 %, is right 85.0 %."),
-        (measures(0.70, 0.85, 0.15), "Underconfident: says 70.0 %, is right 85.0 %."),
-        (measures(0.851, 0.85, 0.01), "About right: says 85.1 %, is right 85.0 %."),
-        (measures(0.851, 0.85, 0.06), "Right on average, but not in detail: says 85.1 %, is right 85.0 %."),
+        (measures(0.93, 0.85, 0.08), "Overconfident: confidence 93.0 %, accuracy 85.0 %."),
+        (measures(0.70, 0.85, 0.15), "Underconfident: confidence 70.0 %, accuracy 85.0 %."),
+        (measures(0.851, 0.85, 0.01), "Well calibrated: confidence 85.1 %, accuracy 85.0 %."),
+        (
+            measures(0.851, 0.85, 0.06),
+            "Calibrated on average, but not at each confidence: confidence 85.1 %, accuracy 85.0 %.",
+        ),
     ],
 )
-def test_the_model_as_it_is(before, words):
+def test_the_uncalibrated_model(before, words):
     assert verdict(before).headline == words
 
 
 @pytest.mark.parametrize(
     ("ece", "words"),
     [
-        (0.005, "SMART repairs nearly all of it."),
-        (0.02, "SMART repairs most of it."),
-        (0.05, "SMART repairs part of it."),
-        (0.09, "SMART repairs a little of it."),
-        (0.10, "SMART hardly changes that."),
-        (0.12, "SMART hardly changes that."),
+        (0.005, "SMART removes nearly all of the calibration error."),
+        (0.02, "SMART removes most of the calibration error."),
+        (0.05, "SMART removes part of the calibration error."),
+        (0.09, "SMART removes a little of the calibration error."),
+        (0.10, "SMART hardly changes the calibration error."),
+        (0.12, "SMART hardly changes the calibration error."),
     ],
 )
-def test_how_much_a_repair_helps(ece, words):
+def test_how_much_a_method_improves(ece, words):
     told = verdict(measures(0.95, 0.85, 0.1), measures(0.85, 0.85, ece), method="SMART")
     assert told.headline.endswith(words)
 
 
-def test_leaving_it_as_it_is_can_be_best():
+def test_the_uncalibrated_model_can_be_best():
     same = measures(0.85, 0.85, 0.004)
     told = verdict(same, same, method="uncalibrated", is_identity=True)
-    assert told.headline.endswith("no method that was tried does better than leaving it as it is.")
+    assert told.headline.endswith("no method tested is better than the uncalibrated model.")
     assert told.confidence_after is None
 
 
 def test_a_model_without_error_is_no_division_by_zero():
     perfect = measures(1.0, 1.0, 0.0)
-    assert verdict(perfect, perfect, method="SMART").headline.startswith("About right")
+    assert verdict(perfect, perfect, method="SMART").headline.startswith("Well calibrated")

@@ -1,9 +1,8 @@
-"""The report: one page about how honest a classifier's confidence is, made to be mailed to a colleague."""
+"""The report: one HTML page about how calibrated a classifier is."""
 
-from calibrant.report.gather import Sources, compare_files, describe, describe_comparison
-from calibrant.report.page import Page
-from calibrant.report.provenance import Origin
-from calibrant.report.stored import page_from_json, page_to_json
+from calibrant.report.describe import compare_files, describe, describe_comparison
+from calibrant.report.page import Page, page_from_json, page_to_json
+from calibrant.report.sources import Origin, Sources
 from calibrant.report.write import render, write_report
 
 __all__ = [

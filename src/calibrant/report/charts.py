@@ -1,17 +1,14 @@
 """The charts as Vega-Lite specifications; the page fills in their data by name.
 
-Colours are CSS variables, so that one drawing serves light, dark and paper. Areas that colour tells apart
-also differ in place, shape or dashes.
+Colours are CSS variables, so that one drawing serves the light, dark and printed page. Marks that differ in
+colour also differ in place, shape or dashes.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
+import altair as alt
 
-    import altair as alt
-
-    Layers: TypeAlias = alt.LayerChart | alt.FacetChart
+Layers: TypeAlias = alt.LayerChart | alt.FacetChart
 
 BLUE, VERMILION, GREEN = "var(--blue)", "var(--vermilion)", "var(--green)"
 INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
@@ -23,7 +20,7 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """Return every chart by name.
 
     Args:
-        scores: Names of the scores of out-of-distribution detection, which get a colour each.
+        scores: Names of the out-of-distribution scores, each of which gets a colour.
     """
     drawn = {
         "reliability": _reliability(),
@@ -36,18 +33,11 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     return {name: _finish(chart, height) for name, (chart, height) in drawn.items()}
 
 
-def _reliability() -> tuple["Layers", int]:
-    import altair as alt
-
+def _reliability() -> tuple[Layers, int]:
     x = alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False))
     y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("accuracy"))
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("datum.n > 0")
-    tooltip = [
-        alt.Tooltip("range:N", title="confidence"),
-        alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
-        alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
-        alt.Tooltip("n:Q", format=",", title="samples"),
-    ]
+    tooltip = _gap_tooltip("confidence")
     bars = bins.mark_bar(color=BLUE, stroke="var(--card)", strokeWidth=1).encode(
         x=x, x2="high", y=y, y2=alt.datum(0), tooltip=tooltip
     )
@@ -60,9 +50,7 @@ def _reliability() -> tuple["Layers", int]:
     return alt.layer(bars, gap, _diagonal(), band), 300
 
 
-def _histogram() -> tuple["Layers", int]:
-    import altair as alt
-
+def _histogram() -> tuple[Layers, int]:
     bins = alt.Chart(alt.NamedData("parts"))
     bars = bins.mark_bar(stroke="var(--card)", strokeWidth=0.5).encode(
         x=alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False)),
@@ -70,7 +58,7 @@ def _histogram() -> tuple["Layers", int]:
         y=alt.Y("bottom:Q", stack=None, axis=_percents("share of samples"), scale=alt.Scale(domainMin=0)),
         y2="top",
         color=alt.Color(
-            "outcome:N", scale=alt.Scale(domain=["right", "wrong"], range=[BLUE, VERMILION]), legend=None
+            "outcome:N", scale=alt.Scale(domain=["correct", "wrong"], range=[BLUE, VERMILION]), legend=None
         ),
         tooltip=[
             alt.Tooltip("range:N", title="confidence"),
@@ -91,9 +79,7 @@ def _histogram() -> tuple["Layers", int]:
     return alt.layer(bars, rules), 200
 
 
-def _margins() -> tuple["Layers", int]:
-    import altair as alt
-
+def _margins() -> tuple[Layers, int]:
     groups = alt.Chart(alt.NamedData("groups"))
     x = alt.X(
         "range:O",
@@ -102,28 +88,21 @@ def _margins() -> tuple["Layers", int]:
             title="logit margin, groups of equal count", labelAngle=0, labelOverlap=True, grid=False
         ),
     )
-    y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("share"))
-    tooltip = [
-        alt.Tooltip("range:N", title="margin"),
-        alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
-        alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
-        alt.Tooltip("n:Q", format=",", title="samples"),
-    ]
+    y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("accuracy, confidence"))
+    tooltip = _gap_tooltip("margin")
     gap = groups.mark_bar(width={"band": 0.34}, strokeWidth=1).encode(
         x=x, y=y, y2="confidence", fill=_gap("-fill"), stroke=_gap(), tooltip=tooltip
     )
-    said = groups.mark_tick(color=INK, thickness=2.4, width={"band": 0.6}).encode(x=x, y="confidence:Q")
-    right = groups.mark_point(
+    confidence = groups.mark_tick(color=INK, thickness=2.4, width={"band": 0.6}).encode(x=x, y="confidence:Q")
+    accuracy = groups.mark_point(
         filled=True, color=BLUE, size=70, opacity=1, stroke="var(--card)", strokeWidth=1
     ).encode(x=x, y="accuracy:Q", tooltip=tooltip)
-    return alt.layer(gap, said, right), 240
+    return alt.layer(gap, confidence, accuracy), 240
 
 
-def _risk() -> tuple["Layers", int]:
-    import altair as alt
-
-    x = alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("cases answered", grid=False))
-    y = alt.Y("risk:Q", axis=_percents("answers that are wrong"), scale=alt.Scale(domainMin=0, nice=True))
+def _risk() -> tuple[Layers, int]:
+    x = alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("coverage", grid=False))
+    y = alt.Y("risk:Q", axis=_percents("error rate"), scale=alt.Scale(domainMin=0, nice=True))
     lines = alt.Chart(alt.NamedData("curves")).mark_line(strokeWidth=2.2, interpolate="linear")
     colour = alt.Color(
         "role:N", scale=alt.Scale(domain=["after", "before"], range=[BLUE, VERMILION]), legend=None
@@ -137,9 +116,7 @@ def _risk() -> tuple["Layers", int]:
     return alt.layer(lines.encode(x=x, y=y, color=colour, strokeDash=dash), rule, dot), 300
 
 
-def _temperature() -> tuple["Layers", int]:
-    import altair as alt
-
+def _temperature() -> tuple[Layers, int]:
     x = alt.X(
         "margin:Q",
         axis=alt.Axis(title="logit margin", grid=False, tickCount=8),
@@ -164,16 +141,18 @@ def _temperature() -> tuple["Layers", int]:
     return alt.layer(wanted, single, curve), 280
 
 
-def _detection(scores: tuple[str, ...]) -> tuple["Layers", int]:
-    import altair as alt
-
+def _detection(scores: tuple[str, ...]) -> tuple[Layers, int]:
     domain = list(scores) or ["score"]
     lines = (
         alt.Chart(alt.NamedData("roc"))
         .mark_line(strokeWidth=2, clip=True)
         .encode(
-            x=alt.X("passed:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("foreign inputs let through")),
-            y=alt.Y("kept:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("known inputs kept")),
+            x=alt.X(
+                "passed:Q",
+                scale=alt.Scale(domain=[0, 1]),
+                axis=_percents("out-of-distribution inputs accepted"),
+            ),
+            y=alt.Y("kept:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("known inputs accepted")),
             color=alt.Color(
                 "score:N",
                 scale=alt.Scale(domain=domain, range=_cycle(_LINES, len(domain))),
@@ -187,9 +166,7 @@ def _detection(scores: tuple[str, ...]) -> tuple["Layers", int]:
     return alt.layer(_diagonal(), lines), 300
 
 
-def _diagonal() -> "alt.Chart":
-    import altair as alt
-
+def _diagonal() -> alt.Chart:
     ends = alt.InlineData([{"end": 0}, {"end": 1}])
     line = alt.Chart(ends).mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7)
     drawn: alt.Chart = line.encode(x="end:Q", y="end:Q")
@@ -197,15 +174,20 @@ def _diagonal() -> "alt.Chart":
 
 
 def _gap(part: str = "") -> Any:  # noqa: ANN401 - Altair's channels for fill and stroke have no common type
-    import altair as alt
-
     over = alt.when("datum.accuracy < datum.confidence")
     return over.then(alt.value(f"var(--over{part})")).otherwise(alt.value(f"var(--under{part})"))
 
 
-def _percents(title: str, *, grid: bool = True) -> "alt.Axis":
-    import altair as alt
+def _gap_tooltip(of: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("range:N", title=of),
+        alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
+        alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
+        alt.Tooltip("n:Q", format=",", title="samples"),
+    ]
 
+
+def _percents(title: str, *, grid: bool = True) -> alt.Axis:
     return alt.Axis(title=f"{title} (%)", labelExpr="format(100 * datum.value, '~g')", grid=grid, tickCount=5)
 
 
@@ -213,10 +195,8 @@ def _cycle(values: tuple[Any, ...], n: int) -> list[Any]:
     return [values[i % len(values)] for i in range(n)]
 
 
-def _finish(chart: "Layers", height: int) -> dict[str, Any]:
-    """Give a chart the width of its place on the page, and the page's letters and lines."""
-    import altair as alt
-
+def _finish(chart: Layers, height: int) -> dict[str, Any]:
+    """Give a chart the width of its container, and the page's fonts and colours."""
     whole = (
         chart.properties(width="container", height=height, background="transparent")
         .configure(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics.names import MEASURES
-from calibrant.report.page import Column
+from calibrant.report.page import ComparedMeasure
 
-# Means over samples are resampled by their terms; a binned error has to be computed anew for each resample.
+# The bootstrap of a mean resamples its terms; a binned error is computed again for each resample.
 _QUICK = ("accuracy", "nll", "brier")
 _SLOW = ("ece",)
 _SLOW_UP_TO = 200_000
@@ -21,49 +21,30 @@ def columns(
     predictions: Mapping[str, Predictions],
     *,
     seed: int = 0,
-) -> tuple[Column, ...]:
-    """Mark the best of each measure and those that a paired bootstrap cannot tell from it.
+) -> tuple[ComparedMeasure, ...]:
+    """Mark the best of each measure, and those that a paired bootstrap finds not significantly worse.
 
     Args:
         names: Measures from :data:`calibrant.metrics.names.MEASURES`.
         metrics: Measures of each candidate.
-        predictions: Predictions of each candidate, of the same samples; if any is missing, nothing is tested.
+        predictions: Predictions of each candidate for the same samples; if any is missing, nothing is tested.
         seed: Of the resamples.
     """
-    return tuple(_column(name, metrics, predictions, seed) for name in names)
-
-
-def _column(
-    name: str,
-    metrics: Mapping[str, Mapping[str, float | None]],
-    predictions: Mapping[str, Predictions],
-    seed: int,
-) -> Column:
-    measure = MEASURES[name]
-    values = {who: each[name] for who, each in metrics.items() if each.get(name) is not None}
-    best: tuple[str, ...] = ()
-    near: tuple[str, ...] = ()
-    tested = False
-    if measure.better != "neither" and len(values) > 1:
-        pick = min if measure.better == "lower" else max
-        top = pick(value for value in values.values() if value is not None)
+    compared = []
+    for name in names:
+        measure = MEASURES[name]
+        values = {who: value for who, each in metrics.items() if (value := each.get(name)) is not None}
+        top = measure.best(list(values.values())) if len(values) > 1 else math.nan
         best = tuple(who for who, value in values.items() if value == top)
-        tested = len(best) < len(values) and _can_test(name, predictions, metrics)
-        if tested:
-            others = [who for who in values if who not in best]
-            near = tuple(
-                who for who in others if not _worse(name, predictions[who], predictions[best[0]], seed)
-            )
-    return Column(
-        name,
-        measure.short,
-        measure.title,
-        measure.better,
-        measure.percent,
-        best,
-        near,
-        tested,
-    )
+        tested = 0 < len(best) < len(values) and _can_test(name, predictions, metrics)
+        near = tuple(
+            who
+            for who in values
+            if tested and who not in best and not _worse(name, predictions[who], predictions[best[0]], seed)
+        )
+        look = (measure.short, measure.title, measure.better, measure.percent)
+        compared.append(ComparedMeasure(name, *look, best, near, tested))
+    return tuple(compared)
 
 
 def _can_test(name: str, predictions: Mapping[str, Predictions], candidates: Mapping[str, object]) -> bool:

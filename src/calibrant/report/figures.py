@@ -1,18 +1,36 @@
-"""What the charts draw of one set of predictions, reduced to a few hundred numbers however many samples."""
+"""The numbers that charts and panels draw: a few hundred, however many samples there are."""
 
-import math
 from collections.abc import Iterable
 
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
 from calibrant.data.predictions import Predictions
+from calibrant.errors import CalibrantError
+from calibrant.evaluation.detection import score_pairs
 from calibrant.evaluation.slices import by_class, by_margin
+from calibrant.evaluation.temperature_curve import temperature_curve
+from calibrant.files import without_nan
 from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.ood import ood_curve
 from calibrant.metrics.reliability_band import accuracy_band
 from calibrant.metrics.selective import risk_coverage_curve
 from calibrant.outcomes import Outcomes
-from calibrant.report.page import Binned, ClassLine, Figures, MarginGroup, Numbers, Risk
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.report.page import (
+    Binned,
+    ClassLine,
+    Detection,
+    Figures,
+    MarginGroup,
+    Numbers,
+    OutOfDistribution,
+    Risk,
+    Temperatures,
+    WantedTemperature,
+)
 
 #: Numbers of bins that the reader can choose from.
 BIN_NUMBERS = (5, 10, 15, 20, 25, 30, 50)
@@ -27,11 +45,13 @@ _RESAMPLES = 400
 def figures(predictions: Predictions, *, seed: int = 0) -> Figures:
     """Bin, group and thin labelled predictions."""
     outcomes = predictions.outcomes()
+    pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    risk = risk_coverage_curve(**pairs, max_points=POINTS)
     return Figures(
-        accuracy=accuracy(confidence=outcomes.confidence, correct=outcomes.correct),
-        mean_confidence=mean_confidence(confidence=outcomes.confidence, correct=outcomes.correct),
+        accuracy=accuracy(**pairs),
+        mean_confidence=mean_confidence(**pairs),
         bins=tuple(binned(outcomes, n_bins, seed=seed) for n_bins in BIN_NUMBERS),
-        risk=_risk(outcomes),
+        risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
         margins=_margins(predictions),
     )
 
@@ -44,10 +64,10 @@ def binned(outcomes: Outcomes, n_bins: int, *, seed: int = 0) -> Binned:
         n_bins=n_bins,
         ece=float(bins.expected_gap()),
         count=tuple(bins.count.tolist()),
-        confidence=numbers(bins.confidence),
-        accuracy=numbers(bins.accuracy),
-        band_low=numbers(band.low),
-        band_high=numbers(band.high),
+        confidence=_or_none(bins.confidence),
+        accuracy=_or_none(bins.accuracy),
+        band_low=_or_none(band.low),
+        band_high=_or_none(band.high),
     )
 
 
@@ -56,42 +76,72 @@ def class_lines(before: Predictions, after: Predictions | None) -> tuple[ClassLi
     if before.k is None:
         return ()
     rows = by_class(before)
-    repaired = [None] * len(rows) if after is None else by_class(after)
+    others = [None] * len(rows) if after is None else by_class(after)
     lines = [
         ClassLine(
             name=row.name,
             n=row.n,
             frequency=row.frequency,
-            recall=number(row.recall),
+            recall=without_nan(row.recall),
             mean_probability=row.mean_probability,
             ece=row.ece,
             mean_probability_after=None if other is None else other.mean_probability,
             ece_after=None if other is None else other.ece,
         )
-        for row, other in zip(rows, repaired, strict=True)
+        for row, other in zip(rows, others, strict=True)
     ]
     return tuple(sorted(lines, key=lambda line: -line.ece)[:CLASSES])
 
 
-def numbers(values: Tensor | Iterable[float]) -> Numbers:
-    """Return plain numbers with nine digits, more than any screen shows; undefined ones are none."""
-    return tuple(number(round_digits(float(value))) for value in values)
+def temperatures(
+    predictions: Predictions,
+    fitted_on: str,
+    *,
+    smart: Calibrator | None = None,
+    single: Calibrator | None = None,
+    seed: int = 0,
+) -> Temperatures | None:
+    """Return the temperature at each margin, or none if no temperature can be fitted.
+
+    Args:
+        predictions: Labelled predictions.
+        fitted_on: What they are called on the page.
+        smart: SMART as fitted on them, if it was; else it is fitted here.
+        single: Temperature scaling as fitted on them, if it was; else it is fitted here.
+        seed: Of the fit of SMART.
+    """
+    try:
+        curve = temperature_curve(
+            predictions,
+            calibrator=smart if isinstance(smart, SMART) and smart.indicator == "margin" else None,
+            single=single if isinstance(single, TemperatureScaling) else None,
+            seed=seed,
+        )
+    except CalibrantError:
+        return None
+    return Temperatures(
+        fitted_on=fitted_on,
+        margins=_rounded(curve.margins),
+        temperature=_rounded(curve.temperature),
+        single=curve.single,
+        wanted=tuple(
+            WantedTemperature(_rounded(group.margins), _rounded(group.lowest), _or_none(group.highest))
+            for group in curve.feasible
+        ),
+    )
 
 
-def number(value: float) -> float | None:
-    """Return the value, or none if it is undefined or infinite."""
-    return value if math.isfinite(value) else None
-
-
-def round_digits(value: float) -> float:
-    """Round to nine significant digits."""
-    return float(f"{value:.9g}")
-
-
-def _risk(outcomes: Outcomes) -> Risk:
-    curve = risk_coverage_curve(confidence=outcomes.confidence, correct=outcomes.correct, max_points=POINTS)
-    columns = (curve.coverage, curve.risk, curve.threshold)
-    return Risk(*(tuple(round_digits(value) for value in column.tolist()) for column in columns))
+def ood_panel(known: Predictions, foreign: Predictions | None, name: str) -> OutOfDistribution | None:
+    """Rate every score that both sets of predictions allow."""
+    if foreign is None:
+        return None
+    found = []
+    for score, pair in score_pairs(known, foreign).items():
+        curve = ood_curve(*pair, max_points=POINTS)
+        scores = curve.scores
+        areas = (scores.auroc, scores.aupr_in, scores.aupr_out, scores.fpr95)
+        found.append(Detection(score, *areas, _rounded(curve.passed), _rounded(curve.kept)))
+    return OutOfDistribution(name, foreign.n, tuple(found))
 
 
 def _margins(predictions: Predictions) -> tuple[MarginGroup, ...]:
@@ -103,3 +153,13 @@ def _margins(predictions: Predictions) -> tuple[MarginGroup, ...]:
         MarginGroup(part.low, part.high, part.n, part.metrics["accuracy"], part.metrics["mean_confidence"])
         for part in by_margin(scored, n_groups=MARGIN_GROUPS)
     )
+
+
+def _rounded(values: Tensor | Iterable[float]) -> tuple[float, ...]:
+    """Return plain numbers with nine significant digits, more than any screen shows."""
+    return tuple(float(f"{float(value):.9g}") for value in values)
+
+
+def _or_none(values: Tensor | Iterable[float]) -> Numbers:
+    """Return rounded numbers, with None in place of undefined and infinite ones."""
+    return tuple(without_nan(_rounded(values)))

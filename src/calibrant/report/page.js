@@ -1,5 +1,5 @@
 "use strict";
-// Draws numbers that were computed in Python; nothing is measured here.
+// Draws numbers that Python computed; nothing is measured here.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
@@ -18,9 +18,9 @@
     if (!place) return;
     if (!views[id]) {
       const spec = { ...data.charts[name], datasets: { ...data.charts[name].datasets, ...sets } };
-      // The policy of the page forbids eval, which Vega's interpreter does without.
+      // The policy of the page forbids eval; Vega's interpreter (ast) works without it.
       views[id] = (await vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true })).view;
-      // The label of the place says it all; single marks would be noise.
+      // The label of the container describes the chart; the marks need no labels.
       place.querySelector("svg").setAttribute("aria-hidden", "true");
       return;
     }
@@ -43,10 +43,10 @@
 
   function parts(rows) {
     const full = rows.filter((row) => row.n > 0);
-    const right = (row) => row.share * row.accuracy;
+    const correct = (row) => row.share * row.accuracy;
     return [
-      ...full.map((row) => ({ ...row, outcome: "right", bottom: 0, top: right(row), count: Math.round(row.n * row.accuracy) })),
-      ...full.map((row) => ({ ...row, outcome: "wrong", bottom: right(row), top: row.share, count: Math.round(row.n * (1 - row.accuracy)) })),
+      ...full.map((row) => ({ ...row, outcome: "correct", bottom: 0, top: correct(row), count: Math.round(row.n * row.accuracy) })),
+      ...full.map((row) => ({ ...row, outcome: "wrong", bottom: correct(row), top: row.share, count: Math.round(row.n * (1 - row.accuracy)) })),
     ];
   }
 
@@ -68,18 +68,18 @@
     const binned = binsOf(each);
     const rows = binRows(binned);
     at(`ece-${side}`).textContent = `ECE ${percent(binned.ece, 2)}`;
-    const off = rows.filter((row) => row.n).map((row) => `${row.range}: ${percent(row.accuracy)} right`);
+    const off = rows.filter((row) => row.n).map((row) => `${row.range}: accuracy ${percent(row.accuracy)}`);
     describe(`reliability-${side}`, `Reliability diagram, ${each.title}, ${binned.n_bins} bins, calibration error ${percent(binned.ece, 2)}. Accuracy by confidence: ${off.join("; ")}.`);
     describe(`histogram-${side}`, `Histogram of confidence, ${each.title}: mean confidence ${percent(each.mean_confidence)}, accuracy ${percent(each.accuracy)}.`);
-    // Vega marks the rows it is given, and takes copies of marked rows for the same ones: make fresh ones.
+    // Vega marks the rows that it gets and treats copies of them as the same rows, so make new ones.
     await draw(`reliability-${side}`, "reliability", { bins: rows });
     await draw(`histogram-${side}`, "histogram", { parts: parts(binRows(binned)), means: means(each) });
   }
 
   async function showMargins(side, each) {
     if (!each.margins.length) return;
-    const told = each.margins.map((group) => `${group.low.toFixed(1)} to ${group.high.toFixed(1)}: says ${percent(group.confidence)}, right ${percent(group.accuracy)}`);
-    describe(`margins-${side}`, `Confidence and accuracy by margin, ${each.title}. ${told.join("; ")}.`);
+    const values = each.margins.map((group) => `${group.low.toFixed(1)} to ${group.high.toFixed(1)}: confidence ${percent(group.confidence)}, accuracy ${percent(group.accuracy)}`);
+    describe(`margins-${side}`, `Confidence and accuracy by margin, ${each.title}. ${values.join("; ")}.`);
     await draw(`margins-${side}`, "margins", { groups: groups(each) });
   }
 
@@ -96,7 +96,7 @@
     const table = at("bin-table");
     table.tHead.replaceChildren();
     table.tBodies[0].replaceChildren();
-    const titles = shown.flatMap((each) => ["samples", "says", "is right"].map((what) => `${each.title}: ${what}`));
+    const titles = shown.flatMap((each) => ["samples", "confidence", "accuracy"].map((what) => `${each.title}: ${what}`));
     cells("th", table.tHead.insertRow(), ["confidence", ...titles]);
     const columns = shown.map((each) => binRows(binsOf(each)));
     columns[0].forEach((row, i) => {
@@ -126,7 +126,7 @@
     const i = Math.min(Number(thresholdInput.value), coverage.length - 1);
     const readout = at("readout");
     readout.replaceChildren(
-      "Answer ", bold(percent(coverage[i])), " of cases at ", bold(percent(risk[i])),
+      "Answer ", bold(percent(coverage[i])), " of samples at ", bold(percent(risk[i])),
       ` error: those with a confidence of at least ${percent(threshold[i], 2)}.`,
     );
     readout.dataset.coverage = coverage[i];
@@ -135,10 +135,10 @@
     if (methodInput) {
       const j = nearest(before.risk.coverage, coverage[i]);
       const small = document.createElement("small");
-      small.textContent = `${before.title}: ${percent(before.risk.risk[j])} error at ${percent(before.risk.coverage[j])} of cases.`;
+      small.textContent = `${before.title}: ${percent(before.risk.risk[j])} error at a coverage of ${percent(before.risk.coverage[j])}.`;
       readout.append(small);
     }
-    thresholdInput.setAttribute("aria-valuetext", `${percent(coverage[i])} of cases at ${percent(risk[i])} error`);
+    thresholdInput.setAttribute("aria-valuetext", `${percent(coverage[i])} of samples at ${percent(risk[i])} error`);
     await draw("risk", "risk", { ...riskSets(), here: [{ coverage: coverage[i], risk: risk[i] }] });
   }
 
@@ -172,16 +172,16 @@
   }
 
   async function showTemperatures() {
-    const told = data.temperatures;
-    if (!told) return;
-    const top = 1.6 * Math.max(told.single, ...told.temperature);
+    const shown = data.temperatures;
+    if (!shown) return;
+    const top = 1.6 * Math.max(shown.single, ...shown.temperature);
     const cut = (value) => Math.min(value ?? top, top);
-    const wanted = told.wanted.flatMap((group, number) =>
+    const wanted = shown.wanted.flatMap((group, number) =>
       group.margins.map((margin, i) => ({ group: number, margin, lowest: cut(group.lowest[i]), highest: cut(group.highest[i]) })));
-    const curve = told.margins.map((margin, i) => ({ margin, temperature: told.temperature[i] }));
+    const curve = shown.margins.map((margin, i) => ({ margin, temperature: shown.temperature[i] }));
     const ends = [0, 0.5, 1].map((share) => curve[Math.round(share * (curve.length - 1))]);
-    describe("temperatures", `Temperature of SMART: ${ends.map((end) => `${end.temperature.toFixed(2)} at margin ${end.margin.toFixed(1)}`).join(", ")}; one temperature for all: ${told.single.toFixed(2)}.`);
-    await draw("temperatures", "temperature", { wanted, curve, single: [{ temperature: told.single }] });
+    describe("temperatures", `Temperature of SMART: ${ends.map((end) => `${end.temperature.toFixed(2)} at margin ${end.margin.toFixed(1)}`).join(", ")}; single temperature: ${shown.single.toFixed(2)}.`);
+    await draw("temperatures", "temperature", { wanted, curve, single: [{ temperature: shown.single }] });
   }
 
   async function showOthers() {

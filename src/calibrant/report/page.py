@@ -1,9 +1,12 @@
 """What the report shows: frozen values of numbers and text only, which can be saved and drawn again.
 
-A number that the data leave undefined is none. All shares are fractions of one.
+An undefined number is None. All shares are fractions of one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from calibrant.files import read_dataclass
 
 Numbers = tuple[float | None, ...]
 
@@ -23,7 +26,7 @@ class Binned:
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Samples whose two largest logits are about equally far apart."""
+    """Samples with similar margins between the two largest logits."""
 
     low: float
     high: float
@@ -34,7 +37,7 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class Risk:
-    """A risk-coverage curve, thinned: answering where the confidence reaches the threshold."""
+    """A thinned risk-coverage curve: error rate and share of the samples above each threshold."""
 
     coverage: tuple[float, ...]
     risk: tuple[float, ...]
@@ -61,9 +64,9 @@ class Candidate:
         title: Its name in a sentence.
         note: Where it comes from.
         metrics: The measures by name.
-        figures: None if only its measures are known.
+        figures: None if it is not drawn.
         fit_seconds: Time of the fit, if there was one.
-        parameters: Number of fitted numbers, if there was a fit.
+        parameters: Number of fitted parameters, if there was a fit.
     """
 
     name: str
@@ -76,8 +79,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A measure in the comparison.
+class ComparedMeasure:
+    """A measure in the comparison: a column of its table.
 
     Attributes:
         name: Its name in ``metrics``.
@@ -87,7 +90,7 @@ class Column:
         percent: Whether it is shown times 100.
         best: Names of the candidates with the best value.
         near: Names of those that are not significantly worse.
-        tested: Whether a test tells which differences are more than chance.
+        tested: Whether the differences were tested.
     """
 
     name: str
@@ -102,7 +105,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ClassLine:
-    """One class against all others, before the repair and after."""
+    """One class against all others, before calibration and after."""
 
     name: str
     n: int
@@ -116,9 +119,9 @@ class ClassLine:
 
 @dataclass(frozen=True)
 class WantedTemperature:
-    """A group of margins, and the temperatures at either end at which its confidence can be honest.
+    """A group of margins, and the temperatures at either end at which its confidence can equal its accuracy.
 
-    A highest temperature of none has no upper end.
+    A highest temperature of None means that there is no upper bound.
     """
 
     margins: tuple[float, ...]
@@ -128,7 +131,7 @@ class WantedTemperature:
 
 @dataclass(frozen=True)
 class Temperatures:
-    """Temperature along the margin: SMART's curve, the single one, and what each group of margins wants."""
+    """Temperature by margin: SMART's curve, the single temperature, and what each group of margins needs."""
 
     fitted_on: str
     margins: tuple[float, ...]
@@ -139,18 +142,18 @@ class Temperatures:
 
 @dataclass(frozen=True)
 class Shift:
-    """The same model on samples from elsewhere, before the repair and after."""
+    """The same model under distribution shift, before calibration and after."""
 
     name: str
     n: int
-    columns: tuple[Column, ...]
+    columns: tuple[ComparedMeasure, ...]
     before: Candidate
     after: Candidate | None
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How well one score tells foreign samples apart."""
+    """How well one score detects out-of-distribution samples."""
 
     score: str
     auroc: float
@@ -162,7 +165,7 @@ class Detection:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class OutOfDistribution:
     """Out-of-distribution samples against known ones."""
 
     name: str
@@ -185,7 +188,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Fact:
-    """A line of how the report was made."""
+    """A line about how the report was made."""
 
     label: str
     values: tuple[str, ...]
@@ -197,32 +200,33 @@ class Page:
     """Everything on the page, in its order.
 
     Attributes:
-        title: What was looked at.
-        measured_on: What the numbers were measured on.
+        title: What the page is about.
+        measured_on: The predictions that the numbers were measured on.
         verdict: The top of the page.
         columns: Measures of the comparison.
-        candidates: Its rows; the first is the model as it is.
-        chosen: Name of the candidate that was chosen, or shown first against the model as it is.
+        candidates: Its rows; the first is the uncalibrated model.
+        chosen: Name of the candidate that was chosen, or that is shown first against the uncalibrated model.
+        is_choice: Whether the candidates are methods of which one was chosen.
         classes: The classes, the least calibrated first.
-        temperatures: Of SMART.
-        shift: Samples from elsewhere.
+        temperatures: Temperature by margin.
+        shift: Samples under distribution shift.
         foreign: Out-of-distribution samples.
-        skipped: Methods that could not take part, and why.
+        skipped: Methods that could not be fitted, with the reason.
         notes: What was thinned or left out.
-        facts: How it was made.
+        facts: How the page was made.
     """
 
     title: str
     measured_on: str
     verdict: Verdict
-    columns: tuple[Column, ...]
+    columns: tuple[ComparedMeasure, ...]
     candidates: tuple[Candidate, ...]
     chosen: str | None
     is_choice: bool = False
     classes: tuple[ClassLine, ...] = ()
     temperatures: Temperatures | None = None
     shift: Shift | None = None
-    foreign: Foreign | None = None
+    foreign: OutOfDistribution | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
@@ -231,3 +235,13 @@ class Page:
     def drawn(self) -> tuple[Candidate, ...]:
         """Candidates with figures."""
         return tuple(each for each in self.candidates if each.figures is not None)
+
+
+def page_to_json(page: Page) -> dict[str, Any]:
+    """Return the page as plain values for :mod:`json`."""
+    return asdict(page)
+
+
+def page_from_json(value: object) -> Page:
+    """Build the page from what :func:`page_to_json` returned; values of other types are refused."""
+    return read_dataclass(Page, value, "page", ignore_unknown=True)

@@ -1,17 +1,18 @@
-"""The report in a sentence: whether confidence can be believed, and how much a repair helps."""
+"""The report in a sentence: whether the model is calibrated, and how much a method improves it."""
 
 from collections.abc import Mapping
 
 from calibrant.report.page import Verdict
 
-#: Below this, the mean confidence counts as right.
-_RIGHT = 0.01
-#: Shares of the calibration error that a method removes, and how that is said.
+#: A smaller difference between mean confidence and accuracy counts as none.
+_SMALL = 0.01
+#: Shares of the calibration error that a method removes, and the words for them.
 _REPAIRS = (
-    (0.9, "repairs nearly all of it"),
-    (0.6, "repairs most of it"),
-    (0.3, "repairs part of it"),
-    (0.05, "repairs a little of it"),
+    (0.9, "removes nearly all of the calibration error"),
+    (0.6, "removes most of the calibration error"),
+    (0.3, "removes part of the calibration error"),
+    (0.05, "removes a little of the calibration error"),
+    (-float("inf"), "hardly changes the calibration error"),
 )
 
 
@@ -22,69 +23,62 @@ def verdict(
     method: str = "",
     is_identity: bool = False,
 ) -> Verdict:
-    """Say what the measures of a model mean, before a repair and after.
+    """Describe what the measures of a model mean, before calibration and after.
 
     Args:
-        before: ``accuracy``, ``mean_confidence`` and ``ece`` of the model as it is.
+        before: ``accuracy``, ``mean_confidence`` and ``ece`` of the uncalibrated model.
         after: The same with the chosen method.
         method: What the method is called.
-        is_identity: Whether leaving the model as it is was chosen.
+        is_identity: Whether the uncalibrated model itself was chosen.
 
     Example:
-        >>> told = verdict(
+        >>> found = verdict(
         ...     {"accuracy": 0.85, "mean_confidence": 0.93, "ece": 0.08},
         ...     {"accuracy": 0.85, "mean_confidence": 0.85, "ece": 0.02},
         ...     method="SMART",
         ... )
-        >>> told.headline
-        'Overconfident: says 93.0 %, is right 85.0 %; SMART repairs most of it.'
+        >>> print(found.headline)
+        Overconfident: confidence 93.0 %, accuracy 85.0 %; SMART removes most of the calibration error.
     """
-    tone, what = _judge(before)
-    headline = f"{what}: says {_percent(before['mean_confidence'])}, is right {_percent(before['accuracy'])}"
-    if after is None:
-        return Verdict(
-            headline=f"{headline}.",
-            detail=f"Within bins of confidence it is off by {_percent(before['ece'])} on average (ECE).",
-            tone=tone,
-            confidence=before["mean_confidence"],
-            accuracy=before["accuracy"],
+    tone, judgement = _judge(before)
+    headline = f"{judgement}: {_means(before)}"
+    detail = f"The expected calibration error (ECE) is {_percent(before['ece'])}."
+    if is_identity:
+        headline += "; no method tested is better than the uncalibrated model"
+    elif after is not None:
+        headline += f"; {method} {_repair(before['ece'], after['ece'])}"
+        detail = (
+            f"With {method}: {_means(after)}. The expected calibration error (ECE) changes from "
+            f"{_percent(before['ece'])} to {_percent(after['ece'])}."
         )
+    shown = None if is_identity else after
     return Verdict(
-        headline=f"{headline}; {_repair(before, after, method, is_identity)}.",
-        detail=_detail(before, after, is_identity),
+        headline=f"{headline}.",
+        detail=detail,
         tone=tone,
         confidence=before["mean_confidence"],
         accuracy=before["accuracy"],
-        confidence_after=None if is_identity else after["mean_confidence"],
-        accuracy_after=None if is_identity else after["accuracy"],
+        confidence_after=None if shown is None else shown["mean_confidence"],
+        accuracy_after=None if shown is None else shown["accuracy"],
     )
 
 
 def _judge(metrics: Mapping[str, float]) -> tuple[str, str]:
     excess = metrics["mean_confidence"] - metrics["accuracy"]
-    if abs(excess) >= _RIGHT:
+    if abs(excess) >= _SMALL:
         return ("over", "Overconfident") if excess > 0 else ("under", "Underconfident")
-    if metrics["ece"] >= 2 * _RIGHT:
-        return "mixed", "Right on average, but not in detail"
-    return "right", "About right"
+    if metrics["ece"] >= 2 * _SMALL:
+        return "mixed", "Calibrated on average, but not at each confidence"
+    return "right", "Well calibrated"
 
 
-def _repair(before: Mapping[str, float], after: Mapping[str, float], method: str, is_identity: bool) -> str:
-    if is_identity:
-        return "no method that was tried does better than leaving it as it is"
-    removed = 1 - after["ece"] / before["ece"] if before["ece"] > 0 else 0.0
-    said = next((words for least, words in _REPAIRS if removed >= least), None)
-    return f"{method} {said or 'hardly changes that'}"
+def _means(metrics: Mapping[str, float]) -> str:
+    return f"confidence {_percent(metrics['mean_confidence'])}, accuracy {_percent(metrics['accuracy'])}"
 
 
-def _detail(before: Mapping[str, float], after: Mapping[str, float], is_identity: bool) -> str:
-    if is_identity:
-        return f"Within bins of confidence it is off by {_percent(before['ece'])} on average (ECE)."
-    return (
-        f"After it, the model says {_percent(after['mean_confidence'])} and is right "
-        f"{_percent(after['accuracy'])}; within bins of confidence it is off by {_percent(after['ece'])} "
-        f"on average instead of {_percent(before['ece'])} (ECE)."
-    )
+def _repair(before: float, after: float) -> str:
+    removed = 1 - after / before if before > 0 else 0.0
+    return next(words for least, words in _REPAIRS if removed >= least)
 
 
 def _percent(share: float) -> str:

@@ -1,37 +1,27 @@
-"""Render a page and write it: one file that needs nothing else, whole or not at all."""
+"""The page on disk: one HTML file that needs nothing else, and the results to draw it again from."""
 
 import base64
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import InputError
-from calibrant.files import atomic_path
-from calibrant.report.charts import specifications
-from calibrant.report.page import Candidate, Page
+from calibrant.errors import FormatError
+from calibrant.files import read_json, write_file
+from calibrant.report.page import Candidate, Page, page_from_json, page_to_json
 
+RESULTS, CALIBRATOR, REPORT = "results.json", "calibrator.safetensors", "report.html"
 _NONE = "\N{EN DASH}"
 
 
 def write_report(page: Page, path: str | os.PathLike[str]) -> None:
-    """Write the page to one HTML file that works without a network.
-
-    Args:
-        page: What to show.
-        path: The file; it appears whole or not at all.
-    """
-    text = render(page)
-    try:
-        with atomic_path(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(f"{Path(path).name}: expected a place for the report, got: {reason}") from error
+    """Write the page, whole or not at all, to one HTML file that works without a network."""
+    write_file(path, render(page))
 
 
 def render(page: Page) -> str:
@@ -56,8 +46,33 @@ def render(page: Page) -> str:
     )
 
 
+def save_results(folder: Path, answer: Mapping[str, Any], page: Page) -> None:
+    """Write the results, and below them on one line the numbers that the page draws."""
+    results = json.dumps(answer, indent=1).removesuffix("}").rstrip()
+    drawn = json.dumps(page_to_json(page), allow_nan=False, separators=(",", ":"))
+    write_file(folder / RESULTS, f'{results},\n "page": {drawn}\n}}\n')
+
+
+def load_page(folder: Path) -> Page:
+    """Read the page that was saved in a folder."""
+    path = folder / RESULTS
+    if not path.exists():
+        raise FormatError(
+            f"{folder}: expected a folder written by calibrant calibrate --out, got one without {RESULTS}"
+        )
+    saved = read_json(path, "what calibrate wrote")
+    if not isinstance(saved, dict) or "page" not in saved:
+        raise FormatError(f"{path}: expected the numbers of a page, got none; run calibrant calibrate again")
+    try:
+        return page_from_json(saved["page"])
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}; write the folder again") from None
+
+
 def _drawings(page: Page) -> dict[str, Any]:
     """Return the charts and the numbers that they draw."""
+    from calibrant.report.charts import specifications  # imports Altair, which takes half a second
+
     scores = () if page.foreign is None else tuple(each.score for each in page.foreign.scores)
     return {
         "charts": specifications(scores),
@@ -77,7 +92,7 @@ def _figures(candidate: Candidate) -> dict[str, Any]:
 
 
 def _embed(value: object) -> str:
-    """Return JSON that cannot end the script it stands in: no character of a tag or a comment is left."""
+    """Return JSON that cannot end the script around it: characters of tags and comments are escaped."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -90,11 +105,11 @@ def _vega() -> str:
     import altair as alt
     import vl_convert
 
-    # The version that the charts are written for.
+    # The version of Vega-Lite that Altair writes charts for.
     version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
     if "</script" in script.lower() or "<!--" in script:
-        raise AssertionError("the drawing library cannot be put inside a page as it is")
+        raise AssertionError("the drawing library contains a tag that would end the script")
     return script
 
 
@@ -103,7 +118,7 @@ def _asset(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """Return what the page's policy names a script by: no other script will run."""
+    """Return the hash by which the page's policy allows a script; no other script will run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
@@ -118,7 +133,7 @@ def _cell(value: float | None, percent: bool) -> str:
 
 
 def _keep(text: str) -> str:
-    """Return the text with numbers and their units on one line."""
+    """Return the text with no line breaks between numbers and their units."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 

@@ -1,0 +1,226 @@
+"""From predictions and comparisons to a page; what a comparison has computed is not computed again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.files import without_nan
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.names import METHODS
+from calibrant.report.columns import columns
+from calibrant.report.figures import POINTS, class_lines, figures, ood_panel, temperatures
+from calibrant.report.page import Candidate, Fact, Page, Shift
+from calibrant.report.sources import Sources, count
+from calibrant.report.verdict import verdict
+
+if TYPE_CHECKING:
+    from calibrant.evaluation.compare import Comparison, MethodResult
+
+_MEASURES = ("accuracy", "mean_confidence", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "aurc")
+_SHIFTED = ("accuracy", "mean_confidence", "nll", "brier", "ece")
+
+
+def describe(predictions: Predictions, sources: Sources) -> Page:
+    """Describe one uncalibrated model."""
+    return compare_files({sources.title: predictions}, sources)
+
+
+def compare_files(models: Mapping[str, Predictions], sources: Sources) -> Page:
+    """Put models side by side; the page is about the first."""
+    first, seed = next(iter(models.values())), sources.origin.seed
+    metrics = {name: evaluate(each).metrics for name, each in models.items()}
+    candidates = tuple(
+        Candidate(name, name, "", without_nan(metrics[name]), figures(each, seed=seed))
+        for name, each in models.items()
+    )
+    other = candidates[1].name if len(candidates) > 1 else None
+    shown = [name for name in _MEASURES if name in candidates[0].metrics]
+    return Page(
+        title=sources.title,
+        measured_on=f"{sources.title}: {count(first)}",
+        verdict=verdict(next(iter(metrics.values()))),
+        columns=columns(shown, {row.name: row.metrics for row in candidates}, models, seed=seed),
+        candidates=candidates,
+        chosen=other,
+        classes=class_lines(first, None if other is None else models[other]),
+        temperatures=temperatures(first, "these predictions themselves", seed=seed),
+        shift=_shift(sources.shift, None, sources.name("shift")),
+        foreign=ood_panel(first, sources.foreign, sources.name("foreign")),
+        notes=_notes(first),
+        facts=sources.facts(dict(models) | sources.by_role, {}),
+    )
+
+
+def describe_comparison(comparison: "Comparison", chosen: "MethodResult", sources: Sources) -> Page:
+    """Describe a model before and after calibration by each method that was compared.
+
+    Without a test set the predictions shown are out of fold, and only those of the chosen method.
+    """
+    if sources.validation is None:
+        raise InputError("sources: expected the validation set that methods were fitted on, got none")
+    seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
+    out_of_fold = sources.test is None
+    before = sources.validation if sources.test is None else sources.test
+    drawn = (chosen,) if out_of_fold else comparison.results
+    shown = {"uncalibrated": before}
+    shown |= {each.name: each.measured for each in drawn if each.name != "uncalibrated"}
+    rows = _candidates(comparison, shown, seed)
+    method = method_title(chosen.name)
+    measured_on = f"{sources.name('validation' if out_of_fold else 'test')}: {count(before)}"
+    return Page(
+        title=sources.title,
+        measured_on=measured_on + (", out of fold" if out_of_fold else ""),
+        verdict=verdict(
+            _key(rows[0]),
+            _key(next(row for row in rows if row.name == chosen.name)),
+            method=method,
+            is_identity=is_identity,
+        ),
+        columns=columns(tuple(chosen.metrics), {row.name: row.metrics for row in rows}, shown, seed=seed),
+        candidates=rows,
+        chosen=None if is_identity else chosen.name,
+        is_choice=True,
+        classes=class_lines(before, None if is_identity else shown[chosen.name]),
+        temperatures=temperatures(
+            sources.validation,
+            sources.name("validation"),
+            smart=_fitted(comparison, "smart"),
+            single=_fitted(comparison, "temperature"),
+            seed=seed,
+        ),
+        shift=_shift(
+            sources.shift, None if is_identity else chosen.calibrator, sources.name("shift"), method=method
+        ),
+        foreign=ood_panel(before, sources.foreign, sources.name("foreign")),
+        skipped=dict(comparison.skipped),
+        notes=_notes(before, out_of_fold=out_of_fold),
+        facts=sources.facts(sources.by_role, _choices(comparison, chosen)),
+    )
+
+
+def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, name: str) -> Page:
+    """Add samples under distribution shift to a page.
+
+    Args:
+        page: A page about the same model.
+        calibrator: The calibrator of the chosen method, if one was chosen.
+        shifted: Labelled predictions.
+        name: What they are called on the page.
+    """
+    method = next((each.title for each in page.candidates if each.name == page.chosen), "")
+    added = Fact("Added", (f"shift: {name}, {shifted.n:,} predictions",))
+    return replace(page, shift=_shift(shifted, calibrator, name, method=method), facts=(*page.facts, added))
+
+
+def method_title(name: str) -> str:
+    """Return what a method is called in a sentence.
+
+    Example:
+        >>> method_title("structured_smart")
+        'structured SMART'
+    """
+    capitals = {
+        "smart": "SMART",
+        "bbq": "BBQ",
+        "ece": "ECE",
+        "metacal": "MetaCal",
+        "platt": "Platt",
+        "venn": "Venn",
+        "abers": "Abers",
+    }
+    words = [capitals.get(word, word) for word in name.split("_")]
+    return " ".join(
+        [*words, "scaling"] if words[-1] in ("temperature", "vector", "matrix", "Platt") else words
+    )
+
+
+def _candidates(
+    comparison: "Comparison", shown: Mapping[str, Predictions], seed: int
+) -> tuple[Candidate, ...]:
+    """Return a row for each method, the uncalibrated model first; those in ``shown`` have figures."""
+    rows = [
+        Candidate(
+            name=each.name,
+            title=method_title(each.name),
+            note=METHODS[each.name].paper,
+            metrics=without_nan(each.metrics if each.test_metrics is None else each.test_metrics),
+            figures=figures(shown[each.name], seed=seed) if each.name in shown else None,
+            fit_seconds=each.fit_seconds,
+            parameters=each.calibrator.n_parameters,
+        )
+        for each in comparison.results
+    ]
+    if all(row.name != "uncalibrated" for row in rows):
+        before, paper = shown["uncalibrated"], METHODS["uncalibrated"].paper
+        metrics = without_nan(evaluate(before, measures=tuple(comparison.results[0].metrics)).metrics)
+        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, metrics, figures(before, seed=seed)))
+    return tuple(rows)
+
+
+def _shift(
+    shifted: Predictions | None, calibrator: Calibrator | None, name: str, *, method: str = ""
+) -> Shift | None:
+    """Measure a model under distribution shift, uncalibrated and by the chosen method if there is one."""
+    if shifted is None:
+        return None
+    shown = {"uncalibrated": shifted}
+    if calibrator is not None:
+        shown[f"after {method}"] = calibrated(calibrator, shifted)
+    rows = [
+        Candidate(title, title, "", without_nan(evaluate(each, measures="core").metrics), figures(each))
+        for title, each in shown.items()
+    ]
+    measured = [key for key in _SHIFTED if key in rows[0].metrics]
+    return Shift(
+        name=name,
+        n=shifted.n,
+        columns=columns(measured, {row.name: row.metrics for row in rows}, shown),
+        before=rows[0],
+        after=rows[1] if len(rows) > 1 else None,
+    )
+
+
+def _key(row: Candidate) -> dict[str, float]:
+    """Return the measures that the verdict is about."""
+    accuracy, ece = row.metrics["accuracy"], row.metrics["ece"]
+    assert row.figures is not None
+    assert accuracy is not None
+    assert ece is not None
+    return {"accuracy": accuracy, "ece": ece, "mean_confidence": row.figures.mean_confidence}
+
+
+def _choices(comparison: "Comparison", chosen: "MethodResult") -> dict[str, str]:
+    gain = chosen.improvement
+    return {
+        "Choice": (
+            f"{chosen.name}: the simplest method within one standard error of the best negative "
+            f"log-likelihood, by {comparison.n_folds}-fold cross-validation on the validation set"
+        ),
+        "Gain": (
+            f"it changes the negative log-likelihood by {gain.difference:+.4f} "
+            f"({gain.level:.0%} interval {gain.low:+.4f} to {gain.high:+.4f}, {gain.n_resamples:,} resamples)"
+        ),
+    }
+
+
+def _fitted(comparison: "Comparison", name: str) -> Calibrator | None:
+    return next((each.calibrator for each in comparison.results if each.name == name), None)
+
+
+def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str, ...]:
+    notes = [
+        f"Charts are drawn from summaries: bins contain all {predictions.n:,} samples, and curves through "
+        f"all of them are thinned to at most {POINTS} points."
+    ]
+    if predictions.k is not None and predictions.k > 1000:
+        notes.append(f"Of {predictions.k:,} classes the table lists the 1,000 least calibrated.")
+    if out_of_fold:
+        notes.append(
+            "Without a test set every sample is calibrated by a fit that has not seen it; "
+            "only the chosen method is drawn."
+        )
+    return tuple(notes)

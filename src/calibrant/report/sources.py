@@ -1,0 +1,102 @@
+"""What a report is made of: predictions, and the command, files, seed and versions behind them."""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from calibrant._version import __version__
+from calibrant.data.predictions import Predictions
+from calibrant.report.page import Fact
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the numbers come from.
+
+    Attributes:
+        command: The command line, if there was one.
+        files: The files of predictions by their role, where there were files.
+        seed: Of folds, fits and resamples.
+    """
+
+    command: str | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Predictions that a report is made of.
+
+    Attributes:
+        title: What the page is about.
+        validation: The set that methods were fitted on.
+        test: The set that they are measured on; without it they are measured out of fold.
+        shift: Labelled samples under distribution shift.
+        foreign: Out-of-distribution samples; labels are not needed.
+        names: What each set is called on the page, by role; by default the name of its file.
+        origin: Command, files and seed.
+    """
+
+    title: str
+    validation: Predictions | None = None
+    test: Predictions | None = None
+    shift: Predictions | None = None
+    foreign: Predictions | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin = field(default_factory=Origin)
+
+    @property
+    def by_role(self) -> dict[str, Predictions]:
+        """The sets that were given, by role."""
+        roles = ("validation", "test", "shift", "foreign")
+        return {role: getattr(self, role) for role in roles if getattr(self, role) is not None}
+
+    def name(self, role: str) -> str:
+        """Return what a set is called on the page."""
+        path = self.origin.files.get(role)
+        return self.names.get(role, f"the {_title(role)} set" if path is None else path.name)
+
+    def facts(self, data: Mapping[str, Predictions], choices: Mapping[str, str]) -> tuple[Fact, ...]:
+        """Return how the page was made, line by line.
+
+        Args:
+            data: Predictions by their role or name.
+            choices: Further lines, label to text.
+        """
+        origin = self.origin
+        packages = ", ".join(
+            f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "scikit-learn")
+        )
+        versions = f"Calibrant {__version__}, Python {platform.python_version()}, {packages}"
+        return (
+            *([] if origin.command is None else [Fact("Command", (origin.command,), is_code=True)]),
+            Fact("Data", tuple(_describe(role, each, origin.files.get(role)) for role, each in data.items())),
+            *(Fact(label, (text,)) for label, text in choices.items()),
+            Fact("Seed", (str(origin.seed),)),
+            Fact("Versions", (versions,)),
+            Fact("Date", (datetime.now(UTC).strftime("%Y-%m-%d"),)),
+        )
+
+
+def count(predictions: Predictions) -> str:
+    """Return the number of predictions and of classes, as text."""
+    classes = "" if predictions.k is None else f", {predictions.k:,} classes"
+    return f"{predictions.n:,} predictions{classes}"
+
+
+def _describe(role: str, predictions: Predictions, path: Path | None) -> str:
+    if path is None:
+        return f"{_title(role)}: {count(predictions)}"
+    named = role if role == path.name else f"{_title(role)}: {path.name}"
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return f"{named}, {count(predictions)}, SHA-256 {digest}…"
+
+
+def _title(role: str) -> str:
+    return "out-of-distribution" if role == "foreign" else role
