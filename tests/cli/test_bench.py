@@ -10,11 +10,12 @@ from calibrant.bench.experiment import experiment_names
 from tests.bench.small import TEXT
 
 
-@pytest.fixture
-def finished(run, tmp_path):
-    (tmp_path / "mine.toml").write_text(TEXT.replace('"temperature", "smart"]', '"temperature"]'))
-    out = tmp_path / "out"
-    code, told, error = run("bench", "run", tmp_path / "mine.toml", "--seeds", 1, "--out", out)
+@pytest.fixture(scope="module")
+def finished(run_once, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "mine.toml").write_text(TEXT.replace('"temperature", "smart"]', '"temperature"]'))
+    out = folder / "out"
+    code, told, error = run_once("bench", "run", folder / "mine.toml", "--seeds", 1, "--out", out)
     assert code == 0, error
     return out, told
 
@@ -27,6 +28,7 @@ def test_list_names_every_experiment_with_its_jobs_and_needs(run):
     assert "cifar10" in out
 
 
+@pytest.mark.slow
 def test_run_writes_rows_and_tables_and_prints_one(finished):
     out, told = finished
     assert {path.name for path in out.iterdir()} == {
@@ -36,6 +38,7 @@ def test_run_writes_rows_and_tables_and_prints_one(finished):
     assert "| uncalibrated |" in told
 
 
+@pytest.mark.slow
 def test_table_speaks_every_format(run, finished):
     out, _ = finished
     for form, name in (("markdown", "table.md"), ("csv", "table.csv"), ("latex", "table.tex")):
@@ -47,6 +50,7 @@ def test_table_speaks_every_format(run, finished):
     assert {record["method"] for record in records} == {"uncalibrated", "temperature"}
 
 
+@pytest.mark.slow
 def test_numbers_of_the_table_are_those_of_the_rows(run, finished):
     out, _ = finished
     _, told, _ = run("bench", "table", out, "--format", "csv")
@@ -76,6 +80,7 @@ def test_what_cannot_be_done_is_said_in_one_line(run, tmp_path, monkeypatch, wor
     assert list(tmp_path.rglob("rows.jsonl")) == []
 
 
+@pytest.mark.slow
 def test_an_unknown_format_is_refused(run, finished):
     out, _ = finished
     code, _, error = run("bench", "table", out, "--format", "html")

@@ -1,6 +1,8 @@
 """``calibrant calibrate``, ``apply`` and ``methods``: from predictions to a calibrator to be shipped."""
 
+import inspect
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from calibrant import evaluate, load_predictions
 from calibrant.posthoc import load_calibrator
 from calibrant.posthoc.names import METHODS
 from tests.conftest import draw
+
+pytestmark = pytest.mark.slow(traced=True)
 
 
 @pytest.fixture
@@ -19,6 +23,7 @@ def files(tmp_path):
     return tmp_path / "val.npz", tmp_path / "test.npz"
 
 
+@pytest.mark.slow
 def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
     out = tmp_path / "deep" / "out"
     arguments = (
@@ -45,6 +50,33 @@ def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
         results["methods"]["temperature"]["test"]["ece"] < results["methods"]["uncalibrated"]["test"]["ece"]
     )
     assert float(load_calibrator(out / "calibrator.safetensors").temperature) == pytest.approx(3, rel=0.2)
+
+
+def test_every_method_is_fitted_once_per_fold_and_once_on_all_samples(run, files, tmp_path, monkeypatch):
+    """Table, choice, saved calibrator and report use the same fits; fits inside other fits do not count."""
+    names = ("uncalibrated", "temperature", "ensemble", "spline", "smart")
+    calls, depth = Counter(), 0
+
+    def counted(method, fit):
+        def call(cls, *arguments, **options):
+            nonlocal depth
+            calls[method] += depth == 0
+            depth += 1
+            try:
+                return fit.__func__(cls, *arguments, **options)
+            finally:
+                depth -= 1
+
+        return classmethod(call)
+
+    for name in names:
+        calibrator = METHODS[name].calibrator
+        monkeypatch.setattr(calibrator, "fit", counted(name, inspect.getattr_static(calibrator, "fit")))
+    arguments = ("--methods", ",".join(names), "--folds", 3, "--out", tmp_path / "out")
+    code, _, err = run("calibrate", files[0], "--test", files[1], *arguments)
+    assert (code, err) == (0, "")
+    assert "Temperature by logit margin" in (tmp_path / "out" / "report.html").read_text()
+    assert calls == dict.fromkeys(names, 3 + 1)
 
 
 def test_json_is_what_is_saved(run, files):

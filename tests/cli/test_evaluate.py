@@ -44,7 +44,7 @@ def test_the_table_says_what_is_wrong_in_plain_words(run, logits_file):
     code, out, _ = run("evaluate", logits_file)
     assert code == 0
     assert "preds.npz: 4,000 predictions, 5 classes" in out
-    assert "Overconfident: it says " in out
+    assert "Overconfident: mean confidence " in out
     assert "ECE, equal mass" in out
     assert "█ accuracy" in out
 
@@ -254,7 +254,7 @@ def test_models_of_other_samples_are_not_compared(run, tmp_path, logits_file, ov
     assert code == 2
     assert "expected the same samples in the same order" in err
     np.savez(other, logits=overconfident[0][:10], labels=overconfident[1][:10])
-    assert "got 4000 and 10 of them" in run("evaluate", logits_file, "--compare", other)[2]
+    assert "got 4000 and 10 samples" in run("evaluate", logits_file, "--compare", other)[2]
 
 
 def test_foreign_samples_are_told_apart_without_labels(run, tmp_path, logits_file, overconfident):

@@ -7,8 +7,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from calibrant.cli.terminal.monitor_tables import where
 from calibrant.monitoring import DriftMonitor, DriftReference
+from calibrant.monitoring.alarm import where
 from tests.conftest import draw
 
 

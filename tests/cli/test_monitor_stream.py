@@ -20,6 +20,8 @@ from calibrant.cli import main
 from calibrant.monitoring import Monitoring
 from tests.conftest import draw
 
+pytestmark = pytest.mark.slow(traced=True)
+
 BATCH = 125
 OPTIONS = ("--window", 250)
 
@@ -177,36 +179,68 @@ def test_files_that_are_gone_are_a_note_and_a_rest_that_is_gone_is_a_refusal(run
 @pytest.fixture
 def keep_always(monkeypatch):
     """Save the state after every step."""
-    monkeypatch.setattr("calibrant.cli.monitor_run._SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("calibrant.cli.monitor_run._SAVE_PART", 0)
+    monkeypatch.setattr("calibrant.monitoring.run._SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("calibrant.monitoring.run._SAVE_PART", 0)
 
 
-@pytest.mark.parametrize("kills", [1, 9])
+# Forked after the imports, which take longer than the test; each child kills itself after some saves.
+KILLED = """
+import os, signal, sys
+from calibrant.cli import main
+from calibrant.monitoring import Monitoring, run
+
+run._SAVE_SECONDS = run._SAVE_PART = 0
+save, saved = Monitoring.save, []
+
+def save_or_die(self, path):
+    save(self, path)
+    saved.append(path)
+    if len(saved) == kills:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Monitoring.save = save_or_die
+place, *arguments = sys.argv[1:]
+for kills in (1, 9):
+    child = os.fork()
+    if child == 0:
+        os.chdir(os.path.join(place, str(kills)))
+        sys.argv = ["calibrant", *arguments]
+        os.dup2(os.open("shown.txt", os.O_CREAT | os.O_WRONLY), 1)
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(reference, parts, tmp_path_factory):
+    """Folders of runs that were killed after one save and after nine, with a file for each day of stream."""
+    place = tmp_path_factory.mktemp("killed")
+    for kills in (1, 9):
+        for number, part in enumerate(parts):
+            write(place / str(kills) / "days" / f"day-{number}.parquet", *part)
+    command = ["monitor", reference, "days", *OPTIONS, "--state", "state.json", "--events", "alarms.jsonl"]
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, place, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert ran.stdout.split() == [str(-signal.SIGKILL)] * 2, ran.stderr
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", ["1", "9"])
 def test_a_killed_run_goes_on_where_it_was_and_has_shown_what_it_kept(
-    run, reference, days, whole, kills, tmp_path
+    run, reference, killed, whole, kills, monkeypatch
 ):
-    state, alarms = tmp_path / "state.json", tmp_path / "alarms.jsonl"
-    command = ["monitor", reference, days, *OPTIONS, "--state", state, "--events", alarms]
-    code = (
-        "import os, signal, sys\n"
-        "from calibrant.cli import main, monitor_run\n"
-        "from calibrant.monitoring import Monitoring\n"
-        "monitor_run._SAVE_SECONDS = monitor_run._SAVE_PART = 0\n"
-        "save, saved = Monitoring.save, []\n"
-        "def kill(self, path):\n"
-        "    save(self, path)\n"
-        "    saved.append(path)\n"
-        f"    if len(saved) == {kills}: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Monitoring.save = kill\n"
-        "main()\n"
-    )
-    killed = subprocess.run(
-        [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
+    monkeypatch.chdir(killed / kills)
+    state, alarms = Path("state.json"), Path("alarms.jsonl")
+    command = ["monitor", reference, "days", *OPTIONS, "--state", state, "--events", alarms]
     kept = json.loads(state.read_text())["monitor"]["n"]
     assert 0 < kept < 3000
-    shown = [line for line in killed.stdout.splitlines() if " to " in line]
+    shown = [line for line in Path("shown.txt").read_text().splitlines() if " to " in line]
     assert len(shown) == kept // 250
     code, out, _ = run(*command, "--json")
     answer = json.loads(out)

@@ -1,12 +1,12 @@
 """``calibrant plot``: a figure, or one sentence and no file."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from calibrant.plots.kinds import KINDS
+from calibrant.plots.kinds import KINDS, RUN_KINDS
 from tests.conftest import draw
+
+pytestmark = pytest.mark.slow(traced=True)
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def test_title_and_width_are_options(run, files):
     assert "after &lt;all&gt;" in out.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reliability", "smooth", "corp", "histogram", "risk-coverage"])
 def test_confidences_alone_suffice(run, files, kind):
     out = files / "figure.pdf"
@@ -90,7 +91,7 @@ def test_confidences_alone_suffice(run, files, kind):
             ("corp", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "smart,spline"),
             "--method: expected one for this figure, got smart, spline",
         ),
-        (("ood", "TEST", "--out", "x.pdf"), "--ood: expected predictions of foreign samples"),
+        (("ood", "TEST", "--out", "x.pdf"), "--ood: expected predictions of out-of-distribution samples"),
         (
             ("smooth", "TEST", "--out", "x.pdf", "--bins", "9"),
             "--bins: expected none for smooth, which takes",
@@ -111,16 +112,12 @@ def test_what_cannot_be_drawn_is_one_sentence_and_leaves_nothing_behind(
     assert sorted(path.name for path in files.iterdir()) == before
 
 
-def test_without_matplotlib_the_sentence_says_how_to_get_it(run, files, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, err = run("plot", "reliability", files / "test.npz", "--out", files / "x.pdf")
-    assert (code, out) == (2, "")
-    assert "pip install matplotlib" in err
-    assert not (files / "x.pdf").exists()
-
-
-def test_help_names_every_kind_and_shows_an_example(run):
+def test_help_shows_an_example_and_the_option_that_lists_every_kind(run):
     code, out, _ = run("plot", "--help")
     assert code == 0
     assert "Example: calibrant plot reliability" in out
-    assert all(kind in " ".join(out.replace("│", " ").split()) for kind in KINDS)
+    assert "--list" in out
+    code, out, err = run("plot", "--list")
+    assert (code, err) == (0, "")
+    assert all(f"  {name}: {kind.meaning}\n" in out for name, kind in KINDS.items())
+    assert all(f"  {name}: {kind.meaning}\n" in out for name, kind in RUN_KINDS.items())

@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import draw
 
+pytestmark = pytest.mark.slow(traced=True)
+
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
@@ -23,10 +25,10 @@ def files(tmp_path, monkeypatch):
 def test_one_file_is_described_in_report_html(run, files):
     code, text, err = run("report", "test.npz")
     assert (code, err) == (0, "")
-    assert text.startswith("report.html: Overconfident: says ")
+    assert text.startswith("report.html: Overconfident: confidence ")
     page = (files / "report.html").read_text()
     assert "calibrant report test.npz" in page
-    assert "Methods side by side" not in page
+    assert "Methods compared" not in page
 
 
 def test_methods_are_compared_on_val_and_panels_appear_when_asked_for(run, files):
@@ -35,18 +37,18 @@ def test_methods_are_compared_on_val_and_panels_appear_when_asked_for(run, files
     page = (files / "page.html").read_text()
     assert code == 0
     for heading in (
-        "Methods side by side",
-        "On samples from elsewhere",
-        "Does it notice what it does not know?",
+        "Methods compared",
+        "Under distribution shift",
+        "Out-of-distribution detection",
     ):
         assert heading in page
-    assert 'data-name="uncalibrated"' in page  # the model as it is stands first, asked for or not
+    assert 'data-name="uncalibrated"' in page  # the uncalibrated model is always first
 
 
 def test_models_are_compared_on_the_same_samples(run, files):
     assert run("report", "test.npz", "other.npz")[0] == 0
     page = (files / "report.html").read_text()
-    assert "Models side by side" in page
+    assert "Models compared" in page
     assert '<option value="other.npz" selected>' in page
 
 
@@ -55,6 +57,7 @@ def test_pairs_have_a_page_too(run, files):
     assert "Measures" in (files / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_folder_is_shown_again_without_its_predictions(run, files):
     run("calibrate", "val.npz", "--test", "test.npz", "--methods", "uncalibrated,temperature", "--out", "dir")
     first = (files / "dir" / "report.html").read_text()

@@ -57,7 +57,7 @@ def test_the_table_of_a_pattern_has_bounds_and_speed(run, folder):
     code, out, _ = run("evaluate", f"{folder}/*.parquet")
     assert code == 0
     assert "4,000 predictions, 5 classes" in out.replace("\n", "")
-    assert "Overconfident: it says " in out
+    assert "Overconfident: mean confidence " in out
     assert "exact value within" in out
     assert "█ accuracy" in out
     assert "rows/s" in out

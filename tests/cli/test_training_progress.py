@@ -26,17 +26,17 @@ def test_bars_show_the_epoch_the_step_the_loss_and_the_calibration_error():
     progress = Progress(
         TextColumn("{task.description}"),
         TextColumn("{task.completed}/{task.total}"),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[detail]}"),
         console=console,
     )
     bars = Bars(progress)
     bars.doing("reading the data")
-    assert "reading the data" in told(progress, console)[0]
+    assert "reading the data" in shown(progress, console)[0]
     bars.started("classifier", epochs=5, steps=8, done=1)
     bars.stepped(2, 3, 0.7654321)
-    assert told(progress, console) == ["classifier, epoch 1/5", "step 3/8 loss 0.7654"]
+    assert shown(progress, console) == ["classifier, epoch 1/5", "step 3/8 loss 0.7654"]
     bars.measured(ROW)
-    first, _ = told(progress, console)
+    first, _ = shown(progress, console)
     assert first == "classifier, epoch 2/5 validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %"
 
 
@@ -48,7 +48,7 @@ def test_a_new_stage_starts_its_bars_anew():
     bars.stepped(2, 8, 0.5)
     bars.measured(ROW)
     bars.started("classifier", epochs=7, steps=4, done=0)
-    assert told(progress, console) == ["classifier, epoch 0/7", "step 0/4"]
+    assert shown(progress, console) == ["classifier, epoch 0/7", "step 0/4"]
 
 
 def test_lines_show_the_epoch_the_loss_and_the_calibration_error(capsys):
@@ -57,7 +57,7 @@ def test_lines_show_the_epoch_the_loss_and_the_calibration_error(capsys):
     lines.stepped(2, 3, 0.7)
     lines.measured(ROW)
     assert capsys.readouterr().err.splitlines() == [
-        "classifier: going on after epoch 1 of 5, 8 steps each",
+        "classifier: resuming after epoch 1 of 5, 8 steps each",
         "classifier epoch 2/5: loss 0.5123, validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %, 1.5 s",
     ]
 
@@ -73,7 +73,7 @@ def test_bars_are_for_terminals_lines_for_files_and_nothing_if_it_is_not_to_be_s
         assert isinstance(watcher, Bars)
 
 
-def told(progress, console):
+def shown(progress, console):
     """The lines of the bars, with single blanks."""
     console.print(progress.get_renderable())
     return [" ".join(line.split()) for line in console.export_text().splitlines()]

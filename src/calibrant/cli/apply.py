@@ -5,43 +5,43 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import streams
-from calibrant.data.files import load_predictions, save_predictions
-from calibrant.evaluation.calibrated import calibrated
-from calibrant.posthoc.files import load_calibrator
+from calibrant.cli.options import SavedCalibrator, Stream
 
 
 def apply(
-    calibrator: Annotated[Path, typer.Argument(metavar="CALIBRATOR", help="What calibrate saved.")],
+    calibrator: SavedCalibrator,
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions, without labels if need be: a file, or a folder, pattern or address of Parquet "
+            help="Predictions, with or without labels: a file, or a folder, pattern or address of Parquet "
             "files of any size.",
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="Where the calibrated predictions go; a folder for several files.", metavar="OUT"
+            "--out", help="File for the calibrated predictions; a folder for several files.", metavar="OUT"
         ),
     ],
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Read a Parquet file batch by batch, as is done above 200 MB.")
-    ] = False,
+    stream: Stream = False,
 ) -> None:
     """Write calibrated predictions: logits become calibrated log-probabilities.
 
-    Example: calibrant apply calibrated/calibrator.safetensors new.npz --out honest.npz
+    Example: calibrant apply calibrated/calibrator.safetensors new.npz --out calibrated.npz
 
-    Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out honest/
+    Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out calibrated/
     """
+    from calibrant.cli import streams
+    from calibrant.data.files import load_predictions, save_predictions
+    from calibrant.evaluation.calibrated import calibrated
+    from calibrant.posthoc.files import load_calibrator
+
     fitted = load_calibrator(calibrator)
     other_format = [f"--out {out}"] if out.suffix.lower() in (".npz", ".csv", ".safetensors") else []
     if streams.is_streamed(source, asked=stream, needs_all=other_format):
         streams.apply(fitted, source, out)
         return
-    repaired = calibrated(fitted, load_predictions(source, need_labels=False))
-    save_predictions(repaired, out)
-    typer.echo(f"{out}: {repaired.n:,} predictions calibrated by {type(fitted).__name__}")
+    result = calibrated(fitted, load_predictions(source, need_labels=False))
+    save_predictions(result, out)
+    typer.echo(f"{out}: {result.n:,} predictions calibrated by {type(fitted).__name__}")

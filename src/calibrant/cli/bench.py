@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich import table as rich_table
@@ -10,12 +10,9 @@ from rich.console import Console
 
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
-from calibrant.files import atomic_path
+from calibrant.files import write_file
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from calibrant.bench.table import Table
+_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
 bench = typer.Typer(
     help="Rerun the experiments of the papers, on two cores or on a cluster.", no_args_is_help=True
@@ -24,7 +21,7 @@ bench = typer.Typer(
 
 @bench.command("list")
 def list_experiments() -> None:
-    """Show the experiments: what they are about, how many jobs they have, and what data they need.
+    """List the experiments with their topics, numbers of jobs, and the data they need.
 
     Example: calibrant bench list
     """
@@ -32,7 +29,7 @@ def list_experiments() -> None:
 
     shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
     shown.add_column("experiment", no_wrap=True)
-    shown.add_column("what it is about")
+    shown.add_column("topic")
     shown.add_column("quick jobs", justify="right")
     shown.add_column("full jobs", justify="right")
     shown.add_column("quick needs")
@@ -65,7 +62,7 @@ def run(
         Path | None, typer.Option("--data", help="Folder of data sets that are not bundled.", metavar="DIR")
     ] = None,
 ) -> None:
-    """Run an experiment; rows that are in the folder already are not run again.
+    """Run an experiment; jobs whose rows are already in the folder are skipped.
 
     Example: calibrant bench run posthoc --preset quick --jobs 2
     """
@@ -78,61 +75,38 @@ def run(
     with progress_bar() as progress:
         progress("starting", 0, 1)
         for _ in run_experiment(
-            experiment, folder, preset=wanted, seeds=seeds, jobs=jobs, data=data, told=progress
+            experiment, folder, preset=wanted, seeds=seeds, jobs=jobs, data=data, progress=progress
         ):
             pass
-    _write_tables(folder)
-    _print_table(folder)
+    texts = _texts(folder)
+    for form, file in _FILES.items():
+        write_file(folder / file, texts[form])
+    typer.echo(texts["markdown"])
     typer.echo(f"Saved in {folder}: rows.jsonl, table.md, table.csv, table.tex")
 
 
 @bench.command()
 def table(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What run wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that run wrote.")],
     form: Annotated[str, typer.Option("--format", help="markdown, csv, latex or json.")] = "markdown",
 ) -> None:
     """Print the table of finished rows: mean and deviation over seeds, the best marked.
 
     Example: calibrant bench table bench/posthoc-quick --format latex
     """
-    from calibrant.bench.rows import flat, read_rows
+    from calibrant.bench.rows import finished_rows, flat
 
-    if form == "json":
-        typer.echo(json.dumps(flat(read_rows(folder))))
-    else:
-        _print_table(folder, form)
-
-
-def _print_table(folder: Path, form: str = "markdown") -> None:
-    writers = _writers()
-    if form not in writers:
+    if form not in (*_FILES, "json"):
         raise InputError(f"--format: expected markdown, csv, latex or json, got {form!r}")
-    typer.echo(_text(_tables(folder), writers[form][1]))
+    typer.echo(json.dumps(flat(finished_rows(folder))) if form == "json" else _texts(folder)[form])
 
 
-def _write_tables(folder: Path) -> None:
-    made = _tables(folder)
-    for name, write in _writers().values():
-        with atomic_path(folder / name) as temporary:
-            temporary.write_text(_text(made, write), encoding="utf-8")
-
-
-def _text(tables: "list[Table]", write: "Callable[[Table], str]") -> str:
-    return "\n".join(write(each) for each in tables)
-
-
-def _writers() -> "dict[str, tuple[str, Callable[[Table], str]]]":
+def _texts(folder: Path) -> dict[str, str]:
+    """Return the tables of a folder in each format."""
+    from calibrant.bench.rows import finished_rows, saved_experiment
+    from calibrant.bench.table import make_tables
     from calibrant.bench.writers import to_csv, to_latex, to_markdown
 
-    return {
-        "markdown": ("table.md", to_markdown),
-        "csv": ("table.csv", to_csv),
-        "latex": ("table.tex", to_latex),
-    }
-
-
-def _tables(folder: Path) -> "list[Table]":
-    from calibrant.bench.rows import read_rows, saved_experiment
-    from calibrant.bench.table import make_tables
-
-    return make_tables(saved_experiment(folder), read_rows(folder))
+    tables = make_tables(saved_experiment(folder), finished_rows(folder))
+    writers = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+    return {form: "\n".join(write(each) for each in tables) for form, write in writers.items()}

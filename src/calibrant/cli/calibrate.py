@@ -3,22 +3,18 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from calibrant._version import __version__
-from calibrant.cli.terminal import tables
-from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.options import AsJson, Methods, Seed, command_line, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.data.files import load_predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
-from calibrant.report.folder import CALIBRATOR, REPORT, save_results
-from calibrant.report.gather import Sources, describe_comparison
-from calibrant.report.provenance import Origin
-from calibrant.report.write import write_report
+
+if TYPE_CHECKING:
+    from calibrant.evaluation.compare import Comparison, MethodResult
 
 
 def calibrate(
@@ -26,20 +22,18 @@ def calibrate(
         Path, typer.Argument(metavar="VAL", help="Predictions with labels, held out from training.")
     ],
     test: Annotated[
-        Path | None, typer.Option("--test", help="Other predictions, to measure on.", metavar="TEST")
+        Path | None, typer.Option("--test", help="Predictions to measure on.", metavar="TEST")
     ] = None,
-    methods: Annotated[
-        str, typer.Option("--methods", help="auto, all, or names separated by commas.", metavar="NAMES")
-    ] = "auto",
+    methods: Methods = "auto",
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", help="Folder for calibrator.safetensors, results.json and report.html.", metavar="DIR"
         ),
     ] = None,
-    folds: Annotated[int, typer.Option("--folds", help="Parts of the cross-validation.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    folds: Annotated[int, typer.Option("--folds", help="Folds of the cross-validation.")] = 5,
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Compare post-hoc methods, choose one, and save it with a report.
 
@@ -48,9 +42,16 @@ def calibrate(
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
     """
+    from calibrant.cli.terminal import show, tables
+    from calibrant.data.files import load_predictions
+    from calibrant.evaluation.compare import choose, compare
+    from calibrant.report.describe import describe_comparison
+    from calibrant.report.sources import Origin, Sources
+    from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
+
     validation = load_predictions(path)
     held_out = None if test is None else load_predictions(test)
-    wanted = methods if methods in ("auto", "all") else [name.strip() for name in methods.split(",")]
+    wanted = word_or_list(methods, "auto", "all")
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out: expected a folder, got the file {out}; name another one")
     with progress_bar(visible=not as_json) as progress:
@@ -74,22 +75,18 @@ def calibrate(
         return
     console = Console()
     console.print(tables.methods(comparison, chosen))
-    for name, reason in comparison.skipped.items():
-        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
-    console.print(f"\nChosen: [bold]{chosen.name}[/bold]. {_gain(chosen)}", highlight=False)
+    show.print_skipped(console, comparison.skipped)
+    gain = chosen.improvement
+    console.print(
+        f"\nChosen: [bold]{chosen.name}[/bold]. It changes the negative log-likelihood by "
+        f"{gain.difference:+.4f} (95 % interval {gain.low:+.4f} to {gain.high:+.4f}).",
+        highlight=False,
+    )
     if out is not None:
         console.print(f"Saved in {out}: {CALIBRATOR}, results.json, {REPORT}", highlight=False)
 
 
-def _gain(chosen: MethodResult) -> str:
-    difference = chosen.improvement
-    return (
-        f"It changes the negative log-likelihood by {difference.difference:+.4f} "
-        f"(95 % interval {difference.low:+.4f} to {difference.high:+.4f})."
-    )
-
-
-def _answer(comparison: Comparison, chosen: MethodResult, seed: int) -> dict[str, Any]:
+def _answer(comparison: "Comparison", chosen: "MethodResult", seed: int) -> dict[str, Any]:
     return {
         "chosen": chosen.name,
         "n_validation": comparison.n_validation,

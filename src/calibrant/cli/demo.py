@@ -1,23 +1,17 @@
-"""The command ``calibrant demo``: the main job on real predictions that come with the package."""
+"""The command ``calibrant demo``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from calibrant.cli.terminal import show, tables
-from calibrant.cli.terminal.command_line import command_line
-from calibrant.cli.terminal.diagram import reliability_diagram
+from calibrant.cli.options import command_line
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.data import load_bundled
-from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.compare import choose, compare
-from calibrant.evaluation.evaluate import evaluate
-from calibrant.report.folder import REPORT
-from calibrant.report.gather import Sources, describe_comparison
-from calibrant.report.provenance import Origin
-from calibrant.report.write import write_report
+
+if TYPE_CHECKING:
+    from calibrant.evaluation.compare import MethodResult
+    from calibrant.report.page import Page
 
 
 def demo(
@@ -25,7 +19,7 @@ def demo(
         "calibrant-demo"
     ),
 ) -> None:
-    """Measure and repair the confidence of a real network, with what comes with the package.
+    """Measure and calibrate a real network, with predictions that come with the package.
 
     A small convolutional network was trained on CIFAR-10. Post-hoc methods are cross-validated on its
     validation predictions and shown on its test predictions; the chosen one also under noise. The table is
@@ -33,43 +27,61 @@ def demo(
 
     Example: calibrant demo
     """
-    console = Console()
+    from calibrant.cli.terminal import tables
+    from calibrant.data.bundled import load_bundled
+    from calibrant.evaluation.compare import choose, compare
+    from calibrant.report.describe import describe_comparison
+    from calibrant.report.sources import Origin, Sources
+    from calibrant.report.write import REPORT, write_report
+
     validation = load_bundled("cifar10_val")
     test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
-    before = evaluate(test)
-    console.print(f"A small network on {test.n:,} CIFAR-10 test images.", highlight=False)
-    console.print(f"[bold]{show.verdict(before)}[/bold]\n", highlight=False)
-    console.print(reliability_diagram(before.bins, title="before"))
-
     with progress_bar() as progress:
         comparison = compare(validation, test=test, progress=progress)
-    chosen = choose(comparison)
+        chosen = choose(comparison)
+        progress("writing the report", 1, 1)
+        sources = Sources(
+            "CIFAR-10 network",
+            validation=validation,
+            test=test,
+            shift=noisy,
+            names={
+                "validation": "the validation images",
+                "test": "CIFAR-10 test images",
+                "shift": "The same images under noise",
+            },
+            origin=Origin(command_line()),
+        )
+        page = describe_comparison(comparison, chosen, sources)
+        out.mkdir(parents=True, exist_ok=True)
+        write_report(page, out / REPORT)
+
+    console = Console()
+    console.print(f"A small network on {test.n:,} CIFAR-10 test images.", highlight=False)
+    _print_calibration(console, page, comparison["uncalibrated"], "before")
     console.print(
         f"Methods fitted on {validation.n:,} validation images and chosen there by cross-validation:\n",
         highlight=False,
     )
     console.print(tables.methods(comparison, chosen))
-    after = evaluate(calibrated(chosen.calibrator, test))
-    console.print(f"\n[bold]After {chosen.name}: {show.verdict(after)}[/bold]\n", highlight=False)
-    console.print(reliability_diagram(after.bins, title=f"after {chosen.name}"))
-
+    console.print()
+    _print_calibration(console, page, chosen, f"after {chosen.name}")
     console.print("The same images under noise, which no method has seen:\n", highlight=False)
-    under_noise = evaluate(calibrated(chosen.calibrator, noisy))
-    console.print(tables.measures({"before": evaluate(noisy), chosen.name: under_noise}))
-
-    names = {"test": "CIFAR-10 test images", "shift": "The same images under noise"}
-    page = describe_comparison(
-        comparison,
-        chosen,
-        Sources(
-            "CIFAR-10 network",
-            validation=validation,
-            test=test,
-            shift=noisy,
-            names=names | {"validation": "the validation images"},
-            origin=Origin(command_line()),
-        ),
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    write_report(page, out / REPORT)
+    shifted = {} if page.shift is None else {"before": page.shift.before, chosen.name: page.shift.after}
+    console.print(tables.measures({name: row.metrics for name, row in shifted.items() if row is not None}))
     console.print(f"\nThe report, to open in a browser: [bold]{out / REPORT}[/bold]", highlight=False)
+
+
+def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:
+    """Print the verdict on a method, and its reliability diagram."""
+    from calibrant.bins import equal_width_bins
+    from calibrant.cli.terminal import show
+
+    figures = next(row.figures for row in page.drawn if row.name == result.name)
+    assert figures is not None
+    means = {"accuracy": figures.accuracy, "mean_confidence": figures.mean_confidence}
+    verdict = show.verdict(dict(result.test_metrics or {}) | means)
+    heading = verdict if title == "before" else f"{title.capitalize()}: {verdict}"
+    console.print(f"[bold]{heading}[/bold]\n", highlight=False)
+    bins = equal_width_bins(result.measured.outcomes(), 15)
+    console.print(show.reliability_diagram(bins, title=title))

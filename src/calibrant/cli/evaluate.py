@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant import evaluation
-from calibrant.cli import streams
-from calibrant.cli.terminal import show
+from calibrant.cli.options import AsJson, Ood, Stream, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.data.files import load_predictions
 
 
 def evaluate(
@@ -21,7 +18,7 @@ def evaluate(
             "Parquet files of any size.",
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
+    as_json: AsJson = False,
     bins: Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")] = 15,
     measures: Annotated[
         str, typer.Option("--measures", help="core, all, or names separated by commas.", metavar="NAMES")
@@ -30,7 +27,7 @@ def evaluate(
         bool, typer.Option("--intervals", help="Bootstrap a 95 % interval for each measure.")
     ] = False,
     resamples: Annotated[int, typer.Option("--resamples", help="Number of bootstrap resamples.")] = 1000,
-    per_class: Annotated[bool, typer.Option("--per-class", help="Also show each class by itself.")] = False,
+    per_class: Annotated[bool, typer.Option("--per-class", help="Also show each class.")] = False,
     per_margin: Annotated[
         int, typer.Option("--per-margin", help="Also show this many groups of the logit margin.", metavar="N")
     ] = 0,
@@ -38,20 +35,15 @@ def evaluate(
         Path | None,
         typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
     ] = None,
-    ood: Annotated[
-        Path | None,
-        typer.Option("--ood", help="Predictions of foreign samples, to be told apart.", metavar="FILE"),
-    ] = None,
+    ood: Ood = None,
     by: Annotated[
         str | None,
-        typer.Option("--by", help="Also show each value of this column of Parquet files.", metavar="COLUMN"),
+        typer.Option("--by", help="Also show each value of this Parquet column.", metavar="COLUMN"),
     ] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Read a Parquet file batch by batch, as is done above 200 MB.")
-    ] = False,
+    stream: Stream = False,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Leave out bad files and row groups of a stream, and count them."),
+        typer.Option("--skip-bad", help="Skip bad files and row groups of a stream, and count them."),
     ] = False,
     engine: Annotated[
         str,
@@ -62,13 +54,15 @@ def evaluate(
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", help="A running Ray cluster, rather than one for this call.", metavar="HOST:PORT"
+            "--address",
+            help="A running Ray cluster; by default one is started for this call.",
+            metavar="HOST:PORT",
         ),
     ] = None,
 ) -> None:
     """Print the calibration measures of saved predictions.
 
-    The file holds logits or probs with labels, or confidence with correct.
+    The file contains logits or probs with labels, or confidence with correct.
 
     Example: calibrant evaluate test.npz --measures all --intervals
 
@@ -76,7 +70,15 @@ def evaluate(
 
     Example: calibrant evaluate s3://bucket/predictions --engine ray --address auto
     """
-    on_engine = streams.engine_named(engine, address=address)
+    from calibrant.cli import streams
+    from calibrant.cli.terminal import show
+    from calibrant.data.files import load_predictions
+    from calibrant.evaluation.detection import detect_ood
+    from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
+    from calibrant.evaluation.paired import paired_comparison
+    from calibrant.evaluation.slices import by_class, by_margin
+
+    reader = streams.engine_named(engine, address=address)
     whole = {
         "--intervals": intervals,
         "--per-class": per_class,
@@ -85,24 +87,18 @@ def evaluate(
         "--ood": ood,
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
-    asked = stream or skip_bad or by is not None or on_engine is not None
+    asked = stream or skip_bad or by is not None or reader is not None
     if streams.is_streamed(source, asked=asked, needs_all=needs_all):
         streams.evaluate(
-            source,
-            measures=measures,
-            n_bins=bins,
-            by=by,
-            skip_bad=skip_bad,
-            as_json=as_json,
-            engine=on_engine,
+            source, measures=measures, n_bins=bins, by=by, skip_bad=skip_bad, as_json=as_json, engine=reader
         )
         return
     predictions = load_predictions(source)
     other = None if compare is None else load_predictions(compare)
     foreign = None if ood is None else load_predictions(ood, need_labels=False)
-    wanted = measures if measures in ("core", "all") else [name.strip() for name in measures.split(",")]
+    wanted = word_or_list(measures, "core", "all")
     with progress_bar(visible=not as_json) as progress:
-        result = evaluation.evaluate(
+        result = evaluate_predictions(
             predictions,
             measures=wanted,
             n_bins=bins,
@@ -111,14 +107,14 @@ def evaluate(
             progress=progress,
         )
         parts = show.Parts(
-            classes=evaluation.by_class(predictions, n_bins=bins) if per_class else None,
-            margins=evaluation.by_margin(predictions, n_groups=per_margin) if per_margin else None,
+            classes=by_class(predictions, n_bins=bins) if per_class else None,
+            margins=by_margin(predictions, n_groups=per_margin) if per_margin else None,
             comparison=None
             if other is None
-            else evaluation.paired_comparison(
+            else paired_comparison(
                 predictions, other, measures=wanted, n_bins=bins, n_resamples=resamples, progress=progress
             ),
-            detection=None if foreign is None else evaluation.detect_ood(predictions, foreign),
+            detection=None if foreign is None else detect_ood(predictions, foreign),
         )
     if as_json:
         show.evaluation_json(result, parts)

@@ -5,22 +5,23 @@ from typing import Annotated
 
 import typer
 
-from calibrant.posthoc.files import load_calibrator
+from calibrant.cli.options import SavedCalibrator
 
 
 def export(
-    calibrator: Annotated[Path, typer.Argument(metavar="CALIBRATOR", help="What calibrate saved.")],
-    out: Annotated[Path, typer.Option("--out", help="Where the ONNX graph goes.", metavar="FILE.onnx")],
+    calibrator: SavedCalibrator,
+    out: Annotated[Path, typer.Option("--out", help="File for the ONNX graph.", metavar="FILE.onnx")],
     n_classes: Annotated[
-        int | None, typer.Option("--classes", help="Number of classes, if the calibrator does not know it.")
+        int | None, typer.Option("--classes", help="Number of classes, if the calibrator does not store it.")
     ] = None,
 ) -> None:
-    """Write a calibrator as an ONNX graph, checked against ONNX Runtime before it is kept.
+    """Write a calibrator as an ONNX graph, checked against ONNX Runtime before it is moved into place.
 
     Example: calibrant export calibrated/calibrator.safetensors --out calibrator.onnx
     """
     from calibrant.integrations.onnx import export_onnx
+    from calibrant.posthoc.files import load_calibrator
 
     fitted = load_calibrator(calibrator)
     export_onnx(fitted, out, n_classes=n_classes)
-    typer.echo(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch's results to 1e-5")
+    typer.echo(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

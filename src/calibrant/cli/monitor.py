@@ -1,78 +1,75 @@
 """The command ``calibrant monitor``."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli.monitor_run import Run, check_target, exit_code, steps_of, warn
-from calibrant.cli.streams import is_streamed
-from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
-from calibrant.data.files import load_predictions
-from calibrant.data.predictions import Predictions
+from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
-from calibrant.monitoring.files import gather
-from calibrant.monitoring.monitor import Monitoring
+
+if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
+    from calibrant.monitoring.monitor import Monitoring
 
 _DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0, "bins": 10}
 
 
+def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa: ANN401  # as typer.Option
+    """Return an option; its default is not the one of the function, since a state may have other options."""
+    default = str(_DEFAULTS[name]) if name in _DEFAULTS else False
+    return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
+
+
 def monitor(
     reference: Annotated[
-        str, typer.Argument(metavar="REFERENCE", help="Labelled predictions of when all was well.")
+        str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")
     ],
     stream: Annotated[
         list[str],
         typer.Argument(
             metavar="STREAM...",
-            help="Labelled predictions since, in the order of time: files; or folders, patterns or addresses "
-            "of Parquet files, which are read in the order of their names.",
+            help="Labelled predictions since then, in the order of time: files; or folders, patterns or "
+            "addresses of Parquet files, which are read in the order of their names.",
         ),
     ],
-    window: Annotated[
-        int | None,
-        typer.Option("--window", help="Number of rows that are measured together.", show_default="1000"),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option("--alpha", help="Chance of a false alarm, ever, at most.", show_default="0.05"),
-    ] = None,
+    window: Annotated[int | None, _option("window", "Number of rows that are measured together.")] = None,
+    alpha: Annotated[float | None, _option("alpha", "Highest probability of a false alarm, ever.")] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance", help="Change of accuracy - confidence that shall not count.", show_default="0.0"
-        ),
+        float | None, _option("tolerance", "Change of accuracy - confidence that does not count.")
     ] = None,
-    bins: Annotated[
-        int | None, typer.Option("--bins", help="Number of bins of confidence.", show_default="10")
-    ] = None,
+    bins: Annotated[int | None, _option("bins", "Number of bins of confidence.")] = None,
     state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state", help="Go on from this file if it exists; keep the state in it.", metavar="FILE"
-        ),
+        Path | None, _option("state", "Continue from this file if it exists; save the state in it.", "FILE")
     ] = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Forget the alarm in --state and begin the test anew.")
+        bool, typer.Option("--reset", help="Forget the alarm in --state and begin a new test.")
     ] = False,
     events: Annotated[
-        Path | None,
-        typer.Option("--events", help="Append one JSON object per alarm, a line each.", metavar="FILE.jsonl"),
+        Path | None, _option("events", "Append one JSON object per alarm, a line each.", "FILE.jsonl")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
 ) -> None:
-    """Watch a classifier over time: is it still as calibrated as on the reference?
+    """Test over time whether a classifier is still as calibrated as on the reference.
 
-    Look as often as you like: a model that stays as calibrated raises an alarm with a chance of --alpha at
-    most over its whole life. Exit code 3 says that there was an alarm, 0 that there was none, 2 that
-    something is wrong with a file or an option.
+    Look as often as you like: a model that stays as calibrated raises an alarm with a probability of at most
+    --alpha over its whole life. The exit code is 3 after an alarm, 0 without one, and 2 if a file or an
+    option is wrong.
 
     Example: calibrant monitor test.npz monday.npz tuesday.npz --state model.json --events alarms.jsonl
 
     Example: calibrant monitor test.parquet predictions/ --state model.json
     """
-    for target, name in ((state, "--state"), (events, "--events")):
-        check_target(target, name)
+    from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
+    from calibrant.data.files import load_predictions
+    from calibrant.monitoring.files import gather
+    from calibrant.monitoring.run import MonitorRun, check_target, read_steps
+
+    if state is not None:
+        check_target(state, "--state", appends=False)
+    if events is not None:
+        check_target(events, "--events", appends=True)
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
@@ -81,23 +78,36 @@ def monitor(
     if reset:
         monitoring.reset()
     stepwise = all(_is_stream(argument) for argument in stream)
+    # Windows on a terminal show progress themselves, and a bar would be in their way.
+    bar = not as_json and not (stepwise and sys.stdout.isatty())
     with JsonReport() if as_json else TableReport(kept=state is not None) as report:
-        run = Run(monitoring, report, state, events, stepwise)
-        steps = steps_of(monitoring, stream, is_stream=_is_stream, tell=warn)
-        refusal = run.read(steps, visible=not as_json)
-        run.keep()
+        run = MonitorRun(monitoring, report, state, events, stepwise)
+        steps = read_steps(monitoring, stream, is_stream=_is_stream, tell=_warn)
+        with progress_bar(visible=bar) as progress:
+            refusal = run.read(steps, progress)
+        run.save()
         report.finish(monitoring, run.raised)
     if refusal is not None:
         raise refusal
-    raise typer.Exit(exit_code(run))
+    if run.stopped is not None:
+        raise typer.Exit(128 + run.stopped)
+    raise typer.Exit(0 if monitoring.alarm is None else 3)
 
 
 def _is_stream(argument: str) -> bool:
+    from calibrant.cli.streams import is_streamed
+
     return is_streamed(argument, asked=False)
 
 
-def _begin(reference: Predictions, state: Path | None, given: dict[str, Any]) -> Monitoring:
-    """Return a new monitoring, or one that goes on from a state with the options it was begun with."""
+def _warn(sentence: str) -> None:
+    typer.echo(f"calibrant: note: {sentence}", err=True)
+
+
+def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) -> "Monitoring":
+    """Return a new monitoring, or one that continues from a state with the options of that state."""
+    from calibrant.monitoring.monitor import Monitoring
+
     if state is None or not state.exists():
         chosen = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
         n_bins = chosen.pop("bins")

@@ -5,19 +5,24 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.options import comma_list
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.data.files import load_predictions
 from calibrant.errors import InputError
+
+
+def _print_kinds(wanted: bool) -> None:
+    if wanted:
+        from calibrant.plots.kinds import KINDS, RUN_KINDS
+
+        lines = ["Of predictions:", *(f"  {name}: {kind.meaning}" for name, kind in KINDS.items())]
+        lines += ["Of a training run:", *(f"  {name}: {kind.meaning}" for name, kind in RUN_KINDS.items())]
+        typer.echo("\n".join(lines))
+        raise typer.Exit
 
 
 def plot(
     kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            help="reliability, smooth, corp, histogram, classes, margins, temperature, risk-coverage, "
-            "validation-size, methods or ood; of a training run dynamics, gammas, bins or correspondence.",
-        ),
+        str, typer.Argument(metavar="KIND", help="What to draw, such as reliability; --list names all kinds.")
     ],
     path: Annotated[
         Path, typer.Argument(metavar="FILE|RUN", help="Predictions with labels, or the folder of a run.")
@@ -26,29 +31,33 @@ def plot(
     bins: Annotated[int | None, typer.Option("--bins", help="Number of bins or groups.")] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="Post-hoc methods, fitted on --val, with commas.", metavar="NAMES"),
+        typer.Option("--method", help="Post-hoc methods to fit on --val, comma-separated.", metavar="NAMES"),
     ] = None,
     val: Annotated[
         Path | None, typer.Option("--val", help="Predictions to fit methods on.", metavar="VAL")
     ] = None,
     ood: Annotated[
-        Path | None, typer.Option("--ood", help="Predictions of foreign samples.", metavar="FILE")
+        Path | None, typer.Option("--ood", help="Predictions of out-of-distribution samples.", metavar="FILE")
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Text above the figure.")] = None,
     width: Annotated[
         float | None, typer.Option("--width", help="Inches; 3.3 fill a column of a paper, 6.8 a page.")
     ] = None,
+    _list: Annotated[
+        bool,
+        typer.Option("--list", help="List the kinds and stop.", callback=_print_kinds, is_eager=True),
+    ] = False,
 ) -> None:
     """Draw a figure of saved predictions, for a paper or a slide.
 
-    With --method, reliability, smooth, corp, histogram and classes show FILE as repaired by the last method
-    named; margins and risk-coverage show it before and after; methods and validation-size compare them.
+    With --method, reliability, smooth, corp, histogram, classes and diagnosis show FILE calibrated by that
+    method; margins and risk-coverage show it before and after; methods and validation-size compare methods.
 
     Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
     """
-    from calibrant.plots import kinds
+    from calibrant.data.files import load_predictions
     from calibrant.plots.display import check_format
-    from calibrant.plots.run_kinds import RUN_KINDS, draw_run
+    from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, check_kind, draw, draw_run
 
     if kind in RUN_KINDS:
         given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
@@ -60,17 +69,17 @@ def plot(
         draw_run(kind, *load_rows(path), title=title, width=width).save(out)
         typer.echo(f"{out}: {RUN_KINDS[kind].meaning}")
         return
-    kinds.check_kind(kind)
+    check_kind(kind)
     check_format(out)
     with progress_bar() as progress:
-        request = kinds.Request(
+        request = Request(
             load_predictions(path, need_labels=kind != "ood"),
             validation=None if val is None else load_predictions(val),
             foreign=None if ood is None else load_predictions(ood, need_labels=False),
-            methods=() if method is None else tuple(name.strip() for name in method.split(",")),
+            methods=() if method is None else tuple(comma_list(method)),
             n_bins=bins,
             place={"title": title, "width": width},
             progress=progress,
         )
-        kinds.draw(kind, request).save(out)
-    typer.echo(f"{out}: {kinds.KINDS[kind].meaning}")
+        draw(kind, request).save(out)
+    typer.echo(f"{out}: {KINDS[kind].meaning}")

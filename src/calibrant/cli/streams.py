@@ -1,30 +1,31 @@
-"""Commands on streams: which sources are one, and what is done with them batch by batch."""
+"""Commands on streams: decide which sources are streams, evaluate them and rewrite them."""
 
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import typer
 
+from calibrant.cli.options import comma_list, word_or_list
 from calibrant.cli.terminal import show
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
+from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.streams.evaluate import evaluate_stream
-from calibrant.streams.measures import STREAMED, StreamEvaluation
+from calibrant.streams.files import is_many
+from calibrant.streams.measures import StreamEvaluation, streamed_measures
 from calibrant.streams.prediction_stream import open_stream
 from calibrant.streams.rewriting import rewrite_stream
-from calibrant.streams.sources import is_many
 
 StreamEngine: TypeAlias = Callable[..., StreamEvaluation]
 
-# A larger Parquet file is read as a stream, unless something is asked that a stream cannot give.
+# Bytes above which a Parquet file is read as a stream, unless an option needs all samples at once.
 _LARGE = 200_000_000
 
 
@@ -32,9 +33,9 @@ def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> b
     """Say whether a source is read as a stream.
 
     Args:
-        source: What was named on the command line.
+        source: A path, pattern or address from the command line.
         asked: Whether an option asks for a stream.
-        needs_all: Options that were given and need all samples at once.
+        needs_all: The given options that need all samples at once.
     """
     if asked or is_many(source):
         if needs_all:
@@ -49,15 +50,15 @@ def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> b
 
 
 def unserved(measures: str) -> list[str]:
-    """Return the measures named that a stream cannot give, as options."""
+    """Return the options that name measures which a stream cannot give."""
     if measures in ("core", "all"):
         return []
-    names = resolve_measures([name.strip() for name in measures.split(",")])
-    return [f"--measures {name}" for name in names if name not in STREAMED]
+    names = resolve_measures(comma_list(measures))
+    return [f"--measures {name}" for name in names if name not in streamed_measures()]
 
 
 def engine_named(engine: str, *, address: str | None) -> StreamEngine | None:
-    """Return what evaluates streams, none if it was left to the source whether it is one."""
+    """Return the function that evaluates streams on an engine; none for the local one."""
     if engine == "ray":
         from calibrant.streams.ray import evaluate_stream_on_ray
 
@@ -79,15 +80,14 @@ def evaluate(
     as_json: bool,
     engine: StreamEngine | None = None,
 ) -> None:
-    """Print the measures of a stream, and how fast it was read."""
-    wanted = measures if measures in ("core", "all") else [name.strip() for name in measures.split(",")]
+    """Print the measures of a stream, and the rows per second."""
+    wanted = word_or_list(measures, "core", "all")
     stream = open_stream(source, columns_by=by)
-    clock = _Clock()
-    measured = engine or evaluate_stream
-    # Ray tells of workers that died on standard output, which belongs to the result.
+    measured, start = engine or evaluate_stream, time.perf_counter()
+    # Ray reports dead workers on standard output, which is reserved for the result.
     with progress_bar(visible=not as_json) as progress, redirect_stdout(sys.stderr):
-        result = measured(stream, n_bins=n_bins, progress=clock.timed(progress), skip_bad=skip_bad)
-    seconds = clock.seconds
+        result = measured(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
+    seconds = _since(start)
     names = [name for name in MEASURES if name in resolve_measures(wanted) and name in result.metrics]
     if as_json:
         show.stream_json(result, names, seconds=seconds)
@@ -97,30 +97,24 @@ def evaluate(
 
 def apply(calibrator: Calibrator, source: str, out: Path) -> None:
     """Write each file of a stream with calibrated log-probabilities."""
-    clock = _Clock()
+    start = time.perf_counter()
     with progress_bar() as progress:
         written = rewrite_stream(
             open_stream(source, need_labels=False),
             lambda predictions: calibrator.predict_log_proba(predictions.to_logits(), predictions.features),
             out,
-            progress=clock.timed(progress),
+            progress=_timed(progress, start),
         )
     typer.echo(
         f"{out}: {written.rows:,} predictions in {written.files:,} files calibrated by "
-        f"{type(calibrator).__name__}, {written.rows / clock.seconds:,.0f} rows/s"
+        f"{type(calibrator).__name__}, {written.rows / _since(start):,.0f} rows/s"
     )
 
 
-@dataclass
-class _Clock:
-    """How long work has taken so far."""
+def _timed(progress: Progress, start: float) -> Progress:
+    """Add the rows per second since the start to a progress bar."""
+    return lambda what, done, total: progress(f"{what}, {done / _since(start):,.0f} rows/s", done, total)
 
-    start: float = field(default_factory=time.perf_counter)
 
-    @property
-    def seconds(self) -> float:
-        return max(1e-9, time.perf_counter() - self.start)
-
-    def timed(self, progress: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
-        """Let a progress bar also tell the rows per second."""
-        return lambda what, done, total: progress(f"{what}, {done / self.seconds:,.0f} rows/s", done, total)
+def _since(start: float) -> float:
+    return max(1e-9, time.perf_counter() - start)

@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
 from calibrant._version import __version__
-from calibrant.cli.terminal import tables
-from calibrant.cli.terminal.command_line import command_line
+from calibrant.cli.options import command_line
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.data.predictions import Predictions
-from calibrant.report.folder import CALIBRATOR, REPORT, save_results
-from calibrant.report.gather import Sources, describe_comparison
-from calibrant.report.provenance import Origin
-from calibrant.report.write import write_report
 
 if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
     from calibrant.training.config.settings import Config
     from calibrant.training.outcome import Outcome
     from calibrant.training.run import Run
@@ -41,30 +35,30 @@ def train(
         Path | None,
         typer.Option("--out", help="Folder of the run.", metavar="DIR", show_default="runs/NAME of CONFIG"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Train a classifier, repair its confidence, and write model, predictions and a report.
+    """Train a classifier, calibrate it, and write the model, its predictions and a report.
 
-    Losses, models, data and post-hoc methods are named in CONFIG. Killed at any moment, --resume goes on from
-    the last checkpoint.
+    CONFIG names the loss, the model, the data and the post-hoc methods. If the run is killed at any moment,
+    --resume continues from the last checkpoint.
 
     Example: calibrant train --set training.loss=adafocal --out runs/adafocal
     """
     from calibrant.cli.terminal.training_progress import watching
-    from calibrant.training.config.read import load_config
+    from calibrant.files import without_nan
+    from calibrant.training.config.toml import load_config
     from calibrant.training.folder import CONFIG, load_folder_config
     from calibrant.training.outcome import assess, check_posthoc
-    from calibrant.training.records import finite
     from calibrant.training.run import train as run_training
 
     folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
     if resume and path is None:
-        load_folder_config(folder)  # one sentence if there is none
+        load_folder_config(folder)  # raises an error if there is no run
         path = folder / CONFIG
     config = load_config(path, changes or ())
     check_posthoc(config.posthoc)  # before hours of training
-    # A model of the user's own, "module:factory", is looked for where the command was typed.
+    # A model given as "module:factory" may be in the current folder.
     sys.path.insert(0, str(Path.cwd()))
     with watching(visible=not as_json) as watcher:
         run = run_training(config, folder, resume=resume, watcher=watcher)
@@ -73,7 +67,7 @@ def train(
     with progress_bar(visible=not as_json) as progress:
         outcome = assess(run, progress=progress)
         progress("writing the report", 1, 1)
-        answer = finite(_answer(run, outcome))
+        answer = without_nan(_answer(run, outcome))
         _write(run, outcome, answer)
     if as_json:
         typer.echo(json.dumps(answer))
@@ -82,10 +76,14 @@ def train(
 
 
 def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
+    from calibrant.report.describe import describe_comparison
+    from calibrant.report.sources import Origin, Sources
+    from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
+
     predictions = run.predictions
     files = {role: run.folder / "predictions" / f"{role}.npz" for role in ("validation", "test")}
-    shift, shift_name = _together(predictions, "shifted/")
-    foreign, foreign_name = _together(predictions, "foreign/")
+    shift, shift_name = _joined(predictions, "shifted/")
+    foreign, foreign_name = _joined(predictions, "foreign/")
     page = describe_comparison(
         outcome.comparison,
         outcome.chosen,
@@ -95,8 +93,12 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
             test=predictions["test"],
             shift=shift,
             foreign=foreign,
-            names={"shift": shift_name, "foreign": foreign_name, "test": "the test part"}
-            | {"validation": "the validation part"},
+            names={
+                "validation": "the validation part",
+                "test": "the test part",
+                "shift": shift_name,
+                "foreign": foreign_name,
+            },
             origin=Origin(command_line(), files, run.config.seed),
         ),
     )
@@ -110,8 +112,12 @@ def _title(config: "Config") -> str:
     return f"{config.model.name} on {config.data.name}, {encoder}{config.training.loss}"
 
 
-def _together(predictions: Mapping[str, Predictions], prefix: str) -> tuple[Predictions | None, str]:
-    """Put all shifted sets, or all foreign ones, into one, and name them."""
+def _joined(predictions: "Mapping[str, Predictions]", prefix: str) -> "tuple[Predictions | None, str]":
+    """Join all shifted, or all out-of-distribution sets; return the joined set and its name."""
+    import torch
+
+    from calibrant.data.predictions import Predictions
+
     parts = {name.removeprefix(prefix): each for name, each in predictions.items() if name.startswith(prefix)}
     if not parts:
         return None, ""
@@ -140,6 +146,9 @@ def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
 
 
 def _show(run: "Run", outcome: "Outcome") -> None:
+    from calibrant.cli.terminal import tables
+    from calibrant.report.write import CALIBRATOR, REPORT
+
     console = Console()
     console.print(f"[bold]{_title(run.config)}[/bold]\n", highlight=False)
     console.print(tables.methods(outcome.comparison, outcome.chosen))
@@ -149,7 +158,7 @@ def _show(run: "Run", outcome: "Outcome") -> None:
         console.print("\nRefinement, stage by stage:", highlight=False)
         console.print(tables.stages(run.refinement))
     if any(each.detection or len(each.measures) > 1 for each in outcome.methods.values()):
-        console.print("\nFrom elsewhere:", highlight=False)
+        console.print("\nShifted and out-of-distribution sets:", highlight=False)
         console.print(tables.elsewhere(outcome.as_json()))
     written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
     console.print(f"\nChosen: [bold]{outcome.chosen.name}[/bold].", highlight=False)

@@ -1,26 +1,31 @@
-"""What a run of ``calibrant monitor`` shows: a table that may grow while it reads, or one JSON object."""
+"""What ``calibrant monitor`` prints: a table that may grow while it reads, or one JSON object."""
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from tempfile import SpooledTemporaryFile
-from typing import Any, Self
+from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from calibrant.cli.terminal import monitor_tables
+from calibrant.metrics.intervals import Interval
+from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring
-from calibrant.monitoring.window import Window
+from calibrant.monitoring.windows import Window
 
-# Windows as JSON, in bytes, that wait in memory; more of them wait on disk.
+# Bytes of windows as JSON that are buffered in memory; more are buffered on disk.
 _IN_MEMORY = 1 << 24
+# Minimum widths, so that the columns of a table that is printed in parts line up.
+_COLUMNS = {"rows": 14, "n": 5, "acc %": 5, "conf %": 6, "ECE % (95 %)": 22, "e-value": 7}
 
 
-class TableReport:
-    """A table for people, shown in parts if it is long.
+class TableReport(AbstractContextManager["TableReport"]):
+    """A table for people, printed in parts if it is long.
 
     Args:
-        kept: Whether a state keeps the rows that do not fill a window.
+        kept: Whether a state saves the rows of an incomplete window.
     """
 
     def __init__(self, *, kept: bool) -> None:
@@ -29,67 +34,61 @@ class TableReport:
         self._waiting: list[Window] = []
         self._is_first = True
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Hold nothing."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Take windows."""
+        """Add windows."""
         self._waiting += windows
 
     def show(self) -> None:
-        """Print the windows that came since the last time."""
+        """Print the windows that were added since the last time."""
         if self._waiting:
-            self._console.print(monitor_tables.windows(self._waiting, header=self._is_first))
+            self._console.print(_window_table(self._waiting, header=self._is_first))
             self._console.file.flush()
             self._waiting, self._is_first = [], False
 
     def finish(self, monitoring: Monitoring, _raised: dict[str, Any] | None) -> None:
-        """Print what is left, and the conclusion."""
+        """Print the rest of the table, and the conclusion."""
         self.show()
-        if waiting := monitoring.n % monitoring.window:
+        if waiting := monitoring.waiting:
             what = "wait in the state for the next run" if self._kept else "are tested but not measured"
             note = f"[dim]{waiting:,} rows do not fill a window; they {what}[/dim]"
             self._console.print(note, highlight=False)
-        self._console.print(monitor_tables.conclusion(monitoring), highlight=False, soft_wrap=True)
+        self._console.print(monitoring.conclusion(), highlight=False, soft_wrap=True)
 
 
-class JsonReport:
-    """One JSON object for programs, written at the end, in memory that does not grow with the windows."""
+class JsonReport(AbstractContextManager["JsonReport"]):
+    """One JSON object for programs, printed at the end, in memory that does not grow with the windows."""
 
     def __init__(self) -> None:
         self._windows = SpooledTemporaryFile(_IN_MEMORY, mode="w+", encoding="utf-8")  # noqa: SIM115  # closed by __exit__
         self._n = 0
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._windows.close()
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Take windows."""
+        """Add windows."""
         for window in windows:
             self._windows.write(", " if self._n else "")
-            self._windows.write(json.dumps(monitor_tables.window_json(window), allow_nan=False))
+            self._windows.write(json.dumps(_window_json(window), allow_nan=False))
             self._n += 1
 
     def show(self) -> None:
-        """Show nothing: an object is shown as a whole."""
+        """Print nothing: an object is printed as a whole."""
 
     def finish(self, monitoring: Monitoring, raised: dict[str, Any] | None) -> None:
         """Print the object."""
         alarm = monitoring.alarm
-        first = {"n": monitoring.n, "waiting": monitoring.n % monitoring.window}
+        first = {"n": monitoring.n, "waiting": monitoring.waiting}
         rest = {
             "log_e_value": monitoring.monitor.log_e_value,
             "threshold": monitoring.monitor.threshold,
             "alarm": alarm is not None,
             "alarm_at": None if alarm is None else alarm.row,
             "since": None if alarm is None else alarm.since,
-            "conclusion": monitor_tables.conclusion(monitoring),
+            "conclusion": monitoring.conclusion(),
             "events": [] if raised is None else [raised],
         }
         typer.echo(json.dumps(first)[:-1] + ', "windows": [', nl=False)
@@ -97,3 +96,42 @@ class JsonReport:
         while part := self._windows.read(1 << 20):
             typer.echo(part, nl=False)
         typer.echo("], " + json.dumps(rest, allow_nan=False)[1:])
+
+
+def _window_table(rows: Sequence[Window], *, header: bool) -> Table:
+    """Return a table of windows; only its first part has a header."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0), show_header=header)
+    for heading, width in _COLUMNS.items():
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    table.add_column("verdict", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            f"{row.first:,} to {row.last:,}",
+            f"{row.n:,}",
+            _percent(row.accuracy.value),
+            _percent(row.mean_confidence.value),
+            f"{_percent(row.ece.value)} ({_percent(row.ece.low)} to {_percent(row.ece.high)})",
+            evidence(row.log_e_value),
+            "[bold red]alarm[/bold red]" if row.alarm else "as before",
+        )
+    return table
+
+
+def _window_json(row: Window) -> dict[str, Any]:
+    """Return a window as plain values, with intervals apart; what is unknown is null."""
+    names = ("accuracy", "mean_confidence", "ece", "brier", "nll")
+    measures: dict[str, Interval | None] = {name: getattr(row, name) for name in names}
+    known = {name: value for name, value in measures.items() if value is not None}
+    return {
+        "first": row.first,
+        "last": row.last,
+        "n": row.n,
+        "metrics": {name: known[name].value if name in known else None for name in names},
+        "intervals": {name: [value.low, value.high] for name, value in known.items()},
+        "log_e_value": row.log_e_value,
+        "alarm": row.alarm,
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"

@@ -1,27 +1,32 @@
-"""A progress bar that says what is being done, on terminals only."""
+"""A progress bar with a description of the current work, on terminals only."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from calibrant.inputs import Progress
 
 
 @contextmanager
-def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int], None]]:
-    """Give a function to call with what is being done, how much is done, and how much there is."""
+def progress_bar(*, visible: bool = True) -> "Iterator[Progress]":
+    """Yield a function to call with a description of the current work, how much is done, and the total."""
     console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
-    with Progress(
-        *columns,
-        TextColumn("{task.description}"),
+    with rich_progress.Progress(
+        rich_progress.BarColumn(),
+        rich_progress.TextColumn("{task.completed}/{task.total}"),
+        rich_progress.TimeRemainingColumn(),
+        rich_progress.TextColumn("{task.description}"),
         console=console,
         transient=True,
         disable=not visible or not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=None)
+    ) as bar:
+        task = bar.add_task("", total=None)
 
-        def tell(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
 
-        yield tell
+        yield show

@@ -1,8 +1,7 @@
-"""Results on the terminal: what people read, and one JSON object for programs."""
+"""Results in the terminal: text for people, and one JSON object for programs."""
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +9,24 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
+from calibrant.bins import Bins
 from calibrant.cli.terminal import tables
-from calibrant.cli.terminal.diagram import reliability_diagram
 from calibrant.evaluation.evaluate import Evaluation
 from calibrant.evaluation.paired import PairedComparison
 from calibrant.evaluation.slices import ClassRow
+from calibrant.files import without_nan
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.ood import OODScores
 from calibrant.streams.measures import StreamEvaluation
 
+_WIDTH = 40
+
 
 @dataclass(frozen=True)
 class Parts:
-    """What is shown below an evaluation, where it was asked for."""
+    """Optional parts of an evaluation."""
 
     classes: tuple[ClassRow, ...] | None = None
     margins: tuple[MarginSlice, ...] | None = None
@@ -32,15 +35,11 @@ class Parts:
 
 
 def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
-    """Print a verdict, a table, a reliability diagram, and the parts that were asked for."""
+    """Print a verdict, a table, a reliability diagram, and the parts that are given."""
     console = Console()
-    classes = "" if result.k is None else f", {result.k} classes"
-    console.print(f"[bold]{title}[/bold]: {result.n:,} predictions{classes}", highlight=False)
-    if {"accuracy", "mean_confidence", "ece"} <= set(result.metrics):
-        console.print(verdict(result), highlight=False)
-    console.print(tables.measures({"value": result}))
-    for name, reason in result.skipped.items():
-        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+    _print_heading(console, title, result)
+    console.print(tables.measures({"value": result.metrics}, result.intervals))
+    print_skipped(console, result.skipped)
     console.print()
     console.print(reliability_diagram(result.bins))
     if parts.classes is not None:
@@ -54,7 +53,7 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
 
 
 def evaluation_json(result: Evaluation, parts: Parts) -> None:
-    """Print one JSON object; what is undefined or infinite is null."""
+    """Print one JSON object; undefined and infinite numbers are null."""
     answer: dict[str, Any] = {"n": result.n, "k": result.k, "metrics": dict(result.metrics)}
     if result.intervals:
         answer["intervals"] = {name: [i.low, i.high] for name, i in result.intervals.items()}
@@ -63,17 +62,14 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
     if parts.classes is not None:
         answer["classes"] = [dataclasses.asdict(row) for row in parts.classes]
     if parts.margins is not None:
-        answer["margins"] = [
-            {"low": part.low, "high": part.high, "n": part.n, "metrics": dict(part.metrics)}
-            for part in parts.margins
-        ]
+        answer["margins"] = [{**vars(part), "metrics": dict(part.metrics)} for part in parts.margins]
     if parts.comparison is not None:
         answer["comparison"] = {
             name: dataclasses.asdict(difference) for name, difference in parts.comparison.differences.items()
         }
     if parts.detection is not None:
         answer["ood"] = {name: dataclasses.asdict(scores) for name, scores in parts.detection.items()}
-    typer.echo(json.dumps(_without_nan(answer), allow_nan=False))
+    typer.echo(json.dumps(without_nan(answer), allow_nan=False))
 
 
 def stream(
@@ -81,9 +77,7 @@ def stream(
 ) -> None:
     """Print a verdict, a table, a reliability diagram, the groups, what was left out, and the speed."""
     console = Console()
-    classes = "" if result.k is None else f", {result.k} classes"
-    console.print(f"[bold]{escape(title)}[/bold]: {result.n:,} predictions{classes}", highlight=False)
-    console.print(verdict(result), highlight=False)
+    _print_heading(console, title, result)
     console.print(tables.stream(result, names))
     console.print()
     console.print(reliability_diagram(result.bins))
@@ -100,14 +94,14 @@ def stream(
 
 
 def stream_json(result: StreamEvaluation, names: Sequence[str], *, seconds: float) -> None:
-    """Print one JSON object; what is undefined or infinite is null."""
+    """Print one JSON object; undefined and infinite numbers are null."""
     answer = _stream_answer(result, names) | {
         "groups": {name: _stream_answer(group, names) for name, group in result.groups.items()},
         "left_out": [dataclasses.asdict(left_out) for left_out in result.left_out],
         "seconds": seconds,
         "rows_per_second": result.n / seconds,
     }
-    typer.echo(json.dumps(_without_nan(answer), allow_nan=False))
+    typer.echo(json.dumps(without_nan(answer), allow_nan=False))
 
 
 def _stream_answer(result: StreamEvaluation, names: Sequence[str]) -> dict[str, Any]:
@@ -116,20 +110,49 @@ def _stream_answer(result: StreamEvaluation, names: Sequence[str]) -> dict[str, 
     return {"n": result.n, "k": result.k, "metrics": metrics, "bounds": bounds}
 
 
-def verdict(result: Evaluation | StreamEvaluation) -> str:
-    """Say in plain words whether confidence can be believed."""
-    accuracy, confidence = result.metrics["accuracy"], result.metrics["mean_confidence"]
-    says = f"it says {confidence:.1%} and is right {accuracy:.1%} of the time"
+def verdict(metrics: Mapping[str, float]) -> str:
+    """Describe in a sentence whether confidence equals accuracy on average."""
+    accuracy, confidence = metrics["accuracy"], metrics["mean_confidence"]
+    means = f"mean confidence {confidence:.1%}, accuracy {accuracy:.1%}"
     if abs(confidence - accuracy) < 0.01:
-        return f"About right on average: {says}; a bin is off by {result.metrics['ece']:.1%} on average."
-    return f"{'Overconfident' if confidence > accuracy else 'Underconfident'}: {says}."
+        return f"Calibrated on average: {means}; expected calibration error {metrics['ece']:.1%}."
+    return f"{'Overconfident' if confidence > accuracy else 'Underconfident'}: {means}."
 
 
-def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
-    return value
+def print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
+    """Print what was left out, each with the reason."""
+    for name, reason in skipped.items():
+        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+
+
+def reliability_diagram(bins: Bins, *, title: str = "reliability") -> Text:
+    """Draw accuracy against confidence as text, one line per bin; empty bins are left out.
+
+    The bar ends at the accuracy, and the mark stands at the mean confidence. The gap between them is dotted
+    where the model is overconfident.
+    """
+    text = Text(f"{title}: █ accuracy, ┃ confidence, ░ the gap\n", style="dim")
+    columns = (bins.edges[:-1], bins.edges[1:], bins.accuracy, bins.confidence, bins.count)
+    for low, high, accuracy, confidence, count in zip(*(c.tolist() for c in columns), strict=True):
+        if not count:
+            continue
+        text.append(f"{low:.2f}-{high:.2f} ")
+        text.append_text(_bar(accuracy, confidence))
+        text.append(f" {accuracy:6.1%} {accuracy - confidence:+7.1%} {count:9,}\n")
+    return text
+
+
+def _bar(accuracy: float, confidence: float) -> Text:
+    end, mark = round(_WIDTH * accuracy), min(round(_WIDTH * confidence), _WIDTH - 1)
+    low, high = sorted((end, mark))
+    line = "█" * end + "░" * (high - end) + " " * (_WIDTH - max(end, high))
+    bar = Text(line[:mark] + "┃" + line[mark + 1 :])
+    bar.stylize("red" if mark > end else "blue", low, high + 1)
+    return bar
+
+
+def _print_heading(console: Console, title: str, result: Evaluation | StreamEvaluation) -> None:
+    classes = "" if result.k is None else f", {result.k} classes"
+    console.print(f"[bold]{escape(title)}[/bold]: {result.n:,} predictions{classes}", highlight=False)
+    if {"accuracy", "mean_confidence", "ece"} <= set(result.metrics):
+        console.print(verdict(result.metrics), highlight=False)

@@ -2,45 +2,49 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.markup import escape
 from rich.table import Table
 
-from calibrant.evaluation.compare import SHOWN, Comparison, MethodResult
-from calibrant.evaluation.evaluate import Evaluation
-from calibrant.evaluation.paired import PairedComparison
-from calibrant.evaluation.slices import ClassRow
-from calibrant.metrics.margin import MarginSlice
-from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.ood import OODScores
-from calibrant.streams.measures import StreamEvaluation
+
+if TYPE_CHECKING:
+    from calibrant.evaluation.compare import Comparison, MethodResult
+    from calibrant.evaluation.paired import PairedComparison
+    from calibrant.evaluation.slices import ClassRow
+    from calibrant.metrics.intervals import Interval
+    from calibrant.metrics.margin import MarginSlice
+    from calibrant.metrics.measure import Measure
+    from calibrant.metrics.ood import OODScores
+    from calibrant.streams.measures import StreamEvaluation
 
 _ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
+# The measures of each group of a stream.
+_BY_GROUP = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece", "auroc_correct")
 
 
-def measures(results: Mapping[str, Evaluation]) -> Table:
-    """Lay out evaluations side by side, one measure a row, the best of several in bold."""
+def measures(
+    results: Mapping[str, Mapping[str, float | None]], intervals: "Mapping[str, Interval] | None" = None
+) -> Table:
+    """Lay out measures, one a row, for each result in a column; the best of several is bold."""
     table = _table("measure", *results)
-    if any(result.intervals for result in results.values()) and len(results) == 1:
+    if intervals:
         table.add_column("95 % interval", justify="right")
-    names = [name for name in MEASURES if all(name in result.metrics for result in results.values())]
-    for name in names:
+    for name in (name for name in MEASURES if all(name in metrics for metrics in results.values())):
         measure = MEASURES[name]
-        values = [result.metrics[name] for result in results.values()]
+        values = [math.nan if value is None else value for value in (m[name] for m in results.values())]
         best = measure.best(values) if len(values) > 1 else math.nan
         cells = [f"[bold]{_format(v, measure)}[/bold]" if v == best else _format(v, measure) for v in values]
-        if len(results) == 1:
-            interval = next(iter(results.values())).intervals.get(name)
-            if interval is not None:
-                cells.append(f"{_format(interval.low, measure)} to {_format(interval.high, measure)}")
+        if intervals and name in intervals:
+            low, high = intervals[name].low, intervals[name].high
+            cells.append(f"{_format(low, measure)} to {_format(high, measure)}")
         table.add_row(_title(measure), *cells)
     return table
 
 
-def stream(result: StreamEvaluation, names: Sequence[str]) -> Table:
-    """Lay out the measures of a stream, those that its sketch bounds with where the exact value is."""
+def stream(result: "StreamEvaluation", names: Sequence[str]) -> Table:
+    """Lay out the measures of a stream; an approximate one with the bounds of its exact value."""
     table = _table("measure", "value", "exact value within")
     for name in names:
         measure, bounds = MEASURES[name], result.bounds.get(name)
@@ -49,9 +53,9 @@ def stream(result: StreamEvaluation, names: Sequence[str]) -> Table:
     return table
 
 
-def groups(result: StreamEvaluation, by: str) -> Table:
+def groups(result: "StreamEvaluation", by: str) -> Table:
     """Lay out the groups of a stream, one a row."""
-    names = [name for name in (*SHOWN, "auroc_correct") if name in result.metrics]
+    names = [name for name in _BY_GROUP if name in result.metrics]
     table = _table(by, "samples", *(_heading(MEASURES[name]) for name in names))
     for group, found in result.groups.items():
         values = [(found.metrics[name], MEASURES[name].percent) for name in names]
@@ -60,7 +64,7 @@ def groups(result: StreamEvaluation, by: str) -> Table:
     return table
 
 
-def classes(rows: Sequence[ClassRow]) -> Table:
+def classes(rows: "Sequence[ClassRow]") -> Table:
     """Lay out the classes, the least calibrated first."""
     table = _table("class", "samples", "frequency", "mean probability", "recall", "ECE of the class")
     for row in sorted(rows, key=lambda row: -row.ece):
@@ -69,8 +73,8 @@ def classes(rows: Sequence[ClassRow]) -> Table:
     return table
 
 
-def margins(slices: Sequence[MarginSlice]) -> Table:
-    """Lay out the groups of margin, from doubt to certainty."""
+def margins(slices: "Sequence[MarginSlice]") -> Table:
+    """Lay out the groups of margin, from the smallest to the largest."""
     table = _table("logit margin", "samples", *next(iter(slices)).metrics)
     for part in slices:
         values = (_percent(value) for value in part.metrics.values())
@@ -78,8 +82,8 @@ def margins(slices: Sequence[MarginSlice]) -> Table:
     return table
 
 
-def comparison(result: PairedComparison) -> Table:
-    """Lay out the differences between two models; those that chance does not explain are in bold."""
+def comparison(result: "PairedComparison") -> Table:
+    """Lay out the differences between two models; significant ones are bold."""
     table = _table("measure", "this", "other", "difference", "95 % interval", "p-value")
     for name, found in result.differences.items():
         measure = MEASURES[name]
@@ -91,25 +95,26 @@ def comparison(result: PairedComparison) -> Table:
     return table
 
 
-def detection(scores: Mapping[str, OODScores]) -> Table:
-    """Lay out how well each score tells known samples from foreign ones."""
-    table = _table("score", "↑ AUROC", "↑ AUPR, known", "↑ AUPR, foreign", "↓ FPR at 95 % TPR")
+def detection(scores: "Mapping[str, OODScores]") -> Table:
+    """Lay out how well each score separates known samples from out-of-distribution ones."""
+    table = _table("score", "↑ AUROC", "↑ AUPR, known", "↑ AUPR, OOD", "↓ FPR at 95 % TPR")
     for name, found in scores.items():
         shares = (found.auroc, found.aupr_in, found.aupr_out, found.fpr95)
         table.add_row(name, *(_percent(share) for share in shares))
     return table
 
 
-def methods(comparison: Comparison, chosen: MethodResult) -> Table:
-    """Lay out methods, on the test set if there was one; the best of a column is bold, the choice marked."""
+def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
+    """Lay out methods, on the test set if there was one; the best in a column is bold, the choice marked."""
     where = "out of fold" if comparison.n_test is None else "test"
-    table = _table(f"on {where}", *(_heading(MEASURES[name]) for name in SHOWN), "fit s", "params")
-    table.padding = (0, 1, 0, 0)  # ten columns in the eighty of a terminal
+    names = tuple(chosen.metrics)
+    table = _table(f"on {where}", *(_heading(MEASURES[name]) for name in names), "fit s", "params")
+    table.padding = (0, 1, 0, 0)  # ten columns fit into the 80 characters of a terminal
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
-    best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in SHOWN}
+    best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in names}
     for result, values in zip(comparison.results, shown, strict=True):
         cells = []
-        for name in SHOWN:
+        for name in names:
             cell = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
             cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
         mark = "→ " if result is chosen else "  "
@@ -119,7 +124,7 @@ def methods(comparison: Comparison, chosen: MethodResult) -> Table:
 
 
 def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
-    """Lay out how refined a model is after each stage of training."""
+    """Lay out the refinement of a model after each stage of training."""
     names = list(next(iter(refinement.values())))
     table = _table("after", *(_title(MEASURES[name]) for name in names))
     for stage, values in refinement.items():
@@ -128,7 +133,7 @@ def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def elsewhere(methods: Mapping[str, Any]) -> Table:
-    """Lay out shifted and foreign sets, one a row, as trained and as repaired."""
+    """Lay out shifted and out-of-distribution sets, one a row, uncalibrated and calibrated by each method."""
     table = _table("set", "measure", *methods)
     first = next(iter(methods.values()))
     for part in list(first["measures"])[1:]:
@@ -143,62 +148,55 @@ def elsewhere(methods: Mapping[str, Any]) -> Table:
 
 def explanations(methods: Mapping[str, Mapping[str, str | bool]]) -> Table:
     """Lay out what each method does."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("method", "what it does", "keeps accuracy", "needs features", "paper"):
-        table.add_column(heading)
-    for name, told in methods.items():
-        marks = ["yes" if told[key] else "" for key in ("preserves_accuracy", "needs_features")]
-        table.add_row(name, str(told["meaning"]), *marks, str(told["paper"]))
+    table = _table("method", "what it does", "keeps accuracy", "needs features", "paper", justify="left")
+    for name, entry in methods.items():
+        marks = ["yes" if entry[key] else "" for key in ("preserves_accuracy", "needs_features")]
+        table.add_row(name, str(entry["meaning"]), *marks, str(entry["paper"]))
     return table
 
 
-def losses(told: Mapping[str, Mapping[str, str]]) -> Table:
-    """Lay out what each training loss does and how it is written."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("loss", no_wrap=True)
-    for heading in ("what it does", "recipe", "paper"):
-        table.add_column(heading)
-    for name, loss in told.items():
+def losses(entries: Mapping[str, Mapping[str, str]]) -> Table:
+    """Lay out what each training loss does and how a configuration names it."""
+    table = _table("loss", "what it does", "recipe", "paper", justify="left")
+    for name, loss in entries.items():
         table.add_row(name, loss["meaning"], loss["recipe"], loss["paper"])
     return table
 
 
 def options(rows: Sequence[tuple[str, str, str]]) -> Table:
     """Lay out options: name, default, meaning."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("option", no_wrap=True)
-    table.add_column("default", no_wrap=True)
-    table.add_column("meaning")
+    table = _table("option", "default", "meaning", justify="left")
+    table.columns[1].no_wrap = True
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     return table
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(first: str, *others: str, justify: Literal["left", "right"] = "right") -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(first, no_wrap=True)
     for heading in others:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify=justify)
     return table
 
 
-def _heading(measure: Measure) -> str:
-    """The heading of a column, with its unit on a second line so that ten columns fit a terminal."""
+def _heading(measure: "Measure") -> str:
+    """Return the heading of a column, with its unit on a second line so that ten columns fit a terminal."""
     return f"{measure.short}\n%" if measure.percent else measure.short
 
 
-def _title(measure: Measure) -> str:
+def _title(measure: "Measure") -> str:
     return f"{_ARROWS[measure.better]} {measure.title}"
 
 
-def _format(value: float, measure: Measure) -> str:
+def _format(value: float, measure: "Measure") -> str:
     if measure.percent or math.isnan(value):
         return _percent(value)
     return f"{value:.4f}  "
 
 
-def _span(low: float, high: float, measure: Measure) -> str:
-    """Show bounds with so many digits that they can be told apart."""
+def _span(low: float, high: float, measure: "Measure") -> str:
+    """Return bounds with enough digits to show that they differ."""
     if math.isnan(low):
         return ""
     scale, unit = (100, " %") if measure.percent else (1, "")
