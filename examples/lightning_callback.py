@@ -1,9 +1,9 @@
 """Calibrant in Lightning: a loss in the module, and one callback in the Trainer.
 
-Run it with ``python examples/lightning_callback.py``; it takes some seconds. A small network learns the
-digits of scikit-learn, of whose labels every fifth is drawn at random, with cross-entropy and with AdaFocal.
-The callback gives AdaFocal the predictions of the validation set after each epoch, and logs the measures that
-the table shows.
+Run it with ``python examples/lightning_callback.py``; it takes a few seconds. A small network learns the
+digits of scikit-learn, with every fifth label replaced by a random one, once with cross-entropy and once with
+AdaFocal. The callback passes the predictions of the validation set to AdaFocal after each epoch, and logs the
+measures that the table shows.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from calibrant.losses.names import make_loss
 
 
 class DigitClassifier(pl.LightningModule):
-    """A small network, trained with any loss."""
+    """A small network that any loss can train."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()
@@ -30,10 +30,11 @@ class DigitClassifier(pl.LightningModule):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:  # noqa: ARG002  # Lightning's hook
         """Return the loss of a batch."""
         inputs, labels = batch
-        return self.loss(self.model(inputs), labels)
+        loss: Tensor = self.loss(self.model(inputs), labels)
+        return loss
 
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> dict[str, Tensor]:  # noqa: ARG002  # as above
-        """Return what the callback reads."""
+        """Return the logits and labels that the callback reads."""
         inputs, labels = batch
         return {"logits": self.model(inputs), "labels": labels}
 
@@ -54,7 +55,7 @@ def loaders() -> tuple[DataLoader[tuple[Tensor, ...]], DataLoader[tuple[Tensor, 
 
 
 def main(epochs: int = 30) -> dict[str, dict[str, float]]:
-    """Train with two losses, print what the callback logged in the last epoch, and return it."""
+    """Train with two losses, then print and return what the callback logged in the last epoch."""
     rows = {}
     for name in ("cross_entropy", "adafocal"):
         pl.seed_everything(0, verbose=False)

@@ -1,9 +1,9 @@
-"""AdaFocal in a training loop of your own: one update per epoch, and a checkpoint that holds the loss too.
+"""AdaFocal in your own training loop: one update per epoch, and a checkpoint that includes the loss.
 
-Run it with ``python examples/plain_loop.py``; it takes some seconds. A small network learns the digits of
-scikit-learn from labels of which every fifth is drawn at random, with cross-entropy and with AdaFocal. The
-table says how honest it then is on digits that nothing has looked at. Training is interrupted halfway and
-goes on from a checkpoint.
+Run it with ``python examples/plain_loop.py``; it takes a few seconds. A small network learns the digits of
+scikit-learn, with every fifth label replaced by a random one, once with cross-entropy and once with AdaFocal.
+The table shows its calibration on a separate test set. Training is interrupted halfway and resumed from a
+checkpoint.
 """
 
 import tempfile
@@ -37,11 +37,15 @@ def digits() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def train(loss: Loss, data: dict[str, tuple[Tensor, Tensor]], *, epochs: int, checkpoint: Path) -> nn.Module:
-    """Train a network; if there is a checkpoint, go on from it."""
+    """Train a network; if there is a checkpoint, resume from it."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    parts = {"model": model, "optimizer": optimizer, "loss": loss}
+    parts: dict[str, nn.Module | torch.optim.Optimizer] = {
+        "model": model,
+        "optimizer": optimizer,
+        "loss": loss,
+    }
     first = 0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
@@ -57,7 +61,7 @@ def train(loss: Loss, data: dict[str, tuple[Tensor, Tensor]], *, epochs: int, ch
             loss(model(inputs[rows]), labels[rows]).backward()
             optimizer.step()
 
-        # The one addition: losses without memory do nothing here, so the loop is the same for all.
+        # The one addition: losses without memory do nothing here, so the loop is the same for all losses.
         with torch.no_grad():
             loss.update(model(data["val"][0]), data["val"][1])
 
@@ -68,7 +72,7 @@ def train(loss: Loss, data: dict[str, tuple[Tensor, Tensor]], *, epochs: int, ch
 
 
 def main(epochs: int = 30) -> dict[str, dict[str, float]]:
-    """Train with two losses, print how each does on the test set, and return it."""
+    """Train with two losses, then print and return the measures of the test set."""
     data = digits()
     rows = {}
     with tempfile.TemporaryDirectory() as folder:

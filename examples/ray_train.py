@@ -1,16 +1,18 @@
-"""AdaFocal under Ray Train: workers that train as one process would, and go on if one of them is lost.
+"""AdaFocal under Ray Train: several workers train like one process, and resume if one of them is lost.
 
-Run it with ``python examples/ray_train.py``, or with ``--quick`` for a few epochs; it needs ``ray[train]``,
-and about a minute, which Ray spends on starting. A small network learns the digits of scikit-learn from
-labels of which every fifth is drawn at random. Each worker has its share of every batch and of the validation
-set. Ray joins them by torch.distributed, through which Calibrant's losses see the whole batch, and AdaFocal's
-update the whole validation set: with ``--workers 0``, which is this process alone, the table is the same.
+Run it with ``python examples/ray_train.py``, or with ``--quick`` for a few epochs; it needs ``ray[train]``
+and takes about a minute, most of it to start Ray. A small network learns scikit-learn's digits; every fifth
+label is random. Each worker has its share of every batch and of the validation set. Ray connects the workers
+by torch.distributed, so Calibrant's losses see the whole batch, and AdaFocal's update sees the whole
+validation set: ``--workers 0``, which trains in this process alone, prints the same table.
 """
 
 import argparse
+import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import TypeAlias
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere; read when Ray is imported
 
@@ -25,6 +27,7 @@ from torch import Tensor, nn
 from calibrant import Predictions, evaluate
 from calibrant.losses import AdaFocalLoss
 
+Parts: TypeAlias = dict[str, nn.Module | torch.optim.Optimizer]
 MEASURES = ("accuracy", "nll", "brier", "ece")
 SAVE_EVERY = 10
 
@@ -52,21 +55,21 @@ def train(settings: dict[str, int]) -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     loss = AdaFocalLoss(n_bins=10)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    parts = {"model": model, "optimizer": optimizer, "loss": loss}
+    parts: Parts = {"model": model, "optimizer": optimizer, "loss": loss}
     first = resume(parts)
-    # The model only: a loss has no weights, and exchanges by itself what it needs of other workers.
+    # Only the model is prepared: a loss has no weights, and exchanges batch statistics by itself.
     parallel = prepare_model(model)
 
     inputs, labels = data["train"]
     for epoch in range(first, epochs):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
         for batch in order.split(60):
-            rows = batch[rank::workers]  # as many on every worker, since gradients are averaged over workers
+            rows = batch[rank::workers]  # the same number on every worker, because gradients are averaged
             optimizer.zero_grad()
             loss(parallel(inputs[rows]), labels[rows]).backward()
             optimizer.step()
 
-        # Each worker predicts its share of the validation set; the update is that of the whole set.
+        # Each worker predicts its share of the validation set; the update uses the whole set.
         val_inputs, val_labels = (part[rank::workers] for part in data["val"])
         with torch.no_grad():
             loss.update(model(val_inputs), val_labels)
@@ -74,22 +77,22 @@ def train(settings: dict[str, int]) -> None:
         if (epoch + 1) % SAVE_EVERY == 0 or epoch + 1 == epochs:
             with torch.no_grad():
                 test = Predictions(logits=model(data["test"][0]), labels=data["test"][1])
-            found = dict(evaluate(test, measures=MEASURES).metrics)
-            found |= {"least gamma": float(loss.gammas.min()), "most gamma": float(loss.gammas.max())}
-            save(parts, epoch, found | {"updates": len(loss.history)}, write=rank == 0)
+            row = dict(evaluate(test, measures=MEASURES).metrics)
+            row |= {"least gamma": float(loss.gammas.min()), "most gamma": float(loss.gammas.max())}
+            save(parts, epoch, row | {"updates": len(loss.history)}, write=rank == 0)
 
 
-def save(parts: dict[str, nn.Module], epoch: int, found: dict[str, float], *, write: bool) -> None:
-    """Report what was found, and let one worker write a checkpoint; the loss is the same on all."""
+def save(parts: Parts, epoch: int, row: dict[str, float], *, write: bool) -> None:
+    """Report the measures, and let one worker write a checkpoint; the state is the same on all workers."""
     with tempfile.TemporaryDirectory() as folder:
         if write:
             states = {name: part.state_dict() for name, part in parts.items()}
             torch.save({"epoch": epoch, **states}, Path(folder, "state.pt"))
-        ray.train.report(found, checkpoint=Checkpoint.from_directory(folder) if write else None)
+        ray.train.report(row, checkpoint=Checkpoint.from_directory(folder) if write else None)
 
 
-def resume(parts: dict[str, nn.Module]) -> int:
-    """Take up the last checkpoint, which is there after a worker was lost; return the epoch to go on with."""
+def resume(parts: Parts) -> int:
+    """Load the last checkpoint, which exists if a worker was lost; return the next epoch."""
     saved = ray.train.get_checkpoint()
     if saved is None:
         return 0
@@ -101,10 +104,10 @@ def resume(parts: dict[str, nn.Module]) -> int:
 
 
 def main(epochs: int = 30, workers: int = 2) -> dict[str, float]:
-    """Train, print how honest the network is on the test set, and return it."""
-    # On a cluster: ray.init("auto"), and a storage_path that all machines see.
+    """Train, print the measures on the test set, and return them."""
+    # On a cluster, use ray.init("auto") and a storage_path that all machines see.
     if workers:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         with tempfile.TemporaryDirectory() as folder:
             trainer = TorchTrainer(
@@ -118,7 +121,7 @@ def main(epochs: int = 30, workers: int = 2) -> dict[str, float]:
                     failure_config=FailureConfig(max_failures=1),
                 ),
             )
-            row = dict(trainer.fit().metrics)
+            row = dict(trainer.fit().metrics or {})
     finally:
         ray.shutdown()
     print("".join(f"{name:>12}" for name in row))

@@ -1,9 +1,9 @@
-"""Calibrant in the Trainer of Hugging Face: another class, and one argument.
+"""Calibrant in the Trainer of Hugging Face: another Trainer class, with one more argument.
 
-Run it with ``python examples/transformers_trainer.py``; it takes some seconds and downloads nothing. A tiny
-language model with random weights learns which of three topics a text is about, with cross-entropy and with
-AdaFocal. Each topic has words of its own, most words of a text belong to none, and every fifth label is drawn
-at random.
+Run it with ``python examples/transformers_trainer.py``; it takes a few seconds and downloads nothing. A tiny
+language model with random weights learns the topic of a text, one of three, once with cross-entropy and once
+with AdaFocal. Each topic has its own words, most words of a text belong to no topic, and every fifth label is
+replaced by a random one.
 """
 
 import tempfile
@@ -37,13 +37,14 @@ def model() -> DistilBertForSequenceClassification:
     """Return a sequence classifier with random weights."""
     torch.manual_seed(0)
     config = DistilBertConfig(
-        vocab_size=64, dim=32, n_layers=1, n_heads=2, hidden_dim=64, max_position_embeddings=16, num_labels=3
+        vocab_size=64, dim=32, n_layers=1, n_heads=2, hidden_dim=64, max_position_embeddings=16
     )
+    config.num_labels = 3
     return DistilBertForSequenceClassification(config)
 
 
 def main(epochs: int = 15, n_train: int = 400) -> dict[str, dict[str, float]]:
-    """Train with two losses, print how each does on the validation set, and return it."""
+    """Train with two losses, then print and return the measures of the validation set."""
     rows = {}
     for loss in ("cross_entropy", "adafocal"):
         with tempfile.TemporaryDirectory() as folder:

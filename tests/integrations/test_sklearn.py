@@ -28,6 +28,7 @@ from calibrant.posthoc import (
 )
 
 
+@pytest.mark.slow
 @parametrize_with_checks([CalibratedClassifier(), CalibratedClassifier(GaussianNB(), cv=3)])
 @pytest.mark.filterwarnings("ignore")  # the checks use data that any classifier separates
 def test_scikit_learn_takes_it_for_one_of_its_own(estimator, check):
@@ -182,6 +183,7 @@ def test_classes_that_a_fitted_classifier_does_not_know_are_refused():
         CalibratedClassifier(fitted, cv="prefit").fit(x, y + 1)
 
 
+@pytest.mark.slow
 def test_importing_the_library_does_not_import_this():
     code = "import sys, calibrant; sys.exit('calibrant.integrations.sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,1 +1,1 @@
-"""Bridges to other libraries: one module each, named after the library, which has to be installed."""
+"""Integrations with other libraries: one module each, named after the library, which has to be installed."""

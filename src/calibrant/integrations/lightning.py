@@ -1,4 +1,4 @@
-"""Calibrant's losses and measures in Lightning, by one callback."""
+"""A callback for Lightning that updates losses of Calibrant and logs calibration measures."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import check_count
+from calibrant.integrations.validation import DEFAULT_MEASURES, validation_measures, validation_rows
 from calibrant.losses.loss import Loss
-from calibrant.losses.parts.batch import IGNORED, rows
 from calibrant.losses.parts.global_batch import global_rows, world_size
 from calibrant.metrics.names import resolve_measures
 
@@ -19,7 +17,7 @@ try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:
     try:
-        from pytorch_lightning import Callback  # type: ignore[assignment]  # the same class by its older name
+        from pytorch_lightning import Callback  # type: ignore[assignment]  # the same class under its older name
     except ModuleNotFoundError as error:
         raise MissingPackageError("lightning", "lightning", "train") from error
 
@@ -28,26 +26,26 @@ if TYPE_CHECKING:
 
 
 class CalibrationCallback(Callback):
-    """Tells a loss when an epoch has ended, and logs how honest confidences on the validation set are.
+    """Update a loss at the end of each epoch, and log calibration measures of the validation set.
 
-    ``validation_step`` returns ``{"logits": ..., "labels": ...}`` (or ``"targets"``), or the pair
-    ``(logits, labels)``; of several validation sets the first counts. Sanity checking changes nothing.
+    ``validation_step`` must return ``{"logits": ..., "labels": ...}`` (or ``"targets"``), or the pair
+    ``(logits, labels)``. Of several validation sets only the first is used. The sanity check changes nothing.
 
-    The loss is updated exactly once per training epoch, by the validation that follows its last batch, and
-    before checkpoints are written. If validation runs more often, the last one of the epoch counts. If it
-    runs less often (``check_val_every_n_epoch=2``), a loss that learns from it waits for the next epoch that
-    has one; all others are updated at the end of every epoch.
+    The loss is updated exactly once per training epoch, with the validation that follows its last batch, and
+    before checkpoints are written. If validation runs more often, the last one of the epoch is used. If it
+    runs less often (``check_val_every_n_epoch=2``), a loss that learns from validation is updated in the
+    epochs with validation only; all others are updated at the end of every epoch.
 
-    Checkpoints hold the state of a loss in either place: as a part of the module, or in this callback's own
-    state if it is not. Under several processes each passes its share to the loss, and measures are those of
-    all samples, among them the few that Lightning's sampler repeats to make shares equal. A measure of
-    predictions that are not finite, or of fewer than two, is NaN.
+    Checkpoints hold the state of the loss: with the module if the loss is a part of it, otherwise in the
+    state of this callback. With several processes each passes its share to the loss, and measures are
+    computed from all samples, including the few that Lightning's sampler repeats to make shares equal.
+    Measures are NaN for fewer than two predictions, or if a prediction is not finite.
 
     Args:
-        loss: The loss that the module trains with; by default the one that is a part of it, if any.
+        loss: The loss that the module trains with; by default the loss that is a part of the module, if any.
         measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         n_bins: Number of bins of the binned measures.
-        prefix: Stands before the name of a measure in the log.
+        prefix: Prefix of the names of measures in the log.
 
     Example:
         >>> from lightning.pytorch import Trainer
@@ -58,7 +56,7 @@ class CalibrationCallback(Callback):
         self,
         loss: Loss | None = None,
         *,
-        measures: str | Sequence[str] = ("accuracy", "nll", "brier", "ece", "ece_equal_mass"),
+        measures: str | Sequence[str] = DEFAULT_MEASURES,
         n_bins: int = 15,
         prefix: str = "val_",
     ) -> None:
@@ -70,7 +68,7 @@ class CalibrationCallback(Callback):
         self.prefix = prefix
         self._given = loss
         self._loss = loss
-        self._apart = loss is not None
+        self._outside = loss is not None
         self._updated: int | None = None
         self._batches: list[tuple[Tensor, Tensor]] = []
         self._latest: tuple[Tensor, Tensor] | None = None
@@ -81,21 +79,21 @@ class CalibrationCallback(Callback):
         return f"CalibrationCallback({self.prefix!r})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch of the last update, and the state of a loss that is no part of the module."""
-        kept = self._loss if self._apart else None
-        return {"updated": self._updated, "loss": None if kept is None else kept.state_dict()}
+        """Return the epoch of the last update, and the state of a loss outside of the module."""
+        outside = self._loss if self._outside else None
+        return {"updated": self._updated, "loss": None if outside is None else outside.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where a checkpoint was written."""
+        """Restore the state from a checkpoint."""
         self._updated = state_dict["updated"]
-        if self._loss is not None and self._apart and state_dict["loss"] is not None:
+        if self._loss is not None and self._outside and state_dict["loss"] is not None:
             self._loss.load_state_dict(state_dict["loss"])
 
     def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:  # noqa: ARG002  # Lightning's hook
-        """Find the loss, and keep what each process notes in it from being overwritten."""
+        """Find the loss, and protect its buffers on each process from being overwritten."""
         self._loss = self._given or _loss_within(pl_module)
         place = next((name for name, part in pl_module.named_modules() if part is self._loss), None)
-        self._apart = self._loss is not None and place is None
+        self._outside = self._loss is not None and place is None
         self._updated, self._latest, self._batches = None, None, []
         if self._loss is not None and place is not None:
             # DistributedDataParallel would copy the buffers of the first process to all others at each step.
@@ -106,7 +104,7 @@ class CalibrationCallback(Callback):
             )
 
     def on_fit_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Bring the loss to the device of the module, and refuse a run that could never update it."""
+        """Move the loss to the device of the module, and refuse a run that could never update it."""
         if self._loss is None:
             return
         if self._loss.validates and not trainer.enable_validation:
@@ -114,11 +112,11 @@ class CalibrationCallback(Callback):
                 f"loss: expected a trainer that validates, because {self._loss!r} learns from the validation "
                 "set, got one without; give it validation data, and a model with a validation_step"
             )
-        if self._apart:
+        if self._outside:
             self._loss.to(pl_module.device)
 
     def on_validation_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
-        """Forget the validation before."""
+        """Drop the predictions of the previous validation."""
         self._batches = []
 
     def on_validation_batch_end(
@@ -135,8 +133,7 @@ class CalibrationCallback(Callback):
             return
         logits, labels = _logits_and_labels(outputs)
         if not trainer.sanity_checking:
-            z, y = rows(logits.detach(), labels, ignore_index=_ignored(self._loss))
-            self._batches.append((z.cpu(), y.cpu()))
+            self._batches.append(validation_rows(logits, labels, self._loss))
 
     def on_validation_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Log the measures, and update the loss if the training epoch is over."""
@@ -146,7 +143,10 @@ class CalibrationCallback(Callback):
         self._batches = []
         if world_size() > 1:
             logits, labels = logits.to(pl_module.device), labels.to(pl_module.device)
-        for name, value in self._measured(global_rows(logits), global_rows(labels)).items():
+        measured = validation_measures(
+            global_rows(logits), global_rows(labels), measures=self.measures, n_bins=self.n_bins
+        )
+        for name, value in measured.items():
             pl_module.log(f"{self.prefix}{name}", value, sync_dist=trainer.world_size > 1)
         if trainer.state.fn == "fit":
             self._latest = (logits, labels)
@@ -159,7 +159,7 @@ class CalibrationCallback(Callback):
 
     def _update(self, trainer: "Trainer") -> None:
         validation, self._latest = self._latest, None
-        # An epoch ends twice if training resumes from a checkpoint of the validation at its end.
+        # An epoch ends twice if training resumes from a checkpoint written in the validation at its end.
         if self._loss is None or self._updated == trainer.current_epoch:
             return
         if not self._loss.validates:
@@ -170,30 +170,18 @@ class CalibrationCallback(Callback):
             return
         self._updated = trainer.current_epoch
 
-    def _measured(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
-        if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
-            return dict.fromkeys(self.measures, float("nan"))
-        predictions = Predictions(logits=logits, labels=labels)
-        return evaluate(predictions, measures=self.measures, n_bins=self.n_bins).metrics
-
 
 def _loss_within(module: torch.nn.Module) -> Loss | None:
-    """Return the one loss in a module, where a sum is one loss; none if there is none."""
+    """Return the loss that is a part of a module, or None; a sum counts as one loss."""
     found = [part for part in module.modules() if isinstance(part, Loss)]
     nested = {id(part) for loss in found for part in loss.modules() if part is not loss}
     outer = [loss for loss in found if id(loss) not in nested]
     if len(outer) > 1:
         raise InputError(
             f"loss: expected one Calibrant loss in the module, got {len(outer)}; "
-            "say which one validation is for: CalibrationCallback(loss)"
+            "pass the one to update: CalibrationCallback(loss)"
         )
     return outer[0] if outer else None
-
-
-def _ignored(loss: Loss | None) -> int:
-    """Return the label that a loss, or a term of it, ignores."""
-    labels = [getattr(part, "ignore_index", None) for part in loss.modules()] if loss is not None else []
-    return next((label for label in labels if label is not None), IGNORED)
 
 
 def _logits_and_labels(outputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401  # whatever validation_step returns

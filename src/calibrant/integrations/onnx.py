@@ -1,4 +1,4 @@
-"""Calibrators as ONNX graphs, for any runtime that has never heard of Python."""
+"""Calibrators as ONNX graphs, for runtimes without Python."""
 
 import logging
 import os
@@ -36,8 +36,8 @@ def export_onnx(
     """Write a calibrator as an ONNX graph, all or nothing.
 
     The graph goes from ``logits`` (and ``features``) to ``log_probs``, in float32, for batches of any size.
-    Before the file is kept, ONNX Runtime must give what PyTorch gives, to 1e-5, for batches of 1, 2 and 257
-    random samples.
+    Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
+    samples.
 
     Args:
         calibrator: A fitted calibrator.
@@ -74,7 +74,7 @@ def export_onnx(
 
 
 def _known(name: str, given: int | None, own: int | None) -> int:
-    """Return what was given or what the calibrator knows; refuse two answers and none."""
+    """Return the number that is given or that the calibrator knows; refuse none, and two that differ."""
     answer = own if given is None else given
     if answer is None:
         raise InputError(f"{name}: expected a whole number, which this calibrator does not know, got none")
@@ -132,7 +132,7 @@ def _verify(calibrator: Calibrator, session: Any, widths: dict[str, int]) -> Non
 
 
 def _samples(n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
-    """Draw logits from nearly even to very sure, with a tie, and features."""
+    """Draw logits from nearly uniform to very confident, with a tie, and features."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, widths["logits"])) * np.geomspace(20, 0.1, n)[:, None]
     logits[-1, :2] = logits[-1].max()
@@ -142,7 +142,7 @@ def _samples(n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's remarks about its own inside from the caller."""
+    """Hide the exporter's own log messages and warnings."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from calibrant.errors import FitError, InputError
-from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.identity import Identity
+from calibrant.inputs import check_choice
+from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.names import CALIBRATORS
 
 # No estimated probability means more certainty than this.
@@ -83,8 +83,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             y: Class labels.
             fit_params: Passed to the classifier's ``fit``; those with one entry per sample follow the folds.
         """
-        if self.on_fit_error not in ("warn", "raise"):
-            raise InputError(f"on_fit_error: expected 'warn' or 'raise', got {self.on_fit_error!r}")
+        check_choice(self.on_fit_error, "on_fit_error", ("warn", "raise"))
         method = _method(self.method)
         check_classification_targets(y)
         X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806  # scikit-learn's names and untyped values

@@ -1,4 +1,4 @@
-"""Calibrant's losses and measures in the Trainer of the package ``transformers``."""
+"""A Trainer of Hugging Face that trains with losses of Calibrant and logs calibration measures."""
 
 import math
 from collections.abc import Mapping, Sequence, Sized
@@ -10,15 +10,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError, MissingPackageError
-from calibrant.evaluation.evaluate import evaluate
 from calibrant.files import atomic_path
 from calibrant.inputs import check_count
+from calibrant.integrations.validation import DEFAULT_MEASURES, validation_measures, validation_rows
 from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, WeightedSum
 from calibrant.losses.names import make_loss
-from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.batch import IGNORED
 from calibrant.losses.parts.global_batch import global_sum, world_size
 from calibrant.metrics.names import resolve_measures
 
@@ -29,38 +28,38 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackageError("transformers", "transformers", "train") from error
 
-#: Name of the file in a checkpoint's folder that holds the state of the loss.
+#: Name of the file with the state of the loss in the folder of a checkpoint.
 LOSS_FILE = "calibration_loss.safetensors"
 
 _INDEX_COLUMNS = ("indices", "index")
 
-# What the Trainer takes and returns, handed on as it is.
+# Arguments and results of the Trainer, passed on unchanged.
 _Own: TypeAlias = Any
 # The mixin calls methods of the Trainer that it will be mixed with.
 _Mixed: Any = object
 
 
-class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
-    """Makes a Trainer train a classifier with a loss of Calibrant, and measure its confidence.
+class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
+    """Train a classifier with a loss of Calibrant in a Trainer, and measure its calibration.
 
-    Mix it in before a Trainer: ``class MyTrainer(CalibrationTrainerMixin, Trainer)``. Every other argument is
-    the Trainer's. The model computes logits, of texts ``(n, k)`` or of tokens ``(n, length, k)``; the loss is
-    computed from them and ``labels``. Over accumulated batches it is the mean weighted by the number of
-    labels.
+    Put it before a Trainer: ``class MyTrainer(CalibrationTrainerMixin, Trainer)``. All other arguments are
+    those of the Trainer. The model returns logits, of texts ``(n, k)`` or of tokens ``(n, length, k)``; the
+    loss is computed from them and ``labels``. Over accumulated batches the loss is the mean weighted by the
+    number of labels.
 
     At the end of each epoch the loss is updated, exactly once and before a checkpoint is written. A loss that
-    learns from the validation set is given ``eval_dataset``: as the Trainer has just evaluated it, otherwise
-    predicted once more. An epoch cut short by ``max_steps`` does not count. ``evaluate`` and ``predict`` add
-    the measures, ``eval_ece`` and so on, before they are logged; of predictions that are not finite, or fewer
-    than two, they are NaN. The state of the loss is saved beside the model, in every checkpoint too, and
-    ``resume_from_checkpoint`` restores it.
+    learns from the validation set gets the predictions of ``eval_dataset``: those of an evaluation at the end
+    of the epoch, otherwise new ones. An epoch cut short by ``max_steps`` is not counted. ``evaluate`` and
+    ``predict`` add the measures, such as ``eval_ece``, before they are logged; measures are NaN for fewer
+    than two predictions, or if a prediction is not finite. The state of the loss is saved with the model and
+    in every checkpoint, and ``resume_from_checkpoint`` restores it.
 
-    Correctness ranking needs a column ``indices`` (or ``index``) in the training set: the number of each
-    sample in it. In evaluation, where it has no meaning, its term is left out of ``eval_loss``.
+    Correctness ranking needs a column ``indices`` (or ``index``) in the training set, with the number of each
+    sample. It is not defined in evaluation, so its term is left out of ``eval_loss``.
 
     Args:
-        calibration_loss: A loss, or its name or formula as :func:`calibrant.losses.names.make_loss` reads it,
-            which is then told the number of classes and of training samples.
+        calibration_loss: A loss, or a name or formula for :func:`calibrant.losses.names.make_loss`, which
+            then gets the number of classes and of training samples.
         calibration_measures: Names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         calibration_bins: Number of bins of the binned measures.
     """
@@ -69,7 +68,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         self,
         *args: _Own,
         calibration_loss: Loss | str = "cross_entropy",
-        calibration_measures: str | Sequence[str] = ("accuracy", "nll", "brier", "ece", "ece_equal_mass"),
+        calibration_measures: str | Sequence[str] = DEFAULT_MEASURES,
         calibration_bins: int = 15,
         **kwargs: _Own,
     ) -> None:
@@ -88,24 +87,24 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         self.add_callback(_EpochEnds(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: _Own, **kwargs: _Own) -> _Own:
-        """Train; a run that resumes goes on with the saved state of the loss."""
+        """Train; a resumed run continues with the saved state of the loss."""
         folder = resume_from_checkpoint or None
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)  # type: ignore[no-untyped-call]  # theirs
         self._updates, self._update_due, self._validation = 0, False, None
         if folder:
             self._load_loss(Path(str(folder)))
-        elif self.model_init is not None:  # the model starts anew, and so does what was learned beside it
+        elif self.model_init is not None:  # the model is made again, so the loss starts again too
             self.calibration_loss.load_state_dict(self._fresh)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: _Own, **kwargs: _Own) -> _Own:
-        """Return the loss of a batch; the model is not shown the indices."""
+        """Return the loss of a batch; the model does not get the indices."""
         inputs, self._indices = self._split(inputs)
         return super().compute_loss(model, inputs, *args, **kwargs)
 
     def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *args: _Own, **kwargs: _Own) -> _Own:
-        """Predict a batch, labelled or not; the model is not shown the indices."""
+        """Predict a batch, with or without labels; the model does not get the indices."""
         return super().prediction_step(model, self._split(inputs)[0], *args, **kwargs)
 
     def evaluation_loop(self, *args: _Own, metric_key_prefix: str = "eval", **kwargs: _Own) -> _Own:
@@ -119,12 +118,13 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         if batches:
             logits, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
             self._predicted = (logits, labels)
-            for name, value in self._measured(logits, labels).items():
+            chosen, n_bins = self.calibration_measures, self.calibration_bins
+            for name, value in validation_measures(logits, labels, measures=chosen, n_bins=n_bins).items():
                 output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
         return output
 
     def evaluate(self, eval_dataset: _Own = None, *args: _Own, **kwargs: _Own) -> dict[str, float]:
-        """Evaluate, with calibration measures; at the end of an epoch this updates the loss."""
+        """Evaluate with calibration measures; at the end of an epoch, update the loss."""
         metrics: dict[str, float] = super().evaluate(eval_dataset, *args, **kwargs)
         if eval_dataset is None and self.is_in_train and self._predicted is not None:
             self._validation = (self.state.global_step, self._predicted)
@@ -133,7 +133,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model, and the state of the loss beside it."""
+        """Save the model and the state of the loss."""
         self._update_if_due()
         folder = Path(output_dir or str(self.args.output_dir))
         state = {name: value.contiguous().cpu() for name, value in self.calibration_loss.state_dict().items()}
@@ -156,7 +156,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         return make_loss(loss, n_classes=n_classes, n_samples=n_samples)
 
     def _check(self) -> None:
-        """Refuse a model or settings that would train something else than is meant."""
+        """Refuse a model or settings that do not fit the loss."""
         loss, smoothing = self.calibration_loss, self.args.label_smoothing_factor
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         task = getattr(getattr(base, "config", None), "problem_type", None) or "single_label_classification"
@@ -165,7 +165,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         if task != "single_label_classification":
             raise InputError(f"model: expected a classifier with one label per text or token, got {task}")
         if smoothing:
-            raise InputError(f"label_smoothing_factor: expected 0 beside a calibration_loss, got {smoothing}")
+            raise InputError(f"label_smoothing_factor: expected 0 with a calibration_loss, got {smoothing}")
         if any(getattr(part, "reduction", "mean") != "mean" for part in loss.modules()):
             raise InputError(f"calibration_loss: expected reduction='mean', got another one in {loss!r}")
         if loss.validates and (self.eval_dataset is None or isinstance(self.eval_dataset, dict)):
@@ -173,7 +173,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
             raise InputError(f"eval_dataset: expected one set for {loss!r} to learn from, got {got}")
 
     def _split(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
-        """Return what the model reads, and the indices of the samples if the loss needs them."""
+        """Return the inputs of the model, and the indices of the samples if the loss needs them."""
         hidden = _INDEX_COLUMNS if self.calibration_loss.needs else ()
         indices = next((inputs[name] for name in hidden if name in inputs), None)
         return {name: value for name, value in inputs.items() if name not in hidden}, indices
@@ -189,10 +189,11 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         value = self._value(*_by_sample(logits, labels))
         if num_items_in_batch is None:
             return value
-        count = (labels != IGNORED).sum()  # what the Trainer counts, too
-        if self.args.average_tokens_across_devices:  # a loss of the global batch has one weight everywhere
+        count = (labels != IGNORED).sum()  # as the Trainer counts
+        if self.args.average_tokens_across_devices:
+            # A loss of the global batch has the same weight everywhere.
             count = global_sum(count) / world_size()
-        # Behind DataParallel the Trainer takes this for the sum of as many losses as there are devices.
+        # With DataParallel the Trainer adds up one loss per device.
         return value.mul(count / torch.as_tensor(num_items_in_batch).max() / max(1, self.args.n_gpu))
 
     def _value(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -209,16 +210,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
                 self.gather_function(self.accelerator.pad_across_processes(part, dim=1, pad_index=IGNORED))
                 for part in (logits, labels)
             )
-        ignored = (getattr(part, "ignore_index", None) for part in self.calibration_loss.modules())
-        ignore_index = next((label for label in ignored if label is not None), IGNORED)
-        z, y = rows(*_by_sample(logits, labels), ignore_index=ignore_index)
-        return z.cpu(), y.cpu()
-
-    def _measured(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
-        if len(labels) < 2 or not bool(torch.isfinite(logits).all()):
-            return dict.fromkeys(self.calibration_measures, math.nan)
-        predictions = Predictions(logits=logits, labels=labels)
-        return evaluate(predictions, measures=self.calibration_measures, n_bins=self.calibration_bins).metrics
+        return validation_rows(*_by_sample(logits, labels), self.calibration_loss)
 
     def _update_if_due(self) -> None:
         if not self._update_due:
@@ -226,7 +218,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         self._update_due = False
         validation: Sequence[Tensor] = ()
         if self.calibration_loss.validates:
-            # Every process has all samples; the loss wants each to pass a share.
+            # Every process has all samples; the loss expects a share from each.
             share = slice(self.args.process_index, None, self.args.world_size)
             if self._validation is None or self._validation[0] != self.state.global_step:
                 self.predict(self.eval_dataset, metric_key_prefix="eval")
@@ -247,7 +239,9 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # as said above
         try:
             loss.load_state_dict(state)
         except RuntimeError as error:
-            raise FormatError(f"{path.name}: expected the state of {loss!r}, got another loss's") from error
+            raise FormatError(
+                f"{path.name}: expected the state of {loss!r}, got that of another loss"
+            ) from error
 
 
 class CalibratedTrainer(CalibrationTrainerMixin, Trainer):
@@ -284,14 +278,14 @@ def _logits_of(outputs: _Own) -> Tensor:
 
 
 def _by_sample(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tokens of all texts as samples; one sample per text stays as it is."""
+    """Return the tokens of all texts as samples; with one label per text, return the inputs unchanged."""
     if logits.ndim == 3 and logits.shape[:2] == labels.shape:
         return logits.flatten(0, 1), labels.flatten()
     return logits, labels
 
 
 def _without_indices(loss: Loss) -> Loss:
-    """Return what of a loss has a meaning for samples outside of the training set."""
+    """Return the part of a loss that is defined for samples outside of the training set."""
     terms = zip(loss.weights, loss.terms, strict=True) if isinstance(loss, WeightedSum) else [(1.0, loss)]
     kept = [(weight, term) for weight, term in terms if isinstance(term, Loss) and not term.needs]
     return WeightedSum(kept) if kept else CrossEntropyLoss()
