@@ -4,14 +4,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+# Processes with one thread each are faster than one with many; a third one uses the cores while others wait for Ray or
+# Chromium. A whole file goes to one process, which makes once what its tests share. Bytecode is kept: many processes start.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# What `make quick` runs, e.g. TESTS=tests/posthoc. These import frameworks that take long to load:
+TESTS ?= tests
+LATER := tests/integrations tests/bench tests/streams/test_ray.py tests/test_benchmarks.py tests/test_examples.py
+
+.PHONY: demo test quick lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrant demo
 
-# Two processes with one thread each are faster than one with two.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	$(PYTEST) --cov=src/calibrant
+
+quick: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(PYTEST) -n 2 -m "not slow" $(TESTS) $(LATER:%=--ignore=%)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -23,7 +36,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/measures.py
 
 clean:
-	rm -rf $(VENV) build dist calibrant-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist calibrant-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks .coverage
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

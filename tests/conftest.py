@@ -14,6 +14,16 @@ hypothesis.settings.register_profile("calibrant", deadline=None)
 hypothesis.settings.load_profile("calibrant")
 
 
+def pytest_collection_modifyitems(items):
+    """Run files with slow tests first, so that no long test is the last one; trace few slow tests."""
+    slow = {item: mark for item in items if (mark := item.get_closest_marker("slow"))}
+    for item, mark in slow.items():
+        if not mark.kwargs.get("traced", False):
+            item.add_marker(pytest.mark.no_cover)
+    files = {item.path for item in slow}
+    items.sort(key=lambda item: item.path not in files)
+
+
 def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):
     """Logits whose softmax would be the true distribution of the labels, then sharpened."""
     rng = np.random.default_rng(seed)

@@ -4,8 +4,11 @@ import subprocess
 import sys
 from importlib.metadata import distribution, packages_distributions
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.slow
 
 BLOCK = """
 import sys
@@ -17,7 +20,8 @@ for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
         try:
             importlib.import_module(module.name)
         except calibrant.errors.MissingPackageError as error:
-            assert "training" in module.name and "pip install 'calibrant[train]'" in str(error), module.name
+            assert "training" in module.name, module.name
+            assert "pip install -c constraints.txt '.[train]'" in str(error), module.name
 from calibrant.cli import main
 sys.argv = ["calibrant", "train"]
 try:
