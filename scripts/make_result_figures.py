@@ -1,4 +1,4 @@
-"""Draw the figures of docs/results/benchmark.md from the rows that were measured.
+"""Draw the figures of docs/results/benchmark.md from the measured rows.
 
     python scripts/make_result_figures.py
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from calibrant.bench.rows import flat, read_rows
+from calibrant.bench.rows import finished_rows, flat
 from calibrant.plots import style
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_lines(ax: "Axes", lines: dict[str, Points], x_label: str) -> None:
 
 
 def draw_dots(ax: "Axes", lines: dict[str, Points], steps: tuple[str, ...]) -> None:
-    """Draw one row of dots per loss: as trained, and after each repair."""
+    """Draw one row of dots per loss: uncalibrated, and after each post-hoc method."""
     names = list(lines)
     for number, step in enumerate(steps):
         look = style.line(number)
@@ -82,7 +82,7 @@ def save(ax: "Axes", name: str) -> None:
 
 def main() -> None:
     """Draw all figures."""
-    rows = {name: flat(read_rows(RESULTS / "rows" / name)) for name in ("validation_size", "losses")}
+    rows = {name: flat(finished_rows(RESULTS / "rows" / name)) for name in ("validation_size", "losses")}
     with style.applied():
         ax = style.new_axes(style.PAGE, 3.2)
         known = [record for record in rows["validation_size"] if record["method"] != "uncalibrated"]

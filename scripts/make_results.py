@@ -1,9 +1,9 @@
-"""Write docs/results/benchmark.md from the rows that were measured.
+"""Write docs/results/benchmark.md from the measured rows.
 
     python scripts/make_results.py                     # from docs/results/rows/NAME/
     python scripts/make_results.py --take DIR ...      # first copy the rows of these folders there
 
-Every table of the page is made of rows that ``calibrant bench run`` wrote; nothing is typed.
+Every table of the page comes from rows that ``calibrant bench run`` wrote; no number is typed by hand.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from calibrant.bench.experiment import Experiment
-from calibrant.bench.rows import ROWS, Row, read_rows, saved_experiment
+from calibrant.bench.rows import ROWS, Row, finished_rows, saved_experiment
 from calibrant.bench.table import make_tables
 from calibrant.bench.writers import to_markdown
 
@@ -20,24 +20,24 @@ PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"
 
 _HEAD = """# Benchmark results
 
-The quick presets, run on two cores. Made by `python scripts/make_results.py` from the rows in
-[rows/](rows/), which `calibrant bench run` wrote; the command above each table runs it again. **Bold** is
-the best of a column, *italics* what is not significantly worse over the seeds; columns named after a paper
-hold its own figures, for its own networks and data. How to read them claim by claim:
+Results of the quick presets on two cores. `python scripts/make_results.py` makes this page from the rows in
+[rows/](rows/), which `calibrant bench run` wrote; the command above each table reruns it. **Bold** is the
+best of a column, *italics* are not significantly worse over the seeds; columns named after a paper hold its
+own figures, for its networks and data. Claim by claim:
 [reproduces.md](reproduces.md).
 """
 
 
-# What is to be seen in the figures that scripts/make_result_figures.py draws.
+# Alternative texts of the figures that scripts/make_result_figures.py draws.
 _FIGURES = {
-    "losses": "ECE of every loss on CLINC150 as trained, after temperature scaling and after SMART",
+    "losses": "ECE of every loss on CLINC150 uncalibrated, after temperature scaling and after SMART",
     "validation_size": "ECE of post-hoc methods on CIFAR-10 against the number of validation samples",
 }
 
 
 def page(folder: Path = FOLDER) -> str:
     """Return the page of all experiments in a folder."""
-    sections = [_section(saved_experiment(each), read_rows(each)) for each in sorted(folder.iterdir())]
+    sections = [_section(saved_experiment(each), finished_rows(each)) for each in sorted(folder.iterdir())]
     return "\n".join([_HEAD, *sections])
 
 

@@ -5,8 +5,8 @@
 
 - *Chain*: the longest chain of modules, each of which imports the next as soon as it is imported; imports
   inside functions and for type checking do not count.
-- *Files per measure*: the file that defines it and those with a table that has an entry for it: the files to
-  edit when a measure is added.
+- *Files per measure*: the file that defines it and those whose table of measures has an entry for it: the
+  files to edit when a measure is added. A table of measures has at least four keys, most of them measures.
 """
 
 import argparse
@@ -19,21 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-
-MEASURES = {
-    "accuracy": "accuracy",
-    "mean_confidence": "mean_confidence",
-    "nll": "negative_log_likelihood",
-    "brier": "brier_score",
-    "ece": "expected_calibration_error",
-    "mce": "maximum_calibration_error",
-    "classwise_ece": "classwise_calibration_error",
-    "smece": "smooth_ece",
-    "overconfidence": "overconfidence",
-    "aurc": "aurc",
-    "auroc_correct": "auroc_correctness",
-    "ks": "ks_error",
-}
 
 
 def main() -> None:
@@ -61,7 +46,7 @@ def describe(source: Path) -> dict[str, str]:
     modules = {module_name(path, source): path for path in sorted(source.rglob("*.py"))}
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules.values())
-    counts = [files_of_measure(name, function, trees) for name, function in MEASURES.items()]
+    counts = files_per_measure(trees)
     return {
         "files": f"{len(modules):,}",
         "lines": f"{lines:,}",
@@ -106,22 +91,41 @@ def for_types_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def files_of_measure(name: str, function: str, trees: dict[str, ast.Module]) -> int:
-    """Count the file that defines a measure and those whose tables have an entry for it."""
-    return 1 + sum(
-        any(name in entries(statement) or function in entries(statement) for statement in tree.body)
-        for tree in trees.values()
-    )
+def files_per_measure(trees: dict[str, ast.Module]) -> list[int]:
+    """Count, for each measure, the file that defines it and those whose tables have an entry for it."""
+    catalogue = next(table for name, table in tables(trees) if "ece" in table and "smce" in table)
+    functions = {key: {key, function} for key, function in catalogue.items()}
+    words = set().union(*functions.values())
+    of_measures = [
+        (module, set(table))
+        for module, table in tables(trees)
+        if len(table) >= 4 and 2 * len(words & set(table)) > len(table)
+    ]
+    return [1 + len({module for module, keys in of_measures if keys & names}) for names in functions.values()]
 
 
-def entries(statement: ast.stmt) -> set[str]:
-    """Return the keys of the dictionaries that a statement of a module assigns."""
-    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        return set()
-    tables = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
-    keys = [key for table in tables for key in table.keys]
-    words = {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-    return words | {key.id for key in keys if isinstance(key, ast.Name)}
+def tables(trees: dict[str, ast.Module]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the dictionaries that modules assign, with the function that each value names first."""
+    for module, tree in trees.items():
+        for statement in tree.body:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Dict):
+                        pairs = zip(map(word, node.keys), map(function, node.values), strict=True)
+                        yield module, {key: value for key, value in pairs if key}
+
+
+def word(key: ast.expr | None) -> str:
+    """Return the text or name of a key; nothing for any other key."""
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        return key.value
+    return key.id if isinstance(key, ast.Name) else ""
+
+
+def function(value: ast.expr) -> str:
+    """Return the name of the first argument of a call, without its module."""
+    first = value.args[0] if isinstance(value, ast.Call) and value.args else value
+    return first.attr if isinstance(first, ast.Attribute) else word(first)
 
 
 if __name__ == "__main__":
