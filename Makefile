@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Processes with one thread each are faster than one with many; a third one uses the cores while others wait for Ray or
-# Chromium. A whole file goes to one process, which makes once what its tests share. Bytecode is kept: many processes start.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Two processes with one thread each are faster than one with two. A whole file goes to one process, which then
+# makes once what its tests share. The tests start many processes: bytecode is kept even where the environment says not to.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What `make quick` runs, e.g. TESTS=tests/posthoc. These import frameworks that take long to load:
 TESTS ?= tests
@@ -24,7 +24,7 @@ quick: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(PYTEST) -n 2 -m "not slow" $(TESTS) $(LATER:%=--ignore=%)
+	$(PYTEST) -m "not slow" $(TESTS) $(LATER:%=--ignore=%)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
