@@ -1,5 +1,7 @@
 """Comparing and choosing post-hoc methods."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -115,3 +117,27 @@ def test_choosing_from_no_results_gives_the_reasons():
         InputError, match="could be fitted, got none .temperature: temperature scaling: no optimum"
     ):
         choose(compare(all_right, methods=["temperature"]))
+
+
+@pytest.mark.parametrize(("worth_threads", "expected"), [(5001, 1), (5000, 2)])
+def test_only_comparisons_of_many_logits_use_threads_and_the_setting_comes_back(
+    validation, monkeypatch, worth_threads, expected
+):
+    # By its name in sys.modules: the package's attribute of this name is the function.
+    monkeypatch.setattr(sys.modules["calibrant.evaluation.compare"], "_WORTH_THREADS", worth_threads)
+    seen = []
+
+    def fit(*given, **options):
+        seen.append(torch.get_num_threads())
+        return original(*given, **options)
+
+    original = TemperatureScaling.fit
+    monkeypatch.setattr(TemperatureScaling, "fit", fit)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        compare(validation, methods=["temperature"], n_folds=2, n_resamples=20)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [expected] * 3

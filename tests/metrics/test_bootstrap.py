@@ -12,6 +12,7 @@ from calibrant.metrics import (
     maximum_calibration_error,
     rms_calibration_error,
 )
+from calibrant.metrics.binned import overconfidence
 from calibrant.metrics.intervals import with_interval
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.resampling.bins import BinResampler
@@ -111,3 +112,11 @@ def test_hits_of_many_samples_are_drawn_exactly():
     found = with_interval(accuracy, confidence=np.full(100_000, 0.8), correct=correct, n_resamples=4000)
     low, high = stats.binom.ppf([0.025, 0.975], 100_000, 0.8) / 100_000
     assert (found.value, found.low, found.high) == pytest.approx((0.8, low, high), abs=1.5e-4)
+
+
+def test_a_definition_without_bins_is_resampled_by_rows():
+    confidence, correct = outcomes(12_000)
+    pairs = {"confidence": confidence, "correct": correct}
+    found = with_interval(overconfidence, **pairs, definition="conditional", n_resamples=20)
+    assert found.value == pytest.approx(confidence[~correct].mean())
+    assert found.low < found.value < found.high
