@@ -225,6 +225,7 @@ def test_classes_and_margins_are_shown_when_asked_for(run, logits_file):
     table = run(*arguments)[1]
     assert "mean probability" in table
     assert "logit margin" in table
+    assert "mean_confidence" not in table
 
 
 def test_two_models_are_compared_on_the_same_samples(run, tmp_path, logits_file, overconfident):

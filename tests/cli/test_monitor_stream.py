@@ -314,7 +314,7 @@ def test_a_table_that_is_shown_in_parts_is_one_table(run, reference, days, whole
     rows = [line for line in out.splitlines() if " to " in line and "Alarm" not in line]
     assert len(rows) == len(whole["windows"]) == 12
     assert out.count("verdict") == 1
-    assert len({line.index("alarm" if "alarm" in line else "as before") for line in rows}) == 1
+    assert len({line.index("alarm" if "alarm" in line else "stable") for line in rows}) == 1
 
 
 # ---- what is bad

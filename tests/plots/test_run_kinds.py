@@ -16,9 +16,9 @@ from tests.plots.conftest import dynamics_rows, line
 COLUMNS = {
     "loss": ("train_loss",),
     "accuracy": ("train_accuracy", "val_accuracy"),
-    "mean confidence": ("train_mean_confidence", "val_mean_confidence"),
+    "confidence": ("train_mean_confidence", "val_mean_confidence"),
     "NLL (nats)": ("train_nll", "val_nll"),
-    "Brier score": ("val_brier",),
+    "Brier": ("val_brier",),
     "ECE": ("train_ece", "val_ece", "val_ece_equal_mass"),
     "entropy (nats)": ("train_entropy", "val_entropy"),
     "KL to the rest of the class (nats)": ("train_kl", "val_kl"),
@@ -51,7 +51,7 @@ def test_each_column_is_a_line_of_its_panel():
     assert list(panels(display)) == list(COLUMNS)
     for title, names in COLUMNS.items():
         for name in names:
-            label = "validation, equal mass" if "mass" in name else LABELS[name.split("_")[0]]
+            label = "validation, AdaECE" if "mass" in name else LABELS[name.split("_")[0]]
             x, y = line(panels(display)[title], label)
             assert list(x) == [1, 2, 3, 4, 5]
             np.testing.assert_array_equal(y, [row[name] for row in made])

@@ -35,34 +35,43 @@ class Quantity:
         return f"{value:.3f}" if size < 100 else f"{value:.0f}"
 
 
-_QUANTITIES = {
-    name: Quantity(measure.short, measure.better, measure.percent) for name, measure in MEASURES.items()
-} | {
-    "shifted_accuracy": Quantity("accuracy, shifted", "higher", percent=True),
-    "shifted_ece": Quantity("ECE, shifted", "lower", percent=True),
+def _of_measure(name: str, note: str = "") -> Quantity:
+    """Return the quantity of a measure, with a note in its heading."""
+    measure = MEASURES[name]
+    return Quantity(measure.short + note, measure.better, measure.percent)
+
+
+def _change(heading: str, name: str, better: Better = "neither", *, percent: bool = True) -> Quantity:
+    """Return a quantity about a measure; its heading has the measure in the place of ``{}``."""
+    return Quantity(heading.format(MEASURES[name].short), better, percent)
+
+
+_QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
+    "shifted_accuracy": _of_measure("accuracy", ", shifted"),
+    "shifted_ece": _of_measure("ece", ", shifted"),
     "ood_auroc": Quantity("OOD AUROC", "higher", percent=True),
     "ood_fpr95": Quantity("OOD FPR95", "lower", percent=True),
     "seconds_per_epoch": Quantity("s per epoch", "lower"),
     "fit_seconds": Quantity("fit CPU s", "lower"),
     "apply_seconds": Quantity("apply CPU s", "lower"),
     "run_seconds": Quantity("CPU s", "lower"),
-    "phi_brier": Quantity("PHI, Brier", "higher"),
-    "phi_nll": Quantity("PHI, NLL", "higher"),
-    "ece_reduction": Quantity("ECE repaired", "higher", percent=True),
-    "ece_equal_mass_reduction": Quantity("AdaECE repaired", "higher", percent=True),
+    "phi_brier": _change("PHI, {}", "brier", "higher", percent=False),
+    "phi_nll": _change("PHI, {}", "nll", "higher", percent=False),
+    "ece_reduction": _change("{} repaired", "ece", "higher"),
+    "ece_equal_mass_reduction": _change("{} repaired", "ece_equal_mass", "higher"),
     "explained": Quantity("variance explained", "higher", percent=True),
     "violated": Quantity("violated", "neither", percent=True),
     "fitted": Quantity("fitted", "neither", percent=True),
-    "nll_falls": Quantity("NLL falls", "neither", percent=True),
+    "nll_falls": _change("{} falls", "nll"),
     "probe_rises": Quantity("probe rises", "neither", percent=True),
-    "smce_rises": Quantity("smCE rises", "neither", percent=True),
+    "smce_rises": _change("{} rises", "smce"),
     "both": Quantity("both", "neither", percent=True),
     "win_rate": Quantity("win rate", "higher", percent=True),
     "elo": Quantity("Elo", "higher"),
-    "encoder_auroc_ovo": Quantity("AUROC ovo, encoder", "higher", percent=True),
-    "encoder_auroc_correct": Quantity("AUROC, encoder", "higher", percent=True),
-    "classifier_auroc_ovo": Quantity("AUROC ovo, head", "higher", percent=True),
-    "classifier_auroc_correct": Quantity("AUROC, head", "higher", percent=True),
+    "encoder_auroc_ovo": _of_measure("auroc_ovo", ", encoder"),
+    "encoder_auroc_correct": _of_measure("auroc_correct", ", encoder"),
+    "classifier_auroc_ovo": _of_measure("auroc_ovo", ", head"),
+    "classifier_auroc_correct": _of_measure("auroc_correct", ", head"),
 }
 
 

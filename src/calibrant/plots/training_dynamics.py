@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
+from calibrant.metrics.names import MEASURES
 from calibrant.plots import style
 from calibrant.plots.display import Display, Place
 
@@ -22,17 +23,23 @@ EpochRows: TypeAlias = Sequence[Mapping[str, Any]]
 
 _COLUMNS = 3
 
+
+def _lines(name: str) -> dict[str, str]:
+    return {"train": f"train_{name}", "validation": f"val_{name}"}
+
+
 # Panels, and for each line in them its column in ``metrics.jsonl``.
 _PANELS: Mapping[str, Mapping[str, str]] = {
     "loss": {"train": "train_loss"},
-    "accuracy": {"train": "train_accuracy", "validation": "val_accuracy"},
-    "mean confidence": {"train": "train_mean_confidence", "validation": "val_mean_confidence"},
-    "NLL (nats)": {"train": "train_nll", "validation": "val_nll"},
-    "Brier score": {"train": "train_brier", "validation": "val_brier"},
-    "ECE": {"train": "train_ece", "validation": "val_ece", "validation, equal mass": "val_ece_equal_mass"},
-    "entropy (nats)": {"train": "train_entropy", "validation": "val_entropy"},
-    "KL to the rest of the class (nats)": {"train": "train_kl", "validation": "val_kl"},
-    "cosine to the class mean": {"train": "train_cosine", "validation": "val_cosine"},
+    MEASURES["accuracy"].short: _lines("accuracy"),
+    MEASURES["mean_confidence"].short: _lines("mean_confidence"),
+    f"{MEASURES['nll'].short} (nats)": _lines("nll"),
+    MEASURES["brier"].short: _lines("brier"),
+    MEASURES["ece"].short: _lines("ece")
+    | {f"validation, {MEASURES['ece_equal_mass'].short}": "val_ece_equal_mass"},
+    "entropy (nats)": _lines("entropy"),
+    "KL to the rest of the class (nats)": _lines("kl"),
+    "cosine to the class mean": _lines("cosine"),
 }
 
 
@@ -149,7 +156,7 @@ class AdaFocalGammasDisplay(Display):
         rows = [to_tensor(entry["gammas"], "gammas").double().cpu() for entry in history if "gammas" in entry]
         if not rows or len({row.shape for row in rows}) > 1 or rows[0].ndim != 1:
             raise InputError(
-                "history: expected entries with as many gammas in each epoch, got "
+                "history: expected the same number of gammas in each epoch, got shapes "
                 f"{sorted({tuple(row.shape) for row in rows}) or 'none'}; pass that of an AdaFocal loss"
             )
         return cls(torch.stack(rows), first_epoch).plot(**place)

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.paired import paired_comparison
+from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.report.page import ComparedMeasure
 
 # The bootstrap of a mean resamples its terms; a binned error is computed again for each resample.
-_QUICK = ("accuracy", "nll", "brier")
-_SLOW = ("ece",)
-_SLOW_UP_TO = 200_000
+_BINNED_UP_TO = 200_000
 _LEVEL = 0.95
 
 
@@ -28,7 +27,7 @@ def columns(
         names: Measures from :data:`calibrant.metrics.names.MEASURES`.
         metrics: Measures of each candidate.
         predictions: Predictions of each candidate for the same samples; if any is missing, nothing is tested.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
     """
     compared = []
     for name in names:
@@ -36,7 +35,7 @@ def columns(
         values = {who: value for who, each in metrics.items() if (value := each.get(name)) is not None}
         top = measure.best(list(values.values())) if len(values) > 1 else math.nan
         best = tuple(who for who, value in values.items() if value == top)
-        tested = 0 < len(best) < len(values) and _can_test(name, predictions, metrics)
+        tested = 0 < len(best) < len(values) and _can_test(measure, predictions, metrics)
         near = tuple(
             who
             for who in values
@@ -47,15 +46,17 @@ def columns(
     return tuple(compared)
 
 
-def _can_test(name: str, predictions: Mapping[str, Predictions], candidates: Mapping[str, object]) -> bool:
+def _can_test(
+    measure: Measure, predictions: Mapping[str, Predictions], candidates: Mapping[str, object]
+) -> bool:
     if any(who not in predictions for who in candidates):
         return False
     samples = sum(each.n for each in predictions.values())
-    return name in _QUICK or (name in _SLOW and samples <= _SLOW_UP_TO)
+    return measure.terms is not None or (measure.of_bins is not None and samples <= _BINNED_UP_TO)
 
 
 def _worse(name: str, predictions: Predictions, best: Predictions, seed: int) -> bool:
-    resamples = 400 if name in _QUICK else 200
+    resamples = 200 if MEASURES[name].terms is None else 400
     found = paired_comparison(
         predictions, best, measures=[name], n_resamples=resamples, level=_LEVEL, seed=seed
     ).differences.get(name)

@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.cli.terminal.tables import heading
 from calibrant.metrics.intervals import Interval
+from calibrant.metrics.names import MEASURES
 from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.windows import Window
@@ -18,7 +20,14 @@ from calibrant.monitoring.windows import Window
 # Bytes of windows as JSON that are buffered in memory; more are buffered on disk.
 _IN_MEMORY = 1 << 24
 # Minimum widths, so that the columns of a table that is printed in parts line up.
-_COLUMNS = {"rows": 14, "n": 5, "acc %": 5, "conf %": 6, "ECE % (95 %)": 22, "e-value": 7}
+_COLUMNS = {
+    "rows": 14,
+    "n": 5,
+    heading(MEASURES["accuracy"]): 8,
+    heading(MEASURES["mean_confidence"]): 10,
+    f"{heading(MEASURES['ece'])} (95 % interval)": 22,
+    "e-value": 7,
+}
 
 
 class TableReport(AbstractContextManager["TableReport"]):
@@ -35,7 +44,7 @@ class TableReport(AbstractContextManager["TableReport"]):
         self._is_first = True
 
     def __exit__(self, *_: object) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to close."""
 
     def add(self, windows: Sequence[Window]) -> None:
         """Add windows."""
@@ -101,8 +110,8 @@ class JsonReport(AbstractContextManager["JsonReport"]):
 def _window_table(rows: Sequence[Window], *, header: bool) -> Table:
     """Return a table of windows; only its first part has a header."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0), show_header=header)
-    for heading, width in _COLUMNS.items():
-        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    for column, width in _COLUMNS.items():
+        table.add_column(column, justify="right", no_wrap=True, min_width=width)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -112,13 +121,13 @@ def _window_table(rows: Sequence[Window], *, header: bool) -> Table:
             _percent(row.mean_confidence.value),
             f"{_percent(row.ece.value)} ({_percent(row.ece.low)} to {_percent(row.ece.high)})",
             evidence(row.log_e_value),
-            "[bold red]alarm[/bold red]" if row.alarm else "as before",
+            "[bold red]alarm[/bold red]" if row.alarm else "stable",
         )
     return table
 
 
 def _window_json(row: Window) -> dict[str, Any]:
-    """Return a window as plain values, with intervals apart; what is unknown is null."""
+    """Return a window as plain values; intervals have their own key, unknown values are null."""
     names = ("accuracy", "mean_confidence", "ece", "brier", "nll")
     measures: dict[str, Interval | None] = {name: getattr(row, name) for name in names}
     known = {name: value for name, value in measures.items() if value is not None}

@@ -82,7 +82,7 @@ def stream(
     console.print()
     console.print(reliability_diagram(result.bins))
     if by is not None:
-        console.print(tables.groups(result, by))
+        console.print(tables.groups(result, names, by))
     for left_out in result.left_out:
         console.print(f"[dim]left out: {escape(left_out.reason)}[/dim]", highlight=False)
     console.print(

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from calibrant.streams.measures import StreamEvaluation
 
 _ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
-# The measures of each group of a stream.
-_BY_GROUP = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece", "auroc_correct")
 
 
 def measures(
     results: Mapping[str, Mapping[str, float | None]], intervals: "Mapping[str, Interval] | None" = None
 ) -> Table:
-    """Lay out measures, one a row, for each result in a column; the best of several is bold."""
+    """Lay out measures in rows and results in columns; the best of several results is bold."""
     table = _table("measure", *results)
     if intervals:
         table.add_column("95 % interval", justify="right")
@@ -53,10 +51,11 @@ def stream(result: "StreamEvaluation", names: Sequence[str]) -> Table:
     return table
 
 
-def groups(result: "StreamEvaluation", by: str) -> Table:
-    """Lay out the groups of a stream, one a row."""
-    names = [name for name in _BY_GROUP if name in result.metrics]
-    table = _table(by, "samples", *(_heading(MEASURES[name]) for name in names))
+def groups(result: "StreamEvaluation", names: Sequence[str], by: str) -> Table:
+    """Lay out the groups of a stream, one a row; columns without a better direction are the first to go."""
+    names = [name for name in names if MEASURES[name].better != "neither"] or names
+    table = _table(by, "samples", *(heading(MEASURES[name]) for name in names))
+    table.padding = (0, 1, 0, 0)  # eleven columns fit into the 80 characters of a terminal
     for group, found in result.groups.items():
         values = [(found.metrics[name], MEASURES[name].percent) for name in names]
         cells = [f"{100 * value:.2f}" if percent else f"{value:.3f}" for value, percent in values]
@@ -75,9 +74,9 @@ def classes(rows: "Sequence[ClassRow]") -> Table:
 
 def margins(slices: "Sequence[MarginSlice]") -> Table:
     """Lay out the groups of margin, from the smallest to the largest."""
-    table = _table("logit margin", "samples", *next(iter(slices)).metrics)
+    table = _table("logit margin", "samples", *(heading(MEASURES[name]) for name in slices[0].metrics))
     for part in slices:
-        values = (_percent(value) for value in part.metrics.values())
+        values = (f"{100 * value:.2f}" for value in part.metrics.values())
         table.add_row(f"{part.low:.2f} to {part.high:.2f}", f"{part.n:,}", *values)
     return table
 
@@ -108,7 +107,7 @@ def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
     """Lay out methods, on the test set if there was one; the best in a column is bold, the choice marked."""
     where = "out of fold" if comparison.n_test is None else "test"
     names = tuple(chosen.metrics)
-    table = _table(f"on {where}", *(_heading(MEASURES[name]) for name in names), "fit s", "params")
+    table = _table(f"on {where}", *(heading(MEASURES[name]) for name in names), "fit s", "params")
     table.padding = (0, 1, 0, 0)  # ten columns fit into the 80 characters of a terminal
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
     best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in names}
@@ -172,17 +171,17 @@ def options(rows: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
+def heading(measure: "Measure") -> str:
+    """Return the heading of a column, with its unit on a second line so that ten columns fit a terminal."""
+    return f"{measure.short}\n%" if measure.percent else measure.short
+
+
 def _table(first: str, *others: str, justify: Literal["left", "right"] = "right") -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(first, no_wrap=True)
     for heading in others:
         table.add_column(heading, justify=justify)
     return table
-
-
-def _heading(measure: "Measure") -> str:
-    """Return the heading of a column, with its unit on a second line so that ten columns fit a terminal."""
-    return f"{measure.short}\n%" if measure.percent else measure.short
 
 
 def _title(measure: "Measure") -> str:
