@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.plots.kinds import KINDS, Kind
 from calibrant.posthoc.names import METHODS, Method
-from calibrant.report.columns import columns
 from calibrant.streams import evaluate_stream, open_stream
 from tests.conftest import draw
 
@@ -138,13 +138,38 @@ def test_a_measure_is_on_the_command_line_and_in_its_table(measure, file, predic
     assert MEASURES[measure].title in run("evaluate", file, "--measures", "all")
 
 
-def test_a_measure_is_a_column_of_the_report(measure, predictions):
-    half = Predictions(logits=predictions.logits / 2, labels=predictions.labels)
-    models = {"sharp": predictions, "soft": half}
-    metrics = {name: evaluate(each, measures=[measure]).metrics for name, each in models.items()}
-    (column,) = columns([measure], metrics, models)
-    assert (column.name, column.title) == (measure, MEASURES[measure].short)
-    assert column.best == (min(metrics, key=lambda name: metrics[name][measure]),)
+def column_of(html, heading):
+    """Return the cells below a heading of the table at the top of a report."""
+    table = html.partition('id="comparison-table"')[2].partition("</table>")[0]
+    headings = re.findall(r'<button [^>]*class="sort"[^>]*>([^<]*)', table)
+    rows = [re.findall(r'<td[^>]* data-value="([^"]*)"', row) for row in table.split("<tr data-name=")[1:]]
+    # The first heading is that of the names.
+    return [float(row[headings.index(heading) - 1]) for row in rows]
+
+
+@pytest.mark.parametrize("is_core", [False, True])
+def test_a_measure_is_a_column_of_the_report_of_files(
+    measure, predictions, file, tmp_path, monkeypatch, is_core
+):
+    monkeypatch.setitem(MEASURES, measure, replace(MEASURES[measure], core=is_core))
+    soft = Predictions(logits=predictions.logits / 2, labels=predictions.labels)
+    save_predictions(soft, tmp_path / "soft.npz")
+    asked = () if is_core else ("--measures", measure)
+    run("report", file, tmp_path / "soft.npz", *asked, "--out", tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    expected = [evaluate(each, measures=[measure]).metrics[measure] for each in (predictions, soft)]
+    assert column_of(html, f"{MEASURES[measure].short} %") == pytest.approx(expected, abs=1e-12)
+    tested = re.search(r"tested: ([^)]*)", html)
+    assert tested is not None
+    assert MEASURES[measure].short in tested[1].split(", ")
+
+
+def test_a_measure_is_a_column_of_the_report_of_methods(measure, predictions, file, tmp_path):
+    told = ("--val", file, "--methods", "uncalibrated,temperature", "--measures", measure)
+    run("report", file, *told, "--out", tmp_path / "page.html")
+    cells = column_of((tmp_path / "page.html").read_text(encoding="utf-8"), f"{MEASURES[measure].short} %")
+    assert len(cells) == 2
+    assert cells[0] == pytest.approx(evaluate(predictions, measures=[measure]).metrics[measure], abs=1e-6)
 
 
 def test_a_measure_is_given_by_streams(measure, predictions, tmp_path):

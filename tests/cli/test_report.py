@@ -93,7 +93,9 @@ def test_the_page_is_opened_when_asked_for(run, files, monkeypatch):
         (("broken",), "got a file that is not JSON"),
         (("older",), "run calibrant calibrate again"),
         (("strange",), "expected 'title', got none"),
-        (("older", "test.npz"), "expected nothing but --shift"),
+        (("older", "test.npz"), "a folder can only be combined with --shift"),
+        (("older", "--measures", "ks"), "a folder can only be combined with --shift"),
+        (("test.npz", "--measures", "alchemy"), "got 'alchemy'"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing_behind(run, files, arguments, message):

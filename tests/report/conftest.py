@@ -78,7 +78,7 @@ def written(tmp_path_factory):
 def full_page(written):
     """A page with shifted and out-of-distribution samples."""
     folder = written.folder.parent
-    told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline")
+    told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline,smart")
     more = ("--shift", folder / "shift.npz", "--ood", folder / "foreign.npz", "--out", folder / "full.html")
     assert call("report", folder / FILE, *told, *more) == 0
     return folder / "full.html"

@@ -10,6 +10,7 @@ from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.errors import FormatError
 from calibrant.evaluation.compare import compare
+from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
     Sources,
     describe,
@@ -83,6 +84,33 @@ def test_a_calibrated_model_stays_uncalibrated_and_the_page_says_so():
     text = render(page)
     assert "no method tested is better than the uncalibrated model" in text
     assert '<tr data-name="uncalibrated" class="chosen">' in text
+
+
+def drawn():
+    logits, labels = draw(400, 3, sharpen=2.0)
+    return Predictions(logits=logits, labels=labels)
+
+
+def test_the_page_of_a_comparison_fits_nothing(monkeypatch):
+    val = drawn()
+    both, one = (
+        compare(val, methods=["uncalibrated", *names], n_resamples=20)
+        for names in (("temperature", "smart"), ("temperature",))
+    )
+    for method in (SMART, TemperatureScaling):
+        monkeypatch.setattr(method, "fit", None)
+    assert describe_comparison(both, both["smart"], Sources("both", validation=val)).temperatures is not None
+    page = describe_comparison(one, one["temperature"], Sources("one", validation=val))
+    assert page.temperatures is None
+    assert "Temperature by logit margin" not in render(page)
+
+
+def test_further_measures_are_shown_and_those_that_cannot_be_computed_are_named():
+    few = drawn()
+    page = describe(few, Sources("few"), measures=["ks", "top_5_error"])
+    assert page.columns[-1].name == "ks"
+    assert page.candidates[0].metrics["ks"] == evaluate(few, measures=["ks"]).metrics["ks"]
+    assert page.notes[-1] == "top-5 error is left out: needs at least 6 classes."
 
 
 def test_hostile_names_are_text(written):

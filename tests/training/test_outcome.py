@@ -33,5 +33,13 @@ def test_the_outcome_measures_every_method_on_every_set(tmp_path):
     for name in ("test", "shifted/blur-5"):
         expected = evaluate(run.predictions[name], measures=("ece", "nll")).metrics
         assert {key: as_trained[name][key] for key in expected} == pytest.approx(expected)
+    # What the comparison has measured is used, not measured again.
+    for name, method in outcome.methods.items():
+        compared = outcome.comparison[name].test_metrics
+        assert {key: method.measures["test"][key] for key in ("nll", "ece")} == {
+            key: compared[key] for key in ("nll", "ece")
+        }
+        expected = evaluate(outcome.comparison[name].test, measures=("aurc",)).metrics
+        assert method.measures["test"]["aurc"] == pytest.approx(expected["aurc"], abs=1e-6)
     # A temperature changes no ranking between classes.
     assert outcome.methods["temperature"].measures["test"]["accuracy"] == as_trained["test"]["accuracy"]

@@ -74,7 +74,6 @@ def demo(
 
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:
     """Print the verdict on a method, and its reliability diagram."""
-    from calibrant.bins import equal_width_bins
     from calibrant.cli.terminal import show
 
     figures = next(row.figures for row in page.drawn if row.name == result.name)
@@ -83,5 +82,5 @@ def _print_calibration(console: Console, page: "Page", result: "MethodResult", t
     verdict = show.verdict(dict(result.test_metrics or {}) | means)
     heading = verdict if title == "before" else f"{title.capitalize()}: {verdict}"
     console.print(f"[bold]{heading}[/bold]\n", highlight=False)
-    bins = equal_width_bins(result.measured.outcomes(), 15)
-    console.print(show.reliability_diagram(bins, title=title))
+    bins = next(each for each in figures.bins if each.n_bins == 15)
+    console.print(show.reliability_diagram(bins.accuracy, bins.confidence, bins.count, title=title))

@@ -1,6 +1,7 @@
 """The command ``calibrant report``."""
 
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,14 @@ def report(
         typer.Option("--val", help="Predictions to fit post-hoc methods on, to compare them.", metavar="VAL"),
     ] = None,
     methods: Methods = "auto",
+    measures: Annotated[
+        str | None,
+        typer.Option(
+            "--measures",
+            help="Measures beside those shown by default: core, all, or names with commas.",
+            metavar="NAMES",
+        ),
+    ] = None,
     shift: Annotated[
         Path | None,
         typer.Option("--shift", help="Labelled predictions under distribution shift.", metavar="FILE"),
@@ -43,15 +52,19 @@ def report(
 ) -> None:
     """Write one interactive page: a verdict, methods compared, and charts.
 
-    The page is a single file that works offline.
+    The page is a single file that works offline. With --val, nothing is fitted but the methods to compare;
+    the chart of temperatures needs smart and temperature among them. Without --val, that chart is fitted on
+    FILE itself.
 
     Example: calibrant report test.npz --val val.npz --out report.html --open
+
+    Example: calibrant report test.npz other.npz --measures smece,augrc
     """
     from calibrant.report.write import REPORT, write_report
 
     with progress_bar() as progress:
         if paths[0].is_dir():
-            page = _of_folder(paths, val, shift, ood)
+            page = _of_folder(paths, shift, has_more=any(each is not None for each in (val, ood, measures)))
             target = paths[0] / REPORT if out is None else out
         else:
             if val is not None and len(paths) > 1:
@@ -61,7 +74,8 @@ def report(
             test = None if val is None else paths[0]
             named = {"validation": val, "test": test, "shift": shift, "foreign": ood}
             files = {role: path for role, path in named.items() if path is not None}
-            page = _of_files(paths, files, methods, seed, progress)
+            further = () if measures is None else word_or_list(measures, "core", "all")
+            page = _of_files(paths, files, methods, further, seed, progress)
             target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
@@ -70,16 +84,16 @@ def report(
         webbrowser.open(target.resolve().as_uri())
 
 
-def _of_folder(paths: list[Path], val: Path | None, shift: Path | None, ood: Path | None) -> "Page":
+def _of_folder(paths: list[Path], shift: Path | None, *, has_more: bool) -> "Page":
     from calibrant.data.files import load_predictions
     from calibrant.posthoc.files import load_calibrator
     from calibrant.report.describe import with_shift
     from calibrant.report.write import CALIBRATOR, load_page
 
-    if len(paths) > 1 or val is not None or ood is not None:
+    if len(paths) > 1 or has_more:
         raise InputError(
-            f"DIR: expected nothing but --shift beside the folder {paths[0]}, got more; "
-            "name files of predictions instead"
+            f"DIR: expected only the folder {paths[0]}, got further files or options; a folder can only be "
+            "combined with --shift"
         )
     page = load_page(paths[0])
     if shift is None:
@@ -89,7 +103,12 @@ def _of_folder(paths: list[Path], val: Path | None, shift: Path | None, ood: Pat
 
 
 def _of_files(
-    paths: list[Path], files: dict[str, Path], methods: str, seed: int, progress: "Progress"
+    paths: list[Path],
+    files: dict[str, Path],
+    methods: str,
+    measures: str | Sequence[str],
+    seed: int,
+    progress: "Progress",
 ) -> "Page":
     """Describe the first file; compare it with the others, or with methods that are fitted on a file."""
     from calibrant.data.files import load_predictions
@@ -116,8 +135,8 @@ def _of_files(
             given["validation"], test=given["test"], methods=wanted, seed=seed, progress=progress
         )
         progress("measuring", 0, 1)
-        return describe_comparison(comparison, choose(comparison), sources)
+        return describe_comparison(comparison, choose(comparison), sources, measures=measures)
     if len(models) < len(paths):
         raise InputError("FILE: expected different files, got one of them twice")
     progress("measuring", 0, 1)
-    return compare_files(models, sources)
+    return compare_files(models, sources, measures=measures)

@@ -146,14 +146,13 @@ def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
 
 
 def _show(run: "Run", outcome: "Outcome") -> None:
-    from calibrant.cli.terminal import tables
+    from calibrant.cli.terminal import show, tables
     from calibrant.report.write import CALIBRATOR, REPORT
 
     console = Console()
     console.print(f"[bold]{_title(run.config)}[/bold]\n", highlight=False)
     console.print(tables.methods(outcome.comparison, outcome.chosen))
-    for name, reason in outcome.comparison.skipped.items():
-        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+    show.print_skipped(console, outcome.comparison.skipped)
     if len(run.refinement) > 1:
         console.print("\nRefinement, stage by stage:", highlight=False)
         console.print(tables.stages(run.refinement))

@@ -1,18 +1,30 @@
-"""From predictions and comparisons to a page; what a comparison has computed is not computed again."""
+"""From predictions and comparisons to a page; what a comparison has computed is not computed again.
 
-from collections.abc import Mapping
+A page about files shows the core measures, a page about a comparison those that were compared; ``measures``
+names further ones.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.evaluate import evaluate, why_not
 from calibrant.files import without_nan
+from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.names import METHODS
 from calibrant.report.columns import columns
-from calibrant.report.figures import POINTS, class_lines, figures, ood_panel, temperatures
+from calibrant.report.figures import (
+    POINTS,
+    class_lines,
+    compared_temperatures,
+    figures,
+    ood_panel,
+    own_temperatures,
+)
 from calibrant.report.page import Candidate, Fact, Page, Shift
 from calibrant.report.sources import Sources, count
 from calibrant.report.verdict import verdict
@@ -20,25 +32,32 @@ from calibrant.report.verdict import verdict
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison, MethodResult
 
-_MEASURES = ("accuracy", "mean_confidence", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "aurc")
-_SHIFTED = ("accuracy", "mean_confidence", "nll", "brier", "ece")
 
-
-def describe(predictions: Predictions, sources: Sources) -> Page:
+def describe(predictions: Predictions, sources: Sources, *, measures: str | Sequence[str] = ()) -> Page:
     """Describe one uncalibrated model."""
-    return compare_files({sources.title: predictions}, sources)
+    return compare_files({sources.title: predictions}, sources, measures=measures)
 
 
-def compare_files(models: Mapping[str, Predictions], sources: Sources) -> Page:
-    """Put models side by side; the page is about the first."""
+def compare_files(
+    models: Mapping[str, Predictions], sources: Sources, *, measures: str | Sequence[str] = ()
+) -> Page:
+    """Put models side by side; the page is about the first.
+
+    Args:
+        models: Predictions of each model for the same samples.
+        sources: What the page is about.
+        measures: Measures beside the core ones: ``"all"``, or names.
+    """
     first, seed = next(iter(models.values())), sources.origin.seed
-    metrics = {name: evaluate(each).metrics for name, each in models.items()}
+    extra, left_out = _further(measures, resolve_measures("core"), first)
+    wanted = [*resolve_measures("core"), *extra]
+    metrics = {name: evaluate(each, measures=wanted).metrics for name, each in models.items()}
     candidates = tuple(
-        Candidate(name, name, "", without_nan(metrics[name]), figures(each, seed=seed))
+        Candidate(name, name, "", without_nan(metrics[name]), figures(each, metrics[name], seed=seed))
         for name, each in models.items()
     )
     other = candidates[1].name if len(candidates) > 1 else None
-    shown = [name for name in _MEASURES if name in candidates[0].metrics]
+    shown = [name for name in wanted if all(name in row.metrics for row in candidates)]
     return Page(
         title=sources.title,
         measured_on=f"{sources.title}: {count(first)}",
@@ -47,18 +66,31 @@ def compare_files(models: Mapping[str, Predictions], sources: Sources) -> Page:
         candidates=candidates,
         chosen=other,
         classes=class_lines(first, None if other is None else models[other]),
-        temperatures=temperatures(first, "these predictions themselves", seed=seed),
+        temperatures=own_temperatures(first, seed=seed),
         shift=_shift(sources.shift, None, sources.name("shift")),
         foreign=ood_panel(first, sources.foreign, sources.name("foreign")),
-        notes=_notes(first),
+        notes=(*_notes(first), *left_out),
         facts=sources.facts(dict(models) | sources.by_role, {}),
     )
 
 
-def describe_comparison(comparison: "Comparison", chosen: "MethodResult", sources: Sources) -> Page:
-    """Describe a model before and after calibration by each method that was compared.
+def describe_comparison(
+    comparison: "Comparison",
+    chosen: "MethodResult",
+    sources: Sources,
+    *,
+    measures: str | Sequence[str] = (),
+) -> Page:
+    """Describe a model before and after calibration by each method that was compared; nothing is fitted.
 
-    Without a test set the predictions shown are out of fold, and only those of the chosen method.
+    Without a test set the predictions shown are out of fold, and only those of the chosen method. The chart
+    of temperatures by margin is shown if ``smart`` and ``temperature`` were compared.
+
+    Args:
+        comparison: The methods, fitted and measured.
+        chosen: One of its results.
+        sources: What the page is about; the validation set is required.
+        measures: Measures beside those of the comparison: ``"core"``, ``"all"``, or names.
     """
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
@@ -68,7 +100,8 @@ def describe_comparison(comparison: "Comparison", chosen: "MethodResult", source
     drawn = (chosen,) if out_of_fold else comparison.results
     shown = {"uncalibrated": before}
     shown |= {each.name: each.measured for each in drawn if each.name != "uncalibrated"}
-    rows = _candidates(comparison, shown, seed)
+    extra, left_out = _further(measures, tuple(chosen.metrics), before)
+    rows = _candidates(comparison, shown, extra, seed)
     method = method_title(chosen.name)
     measured_on = f"{sources.name('validation' if out_of_fold else 'test')}: {count(before)}"
     return Page(
@@ -80,24 +113,22 @@ def describe_comparison(comparison: "Comparison", chosen: "MethodResult", source
             method=method,
             is_identity=is_identity,
         ),
-        columns=columns(tuple(chosen.metrics), {row.name: row.metrics for row in rows}, shown, seed=seed),
+        columns=columns((*chosen.metrics, *extra), {row.name: row.metrics for row in rows}, shown, seed=seed),
         candidates=rows,
         chosen=None if is_identity else chosen.name,
         is_choice=True,
         classes=class_lines(before, None if is_identity else shown[chosen.name]),
-        temperatures=temperatures(
+        temperatures=compared_temperatures(
             sources.validation,
             sources.name("validation"),
-            smart=_fitted(comparison, "smart"),
-            single=_fitted(comparison, "temperature"),
-            seed=seed,
+            {each.name: each.calibrator for each in comparison.results},
         ),
         shift=_shift(
             sources.shift, None if is_identity else chosen.calibrator, sources.name("shift"), method=method
         ),
         foreign=ood_panel(before, sources.foreign, sources.name("foreign")),
         skipped=dict(comparison.skipped),
-        notes=_notes(before, out_of_fold=out_of_fold),
+        notes=(*_notes(before, out_of_fold=out_of_fold), *left_out),
         facts=sources.facts(sources.by_role, _choices(comparison, chosen)),
     )
 
@@ -138,26 +169,41 @@ def method_title(name: str) -> str:
     )
 
 
+def _further(
+    measures: str | Sequence[str], known: Sequence[str], predictions: Predictions
+) -> tuple[list[str], list[str]]:
+    """Return the measures beside the known ones, and a note on each that the predictions do not allow."""
+    names = [name for name in resolve_measures(measures) if name not in known] if measures else []
+    named = not isinstance(measures, str)
+    reasons = {name: why_not(MEASURES[name], predictions.n, predictions.k, asked_for=named) for name in names}
+    notes = [f"{MEASURES[name].title} is left out: {reason}." for name, reason in reasons.items() if reason]
+    return [name for name, reason in reasons.items() if not reason], notes
+
+
 def _candidates(
-    comparison: "Comparison", shown: Mapping[str, Predictions], seed: int
+    comparison: "Comparison", shown: Mapping[str, Predictions], extra: Sequence[str], seed: int
 ) -> tuple[Candidate, ...]:
     """Return a row for each method, the uncalibrated model first; those in ``shown`` have figures."""
-    rows = [
-        Candidate(
-            name=each.name,
-            title=method_title(each.name),
-            note=METHODS[each.name].paper,
-            metrics=without_nan(each.metrics if each.test_metrics is None else each.test_metrics),
-            figures=figures(shown[each.name], seed=seed) if each.name in shown else None,
-            fit_seconds=each.fit_seconds,
-            parameters=each.calibrator.n_parameters,
+    rows = []
+    for each in comparison.results:
+        known = each.metrics if each.test_metrics is None else each.test_metrics
+        metrics = {**known, **evaluate(each.measured, measures=extra).metrics} if extra else known
+        rows.append(
+            Candidate(
+                name=each.name,
+                title=method_title(each.name),
+                note=METHODS[each.name].paper,
+                metrics=without_nan(metrics),
+                figures=figures(shown[each.name], metrics, seed=seed) if each.name in shown else None,
+                fit_seconds=each.fit_seconds,
+                parameters=each.calibrator.n_parameters,
+            )
         )
-        for each in comparison.results
-    ]
     if all(row.name != "uncalibrated" for row in rows):
         before, paper = shown["uncalibrated"], METHODS["uncalibrated"].paper
-        metrics = without_nan(evaluate(before, measures=tuple(comparison.results[0].metrics)).metrics)
-        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, metrics, figures(before, seed=seed)))
+        metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
+        drawn = figures(before, metrics, seed=seed)
+        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, without_nan(metrics), drawn))
     return tuple(rows)
 
 
@@ -170,15 +216,14 @@ def _shift(
     shown = {"uncalibrated": shifted}
     if calibrator is not None:
         shown[f"after {method}"] = calibrated(calibrator, shifted)
-    rows = [
-        Candidate(title, title, "", without_nan(evaluate(each, measures="core").metrics), figures(each))
-        for title, each in shown.items()
-    ]
-    measured = [key for key in _SHIFTED if key in rows[0].metrics]
+    rows = []
+    for title, each in shown.items():
+        metrics = evaluate(each).metrics
+        rows.append(Candidate(title, title, "", without_nan(metrics), figures(each, metrics)))
     return Shift(
         name=name,
         n=shifted.n,
-        columns=columns(measured, {row.name: row.metrics for row in rows}, shown),
+        columns=columns(tuple(rows[0].metrics), {row.name: row.metrics for row in rows}, shown),
         before=rows[0],
         after=rows[1] if len(rows) > 1 else None,
     )
@@ -205,10 +250,6 @@ def _choices(comparison: "Comparison", chosen: "MethodResult") -> dict[str, str]
             f"({gain.level:.0%} interval {gain.low:+.4f} to {gain.high:+.4f}, {gain.n_resamples:,} resamples)"
         ),
     }
-
-
-def _fitted(comparison: "Comparison", name: str) -> Calibrator | None:
-    return next((each.calibrator for each in comparison.results if each.name == name), None)
 
 
 def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str, ...]:

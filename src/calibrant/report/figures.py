@@ -1,6 +1,6 @@
 """The numbers that charts and panels draw: a few hundred, however many samples there are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -9,9 +9,9 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError
 from calibrant.evaluation.detection import score_pairs
 from calibrant.evaluation.slices import by_class, by_margin
-from calibrant.evaluation.temperature_curve import temperature_curve
+from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
-from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve
 from calibrant.metrics.reliability_band import accuracy_band
 from calibrant.metrics.selective import risk_coverage_curve
@@ -42,14 +42,24 @@ CLASSES = 1000
 _RESAMPLES = 400
 
 
-def figures(predictions: Predictions, *, seed: int = 0) -> Figures:
-    """Bin, group and thin labelled predictions."""
+def figures(predictions: Predictions, metrics: Mapping[str, float], *, seed: int = 0) -> Figures:
+    """Bin, group and thin labelled predictions.
+
+    Args:
+        predictions: Labelled predictions.
+        metrics: Their measures; accuracy and mean confidence are computed if they are missing here.
+        seed: Seed of the bootstrap bands.
+    """
     outcomes = predictions.outcomes()
     pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     risk = risk_coverage_curve(**pairs, max_points=POINTS)
+    accuracy, confidence = (
+        metrics[name] if name in metrics else MEASURES[name].function(**pairs)
+        for name in ("accuracy", "mean_confidence")
+    )
     return Figures(
-        accuracy=accuracy(**pairs),
-        mean_confidence=mean_confidence(**pairs),
+        accuracy=accuracy,
+        mean_confidence=confidence,
         bins=tuple(binned(outcomes, n_bins, seed=seed) for n_bins in BIN_NUMBERS),
         risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
         margins=_margins(predictions),
@@ -93,32 +103,41 @@ def class_lines(before: Predictions, after: Predictions | None) -> tuple[ClassLi
     return tuple(sorted(lines, key=lambda line: -line.ece)[:CLASSES])
 
 
-def temperatures(
-    predictions: Predictions,
-    fitted_on: str,
-    *,
-    smart: Calibrator | None = None,
-    single: Calibrator | None = None,
-    seed: int = 0,
-) -> Temperatures | None:
-    """Return the temperature at each margin, or none if no temperature can be fitted.
+def own_temperatures(predictions: Predictions, *, seed: int = 0) -> Temperatures | None:
+    """Fit SMART and one temperature on the predictions that are shown; return None if that fails.
+
+    For predictions that no method was fitted for: the only fit that a page makes, and the page says so.
 
     Args:
         predictions: Labelled predictions.
-        fitted_on: What they are called on the page.
-        smart: SMART as fitted on them, if it was; else it is fitted here.
-        single: Temperature scaling as fitted on them, if it was; else it is fitted here.
-        seed: Of the fit of SMART.
+        seed: Seed of the fit of SMART.
     """
     try:
-        curve = temperature_curve(
-            predictions,
-            calibrator=smart if isinstance(smart, SMART) and smart.indicator == "margin" else None,
-            single=single if isinstance(single, TemperatureScaling) else None,
-            seed=seed,
-        )
+        return _temperatures(temperature_curve(predictions, seed=seed), "these predictions themselves")
     except CalibrantError:
         return None
+
+
+def compared_temperatures(
+    validation: Predictions, fitted_on: str, calibrators: Mapping[str, Calibrator]
+) -> Temperatures | None:
+    """Return the temperature at each margin by the methods that were compared.
+
+    Args:
+        validation: The labelled predictions that the methods were fitted on.
+        fitted_on: What they are called on the page.
+        calibrators: The fitted methods by name; None is returned unless they include ``temperature``, and
+            ``smart`` with the margin as its indicator.
+    """
+    smart, single = calibrators.get("smart"), calibrators.get("temperature")
+    if not isinstance(smart, SMART) or smart.indicator != "margin":
+        return None
+    if not isinstance(single, TemperatureScaling):
+        return None
+    return _temperatures(temperature_curve(validation, calibrator=smart, single=single), fitted_on)
+
+
+def _temperatures(curve: TemperatureCurve, fitted_on: str) -> Temperatures:
     return Temperatures(
         fitted_on=fitted_on,
         margins=_rounded(curve.margins),

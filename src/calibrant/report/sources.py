@@ -20,7 +20,7 @@ class Origin:
     Attributes:
         command: The command line, if there was one.
         files: The files of predictions by their role, where there were files.
-        seed: Of folds, fits and resamples.
+        seed: Seed of folds, fits and resamples.
     """
 
     command: str | None = None

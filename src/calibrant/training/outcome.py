@@ -97,19 +97,23 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
     for done, result in enumerate(comparison.results):
         if progress is not None:
             progress(f"measuring {result.name}", done, len(comparison.results))
-        methods[result.name] = _measured(run.predictions, result)
+        methods[result.name] = _outcome(run.predictions, result)
     return Outcome(comparison, chosen, methods)
 
 
-def _measured(predictions: Mapping[str, Predictions], result: MethodResult) -> MethodOutcome:
+def _outcome(predictions: Mapping[str, Predictions], result: MethodResult) -> MethodOutcome:
+    """Measure a method on all sets; what the comparison knows about the test set is used."""
     parts = {
         name: part if result.name == _UNCALIBRATED else calibrated(result.calibrator, part)
         for name, part in predictions.items()
-        if name != "validation"
+        if name not in ("validation", "test")
     }
-    known = {name: part for name, part in parts.items() if not name.startswith("foreign/")}
+    test = predictions["test"] if result.name == _UNCALIBRATED or result.test is None else result.test
+    compared = result.test_metrics or {}
+    missing = [name for name in _MEASURES if name not in compared]
+    of_test = {**compared, **evaluate(test, measures=missing).metrics}
+    measures = {"test": {name: of_test[name] for name in _MEASURES if name in of_test}}
+    for name in (name for name in parts if not name.startswith("foreign/")):
+        measures[name] = dict(evaluate(parts[name], measures=_MEASURES).metrics)
     foreign = {name: part for name, part in parts.items() if name.startswith("foreign/")}
-    return MethodOutcome(
-        {name: evaluate(part, measures=_MEASURES).metrics for name, part in known.items()},
-        {name: detect_ood(parts["test"], part)["msp"] for name, part in foreign.items()},
-    )
+    return MethodOutcome(measures, {name: detect_ood(test, part)["msp"] for name, part in foreign.items()})

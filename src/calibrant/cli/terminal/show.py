@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from calibrant.bins import Bins
 from calibrant.cli.terminal import tables
 from calibrant.evaluation.evaluate import Evaluation
 from calibrant.evaluation.paired import PairedComparison
@@ -41,7 +40,7 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
     console.print(tables.measures({"value": result.metrics}, result.intervals))
     print_skipped(console, result.skipped)
     console.print()
-    console.print(reliability_diagram(result.bins))
+    console.print(_diagram(result))
     if parts.classes is not None:
         console.print(tables.classes(parts.classes))
     if parts.margins is not None:
@@ -80,7 +79,7 @@ def stream(
     _print_heading(console, title, result)
     console.print(tables.stream(result, names))
     console.print()
-    console.print(reliability_diagram(result.bins))
+    console.print(_diagram(result))
     if by is not None:
         console.print(tables.groups(result, names, by))
     for left_out in result.left_out:
@@ -125,21 +124,37 @@ def print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
         console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
 
 
-def reliability_diagram(bins: Bins, *, title: str = "reliability") -> Text:
+def reliability_diagram(
+    accuracies: Sequence[float | None],
+    confidences: Sequence[float | None],
+    counts: Sequence[int],
+    *,
+    title: str = "reliability",
+) -> Text:
     """Draw accuracy against confidence as text, one line per bin; empty bins are left out.
 
     The bar ends at the accuracy, and the mark stands at the mean confidence. The gap between them is dotted
     where the model is overconfident.
+
+    Args:
+        accuracies: Accuracy in each bin of equal width.
+        confidences: Mean confidence in each bin.
+        counts: Number of samples in each bin.
+        title: Text before the key.
     """
     text = Text(f"{title}: █ accuracy, ┃ confidence, ░ the gap\n", style="dim")
-    columns = (bins.edges[:-1], bins.edges[1:], bins.accuracy, bins.confidence, bins.count)
-    for low, high, accuracy, confidence, count in zip(*(c.tolist() for c in columns), strict=True):
-        if not count:
+    for number, (accuracy, confidence, count) in enumerate(zip(accuracies, confidences, counts, strict=True)):
+        if accuracy is None or confidence is None or not count:
             continue
-        text.append(f"{low:.2f}-{high:.2f} ")
+        text.append(f"{number / len(counts):.2f}-{(number + 1) / len(counts):.2f} ")
         text.append_text(_bar(accuracy, confidence))
         text.append(f" {accuracy:6.1%} {accuracy - confidence:+7.1%} {count:9,}\n")
     return text
+
+
+def _diagram(result: Evaluation | StreamEvaluation) -> Text:
+    bins = result.bins
+    return reliability_diagram(bins.accuracy.tolist(), bins.confidence.tolist(), bins.count.tolist())
 
 
 def _bar(accuracy: float, confidence: float) -> Text:
