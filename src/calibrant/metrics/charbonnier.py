@@ -7,7 +7,8 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from calibrant.inputs import ArrayLike, Floats, check_number
-from calibrant.outcomes import Pairs, check_outcomes
+from calibrant.metrics.measure import Weighted, mean_weights
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)
 _POINTS_AT_ONCE = 4096
@@ -55,12 +56,19 @@ def charbonnier_error(
     """
     check_number(lam, "lam")
     check_number(delta, "delta", at_least=0)
-    outcomes = check_outcomes(probs, labels, **pairs)
-    p, hits = outcomes.confidence.double().cpu().numpy(), outcomes.correct.cpu().numpy()
-    total = 0.0
-    for target, inside in ((0.0, p[~hits]), (1.0, p[hits])):
-        total += float(_smoothed_distance(inside, target, lam, delta).sum())
-    return total / len(p)
+    return float(_terms(check_outcomes(probs, labels, **pairs), lam, delta).mean())
+
+
+def charbonnier_weights(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    lam: float = 200.0,
+    delta: float = 1e-3,
+    **pairs: Unpack[Pairs],
+) -> Weighted:
+    """Return :func:`charbonnier_error` as a function of counts: it is a mean over samples."""
+    return mean_weights(_terms(check_outcomes(probs, labels, **pairs), lam, delta))
 
 
 def smoothing_bias(lam: float = 200.0) -> float:
@@ -97,6 +105,15 @@ def smoothing_bias_bound(lam: float = 200.0, *, kappa: float = 1.0) -> float:
     check_number(lam, "lam")
     check_number(kappa, "kappa", at_least=1)
     return min(1.0, 2 * kappa / (math.sqrt(math.pi * lam) * math.erf(math.sqrt(lam))))
+
+
+def _terms(outcomes: Outcomes, lam: float, delta: float) -> Floats:
+    """Return the smoothed distance between the confidence and the outcome of each sample."""
+    p, hits = outcomes.confidence.double().cpu().numpy(), outcomes.correct.cpu().numpy()
+    terms = np.empty(len(p))
+    for target, inside in ((0.0, ~hits), (1.0, hits)):
+        terms[inside] = _smoothed_distance(p[inside], target, lam, delta)
+    return terms
 
 
 def _smoothed_distance(p: Floats, target: float, lam: float, delta: float) -> Floats:

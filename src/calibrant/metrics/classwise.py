@@ -6,10 +6,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index, rounded_down
-from calibrant.inputs import ArrayLike, check_choice, check_count, check_labelled_probs
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
+from calibrant.metrics.measure import Counts, Weighted
+from calibrant.metrics.resampling.classes import mass_class_weights, width_class_weights
 from calibrant.outcomes import Outcomes
 
 # Rows are processed in blocks of about this many entries, which fit into the processor's cache.
@@ -99,6 +102,43 @@ def static_calibration_error(
         for c in y.unique().tolist()
     ]
     return float(torch.stack(errors).mean())
+
+
+def classwise_weights(
+    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width"
+) -> Weighted:
+    """Return :func:`classwise_calibration_error` as a function of counts."""
+    p, y = check_labelled_probs(probs, labels)
+    if binning == "width":
+        return width_class_weights(p, y, n_bins)
+    return mass_class_weights(p, y, n_bins, Bins.expected_gap)
+
+
+def adaptive_weights(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15) -> Weighted:
+    """Return :func:`adaptive_calibration_error` as a function of counts."""
+    return mass_class_weights(*check_labelled_probs(probs, labels), n_bins, Bins.average_gap)
+
+
+def static_weights(
+    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, definition: str = "nixon"
+) -> Weighted:
+    """Return :func:`static_calibration_error` as a function of counts."""
+    if definition == "nixon":
+        return classwise_weights(probs, labels, n_bins=n_bins)
+    p, y = check_labelled_probs(probs, labels)
+    (n, k), outcomes, true_class = p.shape, Outcomes.from_probs(p, y), y.cpu().numpy()
+    confidence = outcomes.confidence.cpu().numpy()
+    error = outcomes.correct.cpu().numpy() - confidence.astype(np.float64)
+    place = true_class * n_bins + equal_width_index(confidence, n_bins)
+    in_bin = sparse.csr_array((error, (place, np.arange(n))), shape=(k * n_bins, n))
+    in_class = sparse.csr_array((np.ones(n), (true_class, np.arange(n))), shape=(k, n))
+
+    def values(counts: Counts) -> Floats:
+        across = counts.T.astype(np.float64)
+        gaps, size = np.abs(in_bin @ across).reshape(k, n_bins, -1).sum(axis=1), in_class @ across
+        return np.asarray((gaps / size.clip(min=1)).sum(axis=0) / (size > 0).sum(axis=0))
+
+    return Weighted(n, values, max(n, k * n_bins))
 
 
 def class_bins(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width") -> Bins:

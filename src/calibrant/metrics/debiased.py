@@ -8,7 +8,9 @@ from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.inputs import ArrayLike, check_choice
-from calibrant.outcomes import Pairs
+from calibrant.metrics.measure import Weighted
+from calibrant.metrics.resampling.ordered import binned_weights
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 def debiased_calibration_error(
@@ -51,15 +53,27 @@ def debiased_calibration_error(
         Kumar, Liang and Ma, "Verified Uncertainty Calibration", NeurIPS 2019.
     """
     bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
-    if check_choice(norm, "norm", ("l1", "l2")) == "l2":
-        return float(_debiased_square(bins).clamp(min=0).sqrt())
-    return float(_debiased_absolute(bins).clamp(min=0))
+    return float(_NORMS[check_choice(norm, "norm", _NORMS)](bins))
+
+
+def debiased_weights(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "mass",
+    norm: Literal["l1", "l2"] = "l2",
+    **pairs: Unpack[Pairs],
+) -> Weighted:
+    """Return :func:`debiased_calibration_error` as a function of counts."""
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return binned_weights(outcomes, _NORMS[norm], n_bins=n_bins, binning=binning)
 
 
 def _debiased_square(bins: Bins) -> Tensor:
     variance = _spread(bins) / (bins.count - 1).clamp(min=1)
     terms = torch.where(bins.count > 1, bins.gap.square() - variance, 0.0)
-    return (bins.weight * terms).sum(dim=-1)
+    return (bins.weight * terms).sum(dim=-1).clamp(min=0).sqrt()
 
 
 def _debiased_absolute(bins: Bins) -> Tensor:
@@ -69,8 +83,11 @@ def _debiased_absolute(bins: Bins) -> Tensor:
     # E |g + s e| = g erf(g / (s sqrt 2)) + 2 s phi(g / s)
     bell = torch.exp(-ratio.square() / 2) / math.sqrt(2 * math.pi)
     folded = size * torch.erf(ratio / math.sqrt(2)) + 2 * deviation * bell
-    return (bins.weight * (2 * size - folded)).sum(dim=-1)
+    return (bins.weight * (2 * size - folded)).sum(dim=-1).clamp(min=0)
 
 
 def _spread(bins: Bins) -> Tensor:
     return (bins.accuracy * (1 - bins.accuracy)).nan_to_num(0.0)
+
+
+_NORMS = {"l1": _debiased_absolute, "l2": _debiased_square}

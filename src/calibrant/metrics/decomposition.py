@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
-from calibrant.inputs import ArrayLike, check_choice, check_count, check_labelled_probs
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
+from calibrant.metrics.measure import Counts, Weighted, mean_weights
 from calibrant.metrics.ranking import Ranking
+from calibrant.metrics.resampling.classes import ClassCells, class_weights
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 Method: TypeAlias = Literal["binned", "corp"]
@@ -105,6 +107,45 @@ def brier_calibration(probs: ArrayLike, labels: ArrayLike) -> float:
 def brier_refinement(probs: ArrayLike, labels: ArrayLike) -> float:
     """Return the refinement part of the Brier score, by isotonic regression (CORP)."""
     return decompose_brier(probs, labels, method="corp").refinement
+
+
+def brier_calibration_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+    """Return :func:`brier_calibration` as a function of counts."""
+    p, y = check_labelled_probs(probs, labels)
+    error = p.clamp(0, 1).double()
+    error[torch.arange(len(y), device=p.device), y.to(p.device)] -= 1
+    score = mean_weights(error.square_().sum(dim=1).cpu().numpy())
+    refinement = brier_refinement_weights(p, y)
+    return Weighted(
+        len(y),
+        lambda counts: np.maximum(0.0, score.values(counts) - refinement.values(counts)),
+        refinement.cost,
+    )
+
+
+def brier_refinement_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+    """Return :func:`brier_refinement` as a function of counts."""
+    from scipy.optimize import isotonic_regression  # a slow import that only CORP needs
+
+    p, y = check_labelled_probs(probs, labels)
+    cells = ClassCells.from_probs(p.clamp(0, 1), y)
+    problem = np.repeat(np.arange(p.shape[1]), np.diff(cells.start, append=len(cells)))
+
+    def values(counts: Counts) -> Floats:
+        members, others = cells.sums(class_weights(counts))
+        filled = members + others > 0
+        row = np.nonzero(filled)[0]
+        hits, count = members[filled], (members + others)[filled]
+        # Rates lie between 0 and 1. Raised by 2 from one class of a resample to the next, the rates of all
+        # of them are one regression that pools no cells of different classes.
+        raised = 2.0 * (row * p.shape[1] + np.broadcast_to(problem, filled.shape)[filled])
+        starts = isotonic_regression(raised + hits / count, weights=count).blocks[:-1]
+        # The sums are computed again, so they do not contain the rounding of the fit.
+        count, hits = np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
+        left = np.bincount(row[starts], weights=hits * (count - hits) / count, minlength=len(counts))
+        return np.asarray(left / counts.sum(axis=1))
+
+    return Weighted(len(y), values, max(len(y), 4 * len(cells)))
 
 
 def decompose_nll(

@@ -6,8 +6,11 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.inputs import ArrayLike, check_labelled_probs
-from calibrant.metrics.ranking import Ranked, check_ranking, last_of_equals
+from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
+from calibrant.metrics.measure import Counts, Weighted
+from calibrant.metrics.ranking import Ranked, Ranking, check_ranking, last_of_equals
+from calibrant.metrics.resampling.classes import ClassCells, class_weights
+from calibrant.metrics.resampling.ordered import ranked_weights
 
 
 def auroc_correctness(
@@ -75,6 +78,48 @@ def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
         return math.nan
     of_rest = wins.sum(axis=1) - wins.diagonal()
     return float((of_rest / (count * (count.sum() - count))).mean())
+
+
+auroc_correctness_weights = ranked_weights(Ranking.aurocs)
+
+
+def auroc_ovo_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+    """Return :func:`auroc_ovo` as a function of counts.
+
+    It is the AUROC of one class against the rest if each class has the same total weight.
+    """
+    return _one_against_rest(probs, labels, balanced=True)
+
+
+def auroc_ovr_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+    """Return :func:`auroc_ovr` as a function of counts."""
+    return _one_against_rest(probs, labels, balanced=False)
+
+
+def _one_against_rest(probs: ArrayLike, labels: ArrayLike, *, balanced: bool) -> Weighted:
+    p, y = check_labelled_probs(probs, labels)
+    cells, place = ClassCells.from_probs(p, y), y.cpu().numpy()
+    member = np.eye(p.shape[1])[place]
+
+    def values(counts: Counts) -> Floats:
+        of_class = counts @ member
+        weights = class_weights(counts)
+        if balanced:
+            weights = weights / of_class[:, place].clip(min=1)
+        members, others = cells.sums(weights)
+        up_to = others.cumsum(axis=1)
+        # A member beats the others before it in its class, and half of those with an equal probability.
+        before_class = np.append(np.zeros((len(counts), 1)), up_to[:, cells.start[1:] - 1], axis=1)
+        wins = np.add.reduceat(members * (up_to - 0.5 * others), cells.start, axis=1)
+        size = np.add.reduceat(members, cells.start, axis=1)
+        wins -= size * before_class
+        occurs = of_class > 0
+        n_classes = occurs.sum(axis=1)
+        pairs = size * (size.sum(axis=1, keepdims=True) - size)
+        chance = np.divide(wins, pairs, out=np.zeros_like(wins), where=pairs > 0).sum(axis=1)
+        return np.where(n_classes > 1, chance / n_classes, math.nan)
+
+    return Weighted(len(place), values, max(len(place), 2 * len(cells)))
 
 
 def _wins(probs: ArrayLike, labels: ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

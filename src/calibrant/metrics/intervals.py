@@ -1,6 +1,5 @@
 """Bootstrap intervals: how much a measure would vary if the samples were drawn again."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -8,11 +7,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from calibrant.bins import top_label_bins
 from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bins import BinResampler
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
+from calibrant.metrics.resampling.counts import CountResampler, bin_options, weighted_of
 from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
 from calibrant.outcomes import check_outcomes
@@ -133,18 +132,14 @@ def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any
         return TermResampler(terms)
     measure = measure_of(metric)
     if measure is not None and measure.of_bins is not None:
-        # Measures that pass ``n_bins`` and ``binning`` on have the defaults of the bins.
-        parameters = {**inspect.signature(top_label_bins).parameters, **inspect.signature(metric).parameters}
-        chosen = {name: options.get(name, parameters[name].default) for name in ("n_bins", "binning")}
-        others = {name: value for name, value in options.items() if name not in chosen}
-        # Other definitions of a measure, such as conditional overconfidence, have no bins.
-        binned = all(
-            name in parameters and value == parameters[name].default for name, value in others.items()
-        )
-        outcomes = check_outcomes(**rows)
-        if len(outcomes) > _FEW and binned:
-            return BinResampler.from_outcomes(outcomes, measure.of_bins, **chosen)
+        bins, outcomes = bin_options(measure, options), check_outcomes(**rows)
+        if len(outcomes) > _FEW and bins is not None:
+            return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    value = call(metric, rows, options)
+    weighted = weighted_of(metric, rows, options)
+    if weighted is not None:
+        return CountResampler(value, weighted)
     return RowResampler(lambda drawn: call(metric, drawn, options), rows)
 
 

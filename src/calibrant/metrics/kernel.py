@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_labelled_probs, check_number
+from calibrant.inputs import ArrayLike, Floats, check_labelled_probs, check_number
+from calibrant.metrics.measure import Counts, Weighted, mean_weights
+from calibrant.metrics.resampling.ordered import Ordered
 from calibrant.outcomes import Pairs, check_outcomes
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]
@@ -58,22 +60,48 @@ def mmce(
     check_number(width, "width")
     ordered = check_outcomes(probs, labels, **pairs).sorted()
     p = ordered.confidence.numpy().astype(np.float64)
-    error = ordered.correct.numpy() - p
+    return float(_kernel_norm(p, ordered.correct.numpy() - p, width)) / len(p)
+
+
+def mmce_weights(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    width: float = 0.2,
+    **pairs: Unpack[Pairs],
+) -> Weighted:
+    """Return :func:`mmce` as a function of counts."""
+    ordered = Ordered.from_outcomes(check_outcomes(probs, labels, **pairs))
+    p = ordered.values.astype(np.float64)
+
+    def values(counts: Counts) -> Floats:
+        return np.asarray(_kernel_norm(p, ordered.errors(counts), width) / counts.sum(axis=1))
+
+    return Weighted(len(ordered), values, 4 * len(ordered))
+
+
+def _kernel_norm(p: Floats, error: Floats, width: float) -> Floats:
+    """Return the root of the sum over all pairs of ``error_i error_j exp(-|p_i - p_j| / width)``.
+
+    The points ``p`` ascend. Errors may have a leading dimension, which is preserved.
+    """
     # Let L_i be the sum of error_j exp(-(p_i - p_j) / w) over j < i. Within a stretch of a few hundred widths
     # it is exp(-x_i) times a prefix sum of error_j exp(x_j), where x counts widths from the stretch's start;
     # all terms before the stretch enter as one number. No term is lost: the prefix sum grows no faster than
     # the factor that divides it.
-    cross, before, start = 0.0, 0.0, 0
+    cross, before, start = np.zeros(error.shape[:-1]), np.zeros((*error.shape[:-1], 1)), 0
     while start < len(p):
         stop = int(np.searchsorted(p, p[start] + _REACH * width, side="right"))
         growth = np.exp((p[start:stop] - p[start]) / width)
-        prefix = np.cumsum(np.append(before, error[start:stop] * growth))
-        cross += float((error[start:stop] / growth) @ prefix[:-1])
+        here = error[..., start:stop]
+        prefix = np.cumsum(np.concatenate([before, here * growth], axis=-1), axis=-1)
+        cross = cross + np.einsum("...i,...i->...", here / growth, prefix[..., :-1])
         if stop < len(p):
-            before = float(prefix[-1]) * math.exp(-(p[stop] - p[start]) / width)
+            before = prefix[..., -1:] * math.exp(-(p[stop] - p[start]) / width)
         start = stop
     # Rounding can make the sum slightly negative.
-    return math.sqrt(max(float(error @ error) + 2 * cross, 0.0)) / len(p)
+    total = np.einsum("...i,...i->...", error, error) + 2 * cross
+    return np.asarray(np.sqrt(np.maximum(total, 0.0)))
 
 
 def skce(
@@ -125,6 +153,22 @@ def skce(
     if estimator == "unbiased":
         return different / (n * (n - 1))
     return (different + float(residual.square().sum())) / n**2
+
+
+def skce_weights(
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    estimator: SKCEEstimator = "unbiased",
+    width: float | None = None,
+) -> Weighted | None:
+    """Return the linear estimate of :func:`skce` as a function of how often each pair is counted.
+
+    The width of the kernel is that of all samples. Other estimators have no such form.
+    """
+    if estimator != "linear":
+        return None
+    return mean_weights(skce_pairs(probs, labels, width=width).cpu().numpy())
 
 
 def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None) -> Tensor:

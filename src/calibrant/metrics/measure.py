@@ -4,13 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from calibrant.bins import Bins
+from calibrant.inputs import Floats
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
 RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
+Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 def column_heading(short: str, better: Better, *, percent: bool) -> str:
@@ -19,11 +23,32 @@ def column_heading(short: str, better: Better, *, percent: bool) -> str:
     return f"{short}{' %' if percent else ''}{arrow}"
 
 
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A measure of fixed samples, as a function of how often each of them is counted.
+
+    Attributes:
+        n: Number of units that are counted: samples, or pairs of them if the measure is a mean over pairs.
+        values: Takes counts of shape ``(r, n)``, with at least one unit in each row, and returns the measure
+            of each row; NaN where it is undefined.
+        cost: Numbers that are computed for each row of counts, which bounds the rows per call.
+    """
+
+    n: int
+    values: Callable[[Counts], Floats]
+    cost: int
+
+
+def mean_weights(terms: Floats) -> Weighted:
+    """Return a mean of terms as a function of how often each of them is counted."""
+    return Weighted(len(terms), lambda counts: counts @ terms / counts.sum(axis=1), len(terms))
+
+
 @dataclass(frozen=True)
 class Measure:
     """A measure: its function, its headings, its inputs, and how it can be computed from summaries.
 
-    The last four fields are optional. Each computes the measure from a summary of the samples: the bootstrap
+    The last five fields are optional. Each computes the measure from a summary of the samples: the bootstrap
     then resamples the summary instead of rows, and streams and torchmetrics accumulate it.
 
     Attributes:
@@ -45,6 +70,8 @@ class Measure:
             dimension and preserves all others.
         of_class_bins: The measure as a function of bins with a leading dimension of classes.
         of_ranks: The estimate of a rank sketch that equals this measure.
+        weighted: Takes the arguments of ``function`` and returns the measure as a function of how often each
+            sample is counted, for a bootstrap without copies of rows; None if the options do not allow it.
     """
 
     function: Callable[..., float]
@@ -62,6 +89,7 @@ class Measure:
     of_bins: Callable[[Bins], Tensor] | None = None
     of_class_bins: Callable[[Bins], Tensor] | None = None
     of_ranks: RankEstimate | None = None
+    weighted: Callable[..., Weighted | None] | None = None
 
     @property
     def heading(self) -> str:

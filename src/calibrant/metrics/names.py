@@ -16,23 +16,50 @@ from calibrant.metrics.binned import (
     rms_calibration_error,
     underconfidence,
 )
-from calibrant.metrics.charbonnier import charbonnier_error
+from calibrant.metrics.charbonnier import charbonnier_error, charbonnier_weights
 from calibrant.metrics.classwise import (
     adaptive_calibration_error,
+    adaptive_weights,
     classwise_calibration_error,
+    classwise_weights,
     static_calibration_error,
+    static_weights,
 )
-from calibrant.metrics.debiased import debiased_calibration_error
-from calibrant.metrics.decomposition import brier_calibration, brier_refinement
-from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
+from calibrant.metrics.debiased import debiased_calibration_error, debiased_weights
+from calibrant.metrics.decomposition import (
+    brier_calibration,
+    brier_calibration_weights,
+    brier_refinement,
+    brier_refinement_weights,
+)
+from calibrant.metrics.discrimination import (
+    auroc_correctness,
+    auroc_correctness_weights,
+    auroc_ovo,
+    auroc_ovo_weights,
+    auroc_ovr,
+    auroc_ovr_weights,
+)
 from calibrant.metrics.kde import kde_calibration_error
-from calibrant.metrics.kernel import mmce, skce
+from calibrant.metrics.kernel import mmce, mmce_weights, skce, skce_weights
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.proper import brier_score, log_losses, negative_log_likelihood, squared_errors
-from calibrant.metrics.selective import augrc, aurc, excess_aurc
-from calibrant.metrics.smooth_calibration import ks_error, smooth_calibration_error
-from calibrant.metrics.smooth_ece import smooth_ece
-from calibrant.metrics.sweep import sweep_calibration_error
+from calibrant.metrics.selective import (
+    augrc,
+    augrc_weights,
+    aurc,
+    aurc_weights,
+    excess_aurc,
+    excess_aurc_weights,
+)
+from calibrant.metrics.smooth_calibration import (
+    ks_error,
+    ks_weights,
+    smooth_calibration_error,
+    smooth_calibration_weights,
+)
+from calibrant.metrics.smooth_ece import smooth_ece, smooth_ece_weights
+from calibrant.metrics.sweep import sweep_calibration_error, sweep_weights
 
 
 def _mean_over_classes(bins: Bins) -> Tensor:
@@ -82,6 +109,7 @@ MEASURES: dict[str, Measure] = {
         core=True,
         takes_bins=True,
         of_class_bins=_mean_over_classes,
+        weighted=classwise_weights,
     ),
     "mce": Measure(
         maximum_calibration_error,
@@ -91,7 +119,9 @@ MEASURES: dict[str, Measure] = {
         takes_bins=True,
         of_bins=Bins.largest_gap,
     ),
-    "aurc": Measure(aurc, "area under risk-coverage (AURC)", "AURC", core=True, of_ranks="aurc"),
+    "aurc": Measure(
+        aurc, "area under risk-coverage (AURC)", "AURC", core=True, of_ranks="aurc", weighted=aurc_weights
+    ),
     "auroc_correct": Measure(
         auroc_correctness,
         "AUROC of correctness",
@@ -99,6 +129,7 @@ MEASURES: dict[str, Measure] = {
         better="higher",
         core=True,
         of_ranks="auroc_correctness",
+        weighted=auroc_correctness_weights,
     ),
     "top_5_error": Measure(
         top_k_error,
@@ -109,24 +140,37 @@ MEASURES: dict[str, Measure] = {
         min_classes=6,
         terms=top_k_misses,
     ),
-    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE"),
-    "smce": Measure(smooth_calibration_error, "smooth calibration error (smCE)", "smCE"),
+    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE", weighted=smooth_ece_weights),
+    "smce": Measure(
+        smooth_calibration_error,
+        "smooth calibration error (smCE)",
+        "smCE",
+        weighted=smooth_calibration_weights,
+    ),
     "ece_debiased": Measure(
         debiased_calibration_error,
         "debiased ECE, equal mass",
         "debiased ECE",
         takes_bins=True,
         options={"norm": "l1"},
+        weighted=debiased_weights,
     ),
     "rmsce_debiased": Measure(
-        debiased_calibration_error, "debiased RMSCE, equal mass", "debiased RMSCE", takes_bins=True
+        debiased_calibration_error,
+        "debiased RMSCE, equal mass",
+        "debiased RMSCE",
+        takes_bins=True,
+        weighted=debiased_weights,
     ),
-    "ece_sweep": Measure(sweep_calibration_error, "ECE-sweep, equal mass", "ECE-sweep"),
+    "ece_sweep": Measure(
+        sweep_calibration_error, "ECE-sweep, equal mass", "ECE-sweep", weighted=sweep_weights
+    ),
     "ece_sweep_width": Measure(
         sweep_calibration_error,
         "ECE-sweep, equal width",
         "ECE-sweep, width",
         options={"binning": "width"},
+        weighted=sweep_weights,
     ),
     "rmsce": Measure(
         rms_calibration_error,
@@ -142,8 +186,8 @@ MEASURES: dict[str, Measure] = {
         takes_bins=True,
         of_bins=Bins.average_gap,
     ),
-    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS"),
-    "mmce": Measure(mmce, "kernel error (MMCE)", "MMCE"),
+    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS", weighted=ks_weights),
+    "mmce": Measure(mmce, "kernel error (MMCE)", "MMCE", weighted=mmce_weights),
     "kde_ece": Measure(kde_calibration_error, "kernel density ECE", "KDE-ECE", max_samples=20_000),
     "overconfidence": Measure(
         overconfidence,
@@ -166,6 +210,7 @@ MEASURES: dict[str, Measure] = {
         "probs",
         takes_bins=True,
         options={"binning": "mass"},
+        weighted=classwise_weights,
     ),
     "adaptive_ece": Measure(
         adaptive_calibration_error,
@@ -173,6 +218,7 @@ MEASURES: dict[str, Measure] = {
         "Nixon's ACE",
         "probs",
         takes_bins=True,
+        weighted=adaptive_weights,
     ),
     "sce_true_class": Measure(
         static_calibration_error,
@@ -181,8 +227,17 @@ MEASURES: dict[str, Measure] = {
         "probs",
         takes_bins=True,
         options={"definition": "true_class"},
+        weighted=static_weights,
     ),
-    "skce": Measure(skce, "squared kernel error (SKCE)", "SKCE", "probs", percent=False, max_samples=20_000),
+    "skce": Measure(
+        skce,
+        "squared kernel error (SKCE)",
+        "SKCE",
+        "probs",
+        percent=False,
+        max_samples=20_000,
+        weighted=skce_weights,
+    ),
     "skce_linear": Measure(
         skce,
         "SKCE, linear estimate",
@@ -190,19 +245,45 @@ MEASURES: dict[str, Measure] = {
         "probs",
         percent=False,
         options={"estimator": "linear"},
+        weighted=skce_weights,
     ),
     "brier_calibration": Measure(
-        brier_calibration, "Brier: calibration (CORP)", "Brier calibration", "probs", percent=False
+        brier_calibration,
+        "Brier: calibration (CORP)",
+        "Brier calibration",
+        "probs",
+        percent=False,
+        weighted=brier_calibration_weights,
     ),
     "brier_refinement": Measure(
-        brier_refinement, "Brier: refinement (CORP)", "Brier refinement", "probs", percent=False
+        brier_refinement,
+        "Brier: refinement (CORP)",
+        "Brier refinement",
+        "probs",
+        percent=False,
+        weighted=brier_refinement_weights,
     ),
-    "excess_aurc": Measure(excess_aurc, "excess AURC", "E-AURC", of_ranks="excess_aurc"),
-    "augrc": Measure(augrc, "generalised risk (AUGRC)", "AUGRC", of_ranks="augrc"),
-    "auroc_ovo": Measure(auroc_ovo, "AUROC, one against one", "AUROC ovo", "probs", better="higher"),
-    "auroc_ovr": Measure(auroc_ovr, "AUROC, one against rest", "AUROC ovr", "probs", better="higher"),
+    "excess_aurc": Measure(
+        excess_aurc, "excess AURC", "E-AURC", of_ranks="excess_aurc", weighted=excess_aurc_weights
+    ),
+    "augrc": Measure(augrc, "generalised risk (AUGRC)", "AUGRC", of_ranks="augrc", weighted=augrc_weights),
+    "auroc_ovo": Measure(
+        auroc_ovo, "AUROC, one against one", "AUROC ovo", "probs", better="higher", weighted=auroc_ovo_weights
+    ),
+    "auroc_ovr": Measure(
+        auroc_ovr,
+        "AUROC, one against rest",
+        "AUROC ovr",
+        "probs",
+        better="higher",
+        weighted=auroc_ovr_weights,
+    ),
     "charbonnier": Measure(
-        charbonnier_error, "Charbonnier H (no calibration error)", "Charbonnier H", better="neither"
+        charbonnier_error,
+        "Charbonnier H (no calibration error)",
+        "Charbonnier H",
+        better="neither",
+        weighted=charbonnier_weights,
     ),
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
+from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
 from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator, same_length
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
 
@@ -98,7 +99,7 @@ def paired_difference(
     rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads)
     value_a = check_finite(call(metric, rows_a, options))
     value_b = check_finite(call(metric, rows_b, options))
-    resampler = _resampler(metric, rows_a, rows_b, options)
+    resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b)
     differences = defined(resampler.replicates(n_resamples, generator(seed), progress))
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return PairedDifference(
@@ -138,20 +139,25 @@ def _read(
     return both
 
 
-def _resampler(metric: Callable[..., Any], rows_a: Rows, rows_b: Rows, options: dict[str, Any]) -> Resampler:
+def _resampler(
+    metric: Callable[..., Any], rows_a: Rows, rows_b: Rows, options: dict[str, Any], *, value: float
+) -> Resampler:
     terms_a = terms_of(metric, {**rows_a, **options})
     terms_b = terms_of(metric, {**rows_b, **options})
     if terms_a is not None and terms_b is not None:
         return TermResampler(terms_a - terms_b)
+    weighted_a, weighted_b = weighted_of(metric, rows_a, options), weighted_of(metric, rows_b, options)
+    if weighted_a is not None and weighted_b is not None:
+        return CountResampler(value, difference(weighted_a, weighted_b))
 
-    def difference(drawn: Rows) -> float:
+    def of_rows(drawn: Rows) -> float:
         first = {name: drawn[f"{name}_a"] for name in rows_a}
         second = {name: drawn[f"{name}_b"] for name in rows_b}
         return call(metric, first, options) - call(metric, second, options)
 
     together = {f"{name}_a": values for name, values in rows_a.items()}
     together |= {f"{name}_b": values for name, values in rows_b.items()}
-    return RowResampler(difference, together)
+    return RowResampler(of_rows, together)
 
 
 def _p_value(differences: Floats) -> float:

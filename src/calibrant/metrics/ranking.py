@@ -14,13 +14,15 @@ import numpy.typing as npt
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_correct, check_score
+from calibrant.inputs import ArrayLike, Floats, check_correct, check_score
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """Numbers of right and wrong predictions at each distinct score.
+
+    Hits and misses may have a leading dimension of resamples, which the areas preserve.
 
     Attributes:
         score: The distinct scores in descending order, on the CPU.
@@ -72,11 +74,18 @@ class Ranking:
 
         It is NaN if there are no hits or no misses.
         """
-        wrong, right = self.n_wrong, self.n - self.n_wrong
-        if wrong == 0 or right == 0:
-            return math.nan
-        misses_below = wrong - np.cumsum(self.misses)
-        return float((self.hits * (misses_below + 0.5 * self.misses)).sum() / (right * wrong))
+        return float(self.aurocs())
+
+    def aurocs(self) -> Floats:
+        """Return the AUROC of each resample."""
+        up_to = np.cumsum(self.misses, axis=-1)
+        wrong, right = up_to[..., -1], self.hits.sum(axis=-1)
+        pairs = np.asarray(right * wrong, dtype=np.float64)
+        # A hit beats the misses that come later, and half of those with the same score.
+        twice = self.hits * (2 * wrong[..., None] - 2 * up_to + self.misses)
+        areas = np.full_like(pairs, math.nan)
+        np.divide(twice.sum(axis=-1), 2 * pairs, out=areas, where=pairs > 0)
+        return areas
 
     def expected_errors(self) -> npt.NDArray[np.float64]:
         """Return the expected number of errors among the ``j`` highest scores, for ``j`` from 1 to ``n``."""
@@ -102,12 +111,27 @@ def check_ranking(
     score: ArrayLike | None = None,
     **pairs: Unpack[Pairs],
 ) -> Ranking:
-    """Rank by the confidence of :func:`~calibrant.outcomes.check_outcomes`, or by any score instead.
+    """Return the ranking by confidence, or by any score instead; arguments are those of ``check_ranked``."""
+    ranked = check_ranked(probs, labels, score=score, **pairs)
+    if score is None:
+        return Ranking.from_outcomes(ranked)
+    return Ranking.from_scores(ranked.confidence, ranked.correct)
 
-    A score needs either ``correct``, or ``probs`` and ``labels``, which then only determine the hits.
+
+def check_ranked(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    score: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
+) -> Outcomes:
+    """Return the outcomes of :func:`~calibrant.outcomes.check_outcomes`, or any score with the hits.
+
+    A score needs either ``correct``, or ``probs`` and ``labels``, which then only determine the hits. It
+    takes the place of the confidence.
     """
     if score is None:
-        return Ranking.from_outcomes(check_outcomes(probs, labels, **pairs))
+        return check_outcomes(probs, labels, **pairs)
     correct = pairs.get("correct")
     given = {"probs": probs, "labels": labels, "confidence": pairs.get("confidence"), "correct": correct}
     named = [name for name, value in given.items() if value is not None]
@@ -118,11 +142,11 @@ def check_ranking(
         )
     s = check_score(score)
     if correct is not None:
-        return Ranking.from_scores(s, check_correct(correct, n=len(s)))
+        return Outcomes(s, check_correct(correct, n=len(s)))
     hits = check_outcomes(probs, labels).correct
     if len(hits) != len(s):
         raise InputError(f"score: expected {len(hits)} entries, one per prediction, got {len(s)}")
-    return Ranking.from_scores(s, hits)
+    return Outcomes(s, hits)
 
 
 def last_of_equals(ordered: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:

@@ -14,8 +14,12 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_count
+from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.metrics.ranking import Ranked, Ranking, check_ranking
+from calibrant.metrics.resampling.ordered import ranked_weights
+
+# Areas are sums of numbers of about this precision.
+_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ def aurc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **rank
         Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
         ICLR 2019.
     """
-    return _aurc(check_ranking(probs, labels, **ranked))
+    return float(_risk_area(check_ranking(probs, labels, **ranked)))
 
 
 def excess_aurc(
@@ -82,11 +86,7 @@ def excess_aurc(
         Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
         ICLR 2019.
     """
-    ranking = check_ranking(probs, labels, **ranked)
-    n_right = ranking.n - ranking.n_wrong
-    late = np.arange(n_right + 1, ranking.n + 1)
-    oracle = float(((late - n_right) / late).sum() / ranking.n)
-    return max(0.0, _aurc(ranking) - oracle)
+    return float(_excess_area(check_ranking(probs, labels, **ranked)))
 
 
 def augrc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **ranked: Unpack[Ranked]) -> float:
@@ -114,9 +114,7 @@ def augrc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **ran
         Traub et al., "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
         NeurIPS 2024.
     """
-    ranking = check_ranking(probs, labels, **ranked)
-    errors_before = np.cumsum(ranking.misses) - ranking.misses
-    return float((ranking.count * (errors_before + 0.5 * ranking.misses)).sum() / ranking.n**2)
+    return float(_generalised_area(check_ranking(probs, labels, **ranked)))
 
 
 def risk_at_coverage(
@@ -207,8 +205,46 @@ def risk_coverage_curve(
     )
 
 
-def _aurc(ranking: Ranking) -> float:
-    return float((ranking.expected_errors() / np.arange(1, ranking.n + 1)).mean())
+def _risk_area(ranking: Ranking) -> Floats:
+    """Return the mean over ``j`` of the expected error rate among the ``j`` highest scores."""
+    ends, errors = np.cumsum(ranking.count, axis=-1), np.cumsum(ranking.misses, axis=-1)
+    # Within a group of m equal scores after s others, w misses among them and e before them, the expected
+    # errors grow linearly: the sum of (e + (j - s) w / m) / j over the group is w + (e - s w / m) times
+    # a difference of harmonic numbers.
+    size = ranking.count
+    share = ranking.misses / np.maximum(size, 1)
+    before = errors - ranking.misses - (ends - size) * share
+    harmonic = _harmonic(int(ends[..., -1].max()))
+    inside = np.where(size == 1, 1 / np.maximum(ends, 1), harmonic[ends] - harmonic[ends - size])
+    return np.asarray((errors[..., -1] + (before * inside).sum(axis=-1)) / ends[..., -1])
+
+
+def _excess_area(ranking: Ranking) -> Floats:
+    """Return the area above that of an oracle, which ranks all right predictions before wrong ones."""
+    n, wrong = ranking.count.sum(axis=-1), ranking.misses.sum(axis=-1)
+    largest = int(n.max())
+    # Sums of 1 / j from the largest j downwards: differences of nearby sums lose no digits.
+    tail = np.cumsum(np.append(0.0, 1 / np.arange(largest, 0, -1)))
+    oracle = (wrong - (n - wrong) * (tail[largest - n + wrong] - tail[largest - n])) / n
+    excess = _risk_area(ranking) - oracle
+    return np.where(excess > _ROUNDING, excess, 0.0)
+
+
+def _generalised_area(ranking: Ranking) -> Floats:
+    """Return the mean over all coverages of the share of samples that are accepted and wrong."""
+    up_to = np.cumsum(ranking.misses, axis=-1)
+    twice = (ranking.count * (2 * up_to - ranking.misses)).sum(axis=-1)
+    return np.asarray(twice / (2 * ranking.count.sum(axis=-1).astype(np.float64) ** 2))
+
+
+def _harmonic(n: int) -> Floats:
+    """Return the harmonic numbers from 0 to ``n``."""
+    return np.cumsum(np.append(0.0, 1 / np.arange(1, n + 1)))
+
+
+aurc_weights = ranked_weights(_risk_area)
+excess_aurc_weights = ranked_weights(_excess_area)
+augrc_weights = ranked_weights(_generalised_area)
 
 
 def _check_share(value: float, name: str) -> float:

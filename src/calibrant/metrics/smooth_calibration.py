@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
+from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.ranking import last_of_equals
+from calibrant.metrics.resampling.ordered import Ordered
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 
@@ -108,6 +110,44 @@ def ks_error(
     return float(np.abs(cumulative).max())
 
 
+def smooth_calibration_weights(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> Weighted:
+    """Return :func:`smooth_calibration_error` as a function of counts."""
+    ordered = Ordered.from_outcomes(check_outcomes(probs, labels, **pairs))
+    x = ordered.values.astype(np.float64)
+
+    def values(counts: Counts) -> Floats:
+        cumulative = ordered.errors(counts).cumsum(axis=1) / counts.sum(axis=1, keepdims=True)
+        return np.array([_smooth_error(x, s) for s in cumulative])
+
+    return Weighted(len(ordered), values, 3 * len(ordered))
+
+
+def ks_weights(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> Weighted:
+    """Return :func:`ks_error` as a function of counts."""
+    ordered = Ordered.from_outcomes(check_outcomes(probs, labels, **pairs))
+
+    def values(counts: Counts) -> Floats:
+        cumulative = ordered.errors(counts).cumsum(axis=1)
+        return np.asarray(np.abs(cumulative).max(axis=1) / counts.sum(axis=1))
+
+    return Weighted(len(ordered), values, 3 * len(ordered))
+
+
+def _smooth_error(x: Floats, s: Floats) -> float:
+    """Return the smooth calibration error, given distinct confidences and the summed error up to each."""
+    sign = -1.0 if s[-1] < 0 else 1.0
+    total = float(sign * s[-1])
+    # Where the sum does not change, the fit does not either: one point stands for all of them.
+    first = np.flatnonzero(np.append(True, s[1:] != s[:-1]))
+    gap = np.diff(x[first], append=x[-1])
+    s = sign * s[first]
+    return total + float(gap @ np.abs(s - _isotonic_median(s.clip(0.0, total), gap)))
+
+
 def _cumulative_error(outcomes: Outcomes) -> tuple[Floats, Floats]:
     """Return the distinct confidences in ascending order, and the mean of ``[p <= x] (a - p)`` at each."""
     ordered = outcomes.sorted()
@@ -123,9 +163,17 @@ def _isotonic_median(y: Floats, weight: Floats) -> Floats:
     # cost if the rank of its y is lower, and subtracts it otherwise. As u does not fall, the points to set
     # are a suffix of their group, after the largest prefix sum. One sweep over all groups gives one bit:
     # O(n log n) in total.
+    if not len(y):
+        return y
     values, rank = np.unique(y, return_inverse=True)
-    fit = np.zeros_like(rank)
-    for power in reversed(range(max(len(values) - 1, 0).bit_length())):
+    # The fit never leaves a stretch of points that all lie above the points before it and below those after
+    # it. So each stretch starts at its lowest rank, and the longest one determines the number of bits.
+    highest, lowest = np.maximum.accumulate(rank), np.minimum.accumulate(rank[::-1])[::-1]
+    starts = np.flatnonzero(np.append(True, highest[:-1] < lowest[1:]))
+    sizes = np.diff(starts, append=len(rank))
+    fit = np.repeat(lowest[starts], sizes)
+    longest = int((np.append(highest[starts[1:] - 1], highest[-1]) - lowest[starts]).max())
+    for power in reversed(range(longest.bit_length())):
         raised = fit + (1 << power)
         before = np.cumsum(np.append(0.0, np.where(rank < raised, weight, -weight)))
         start = np.flatnonzero(np.diff(fit, prepend=-1))
@@ -134,7 +182,8 @@ def _isotonic_median(y: Floats, weight: Floats) -> Floats:
         largest[largest <= before[end]] = np.inf  # no suffix is better than the empty one
         cut = before[:-1] == np.repeat(largest, end - start)
         fit = np.maximum.accumulate(np.where(cut, raised, fit))
-    return values[fit]
+    fitted: Floats = values[fit]
+    return fitted
 
 
 def _depth(flow: Floats, touches: npt.NDArray[np.bool_], gap: Floats) -> Floats:

@@ -5,16 +5,21 @@ from typing import Unpack
 
 import numpy as np
 import torch
-from scipy import fft
-from scipy.optimize import brentq
+from scipy import fft, sparse
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
+from calibrant.metrics.measure import Counts, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 # A power of two: scaling a confidence by it does not round.
 _CELLS = 1 << 12
 _BLOCK = 1 << 17
+_ONE_LESS_COSINE = 1 - np.cos(np.arange(_CELLS + 1) * (np.pi / _CELLS))
+_DAMPED = 60.0
+# The search for the bandwidth ends this close to its error, usually after fewer than ten steps.
+_CLOSE = 1e-12
+_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +89,33 @@ def smooth_ece(
     """
     gap, _ = _gap_and_mass(check_outcomes(probs, labels, **pairs))
     spectrum = _spectrum(gap)
-    return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth)))
+    return float(_area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth))))
+
+
+def smooth_ece_weights(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    bandwidth: float | None = None,
+    **pairs: Unpack[Pairs],
+) -> Weighted:
+    """Return :func:`smooth_ece` as a function of counts."""
+    outcomes = check_outcomes(probs, labels, **pairs)
+    scaled = np.multiply(outcomes.confidence.cpu().numpy(), _CELLS, dtype=np.float64)
+    hits, n = outcomes.correct.cpu().numpy(), len(scaled)
+    place = scaled.astype(np.intp)
+    # Each sample is split between the ends of its cell, as in the measure itself; the end of the last cell
+    # belongs to no other cell, and its share is zero.
+    ends = np.concatenate([place, np.minimum(place + 1, _CELLS)])
+    shares = np.concatenate([1 - (scaled - place), scaled - place])
+    gaps = shares * (np.tile(hits, 2) - ends / _CELLS)
+    grid = sparse.csr_array((gaps, (ends, np.tile(np.arange(n), 2))), shape=(_CELLS + 1, n))
+
+    def values(counts: Counts) -> Floats:
+        spectrum = _spectrum((grid @ counts.T.astype(np.float64)).T / counts.sum(axis=1, keepdims=True))
+        return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth)))
+
+    return Weighted(n, values, max(n, 4 * _CELLS))
 
 
 def smooth_reliability(
@@ -105,9 +136,9 @@ def smooth_reliability(
     """
     gap, mass = _gap_and_mass(check_outcomes(probs, labels, **pairs))
     spectrum = _spectrum(gap)
-    bandwidth = _choose_bandwidth(spectrum, bandwidth)
-    smoothed = _smooth(spectrum, bandwidth)
-    density = _smooth(_spectrum(mass), bandwidth).clip(min=0.0)
+    chosen = _choose_bandwidth(spectrum, bandwidth)
+    smoothed = _smooth(spectrum, chosen)
+    density = _smooth(_spectrum(mass), chosen).clip(min=0.0)
     grid = np.arange(_CELLS + 1) / _CELLS
     # The transform leaves rounding noise of about 1e-12 where the density is zero.
     near = density > 1e-9
@@ -116,17 +147,42 @@ def smooth_reliability(
         confidence=torch.from_numpy(grid),
         accuracy=torch.from_numpy(accuracy),
         density=torch.from_numpy(density),
-        bandwidth=bandwidth,
-        value=_area(smoothed),
+        bandwidth=float(chosen),
+        value=float(_area(smoothed)),
     )
 
 
-def _choose_bandwidth(spectrum: Floats, bandwidth: float | None) -> float:
-    """Return the given bandwidth, or the one that equals its own error."""
+def _choose_bandwidth(spectrum: Floats, bandwidth: float | None) -> Floats:
+    """Return the given bandwidth, or the one that equals its own error; one for each leading entry."""
     if bandwidth is not None:
-        return check_number(bandwidth, "bandwidth")
-    # The error is at most 1, so the difference is negative at 2, also with rounding.
-    return float(brentq(lambda sigma: _area(_smooth(spectrum, sigma)) - sigma, 0.0, 2.0, xtol=1e-9))
+        return np.full(spectrum.shape[:-1], check_number(bandwidth, "bandwidth"))
+    spectra = spectrum.reshape(-1, _CELLS + 1)
+    # The error never rises with the bandwidth, and it is at least the absolute mean gap. So the fixed point
+    # lies between that bandwidth and its error. False position with the Illinois rule narrows this.
+    low = np.abs(spectra[:, 0]) / (2 * _CELLS)
+    over_low = _excess(spectra, low)
+    high = low + over_low
+    over_high = _excess(spectra, high)
+    chosen = low.copy()
+    active = np.flatnonzero(over_low > _CLOSE)
+    for _ in range(_STEPS):
+        if not len(active):
+            break
+        a, b, over_a, over_b = (each[active] for each in (low, high, over_low, over_high))
+        chosen[active] = middle = a + (b - a) * over_a / (over_a - over_b)
+        over = _excess(spectra[active], middle)
+        rises = over > 0
+        low[active], high[active] = np.where(rises, middle, a), np.where(rises, b, middle)
+        over_low[active] = np.where(rises, over, over_a / 2)
+        over_high[active] = np.where(rises, over_b / 2, over)
+        # The distance to the fixed point is at most this excess.
+        active = active[np.abs(over) > _CLOSE]
+    return chosen.reshape(spectrum.shape[:-1])
+
+
+def _excess(spectrum: Floats, bandwidth: Floats) -> Floats:
+    """Return by how much the error exceeds the bandwidth."""
+    return _area(_smooth(spectrum, bandwidth)) - bandwidth
 
 
 def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
@@ -154,21 +210,25 @@ def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
 def _spectrum(mass: Floats) -> Floats:
     """Return the cosine transform of the density with these masses; the end points represent half a cell."""
     density = mass * _CELLS
-    density[[0, -1]] *= 2
+    density[..., [0, -1]] *= 2
     spectrum: Floats = fft.dct(density, type=1)
     return spectrum
 
 
-def _smooth(spectrum: Floats, bandwidth: float) -> Floats:
+def _smooth(spectrum: Floats, bandwidth: Floats) -> Floats:
     """Smooth by a random walk on the grid, reflected at both ends, with the given standard deviation."""
     # For bandwidths of several cells the walk is the reflected Gaussian. Unlike a sampled Gaussian it is a
     # contraction at every bandwidth, so the error never rises with bandwidth and the fixed point is unique.
-    cosine = np.cos(np.arange(_CELLS + 1) * (np.pi / _CELLS))
-    smoothed: Floats = fft.idct(spectrum * np.exp((bandwidth * _CELLS) ** 2 * (cosine - 1)), type=1)
+    steps = (np.asarray(bandwidth)[..., None] * _CELLS) ** 2
+    # Frequencies that are damped below any rounding are left out: numbers close to zero are slow.
+    kept = int(np.searchsorted(_ONE_LESS_COSINE * steps.min(), _DAMPED, side="right"))
+    damped = np.zeros_like(spectrum)
+    np.multiply(spectrum[..., :kept], np.exp(-steps * _ONE_LESS_COSINE[:kept]), out=damped[..., :kept])
+    smoothed: Floats = fft.idct(damped, type=1)
     return smoothed
 
 
-def _area(density: Floats) -> float:
+def _area(density: Floats) -> Floats:
     """Return the integral of the absolute value by the trapezoidal rule."""
     size = np.abs(density)
-    return float(size.sum() - (size[0] + size[-1]) / 2) / _CELLS
+    return np.asarray((size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2) / _CELLS)

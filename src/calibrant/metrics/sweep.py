@@ -5,8 +5,10 @@ from typing import Literal, Unpack, get_args
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.bins import Binning, equal_mass_uppers
+from calibrant.bins import Binning, Bins, equal_mass_uppers
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count
+from calibrant.metrics.measure import Counts, Weighted
+from calibrant.metrics.resampling.ordered import Ordered
 from calibrant.outcomes import Pairs, check_outcomes
 
 
@@ -59,6 +61,38 @@ def sweep_calibration_error(
     if norm == "l1":
         return float(np.abs(gap).sum() / len(values))
     return float(np.sqrt((gap**2 / count).sum() / len(values)))
+
+
+def sweep_weights(
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    binning: Binning = "mass",
+    norm: Literal["l1", "l2"] = "l1",
+    max_bins: int = 2000,
+    **pairs: Unpack[Pairs],
+) -> Weighted:
+    """Return :func:`sweep_calibration_error` as a function of counts."""
+    ordered = Ordered.from_outcomes(check_outcomes(probs, labels, **pairs))
+    error = Bins.expected_gap if norm == "l1" else Bins.root_mean_square_gap
+
+    def values(counts: Counts) -> Floats:
+        sums, n = ordered.sums(counts), counts.sum(axis=1)
+        result = error(sums.bins(1, binning)).numpy()
+        active = np.arange(len(counts))
+        for n_bins in range(2, min(max_bins, int(n.max())) + 1):
+            active = active[n_bins <= n[active]]
+            bins = sums.bins(n_bins, binning, active)
+            # Empty bins are NaN and do not count; the others must reach all accuracies before them.
+            accuracy = bins.accuracy.numpy()
+            rises = ~(accuracy < np.fmax.accumulate(accuracy, axis=1)).any(axis=1)
+            active = active[rises]
+            if not len(active):
+                break
+            result[active] = error(bins).numpy()[rises]
+        return result
+
+    return Weighted(len(ordered), values, 4 * len(ordered))
 
 
 def _cuts(values: npt.NDArray[np.floating], n_bins: int, binning: Binning) -> npt.NDArray[np.intp]:

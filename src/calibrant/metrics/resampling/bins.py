@@ -13,6 +13,7 @@ from torch import Tensor
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.inputs import Floats, check_count
 from calibrant.metrics.resampling.bootstrap import Resampler
+from calibrant.metrics.resampling.ordered import EqualMass
 from calibrant.outcomes import Outcomes
 
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -112,11 +113,5 @@ def fine_bins(outcomes: Outcomes, *, n_bins: int, binning: Binning, at_least: in
 def _regroup(sums: Floats, n_bins: int) -> Floats:
     """Merge fine bins of shape ``(3, r, fine)`` into bins of equal count; no fine bin is split."""
     cumulative = sums.cumsum(axis=-1)
-    count = cumulative[0].astype(np.int64)
-    n = count[:, -1:]
-    last = -(-np.arange(1, n_bins + 1) * n // n_bins)
-    # With each row shifted by more than n, all rows form one ascending list, which one call can search.
-    rows = np.arange(len(count))[:, None]
-    shift = rows * (n.max() + 1)
-    ends = np.searchsorted((count + shift).ravel(), last + shift) - rows * count.shape[1]
+    ends = EqualMass(cumulative[0].astype(np.int64)).ends(n_bins)
     return np.diff(np.take_along_axis(cumulative, ends[None], axis=-1), axis=-1, prepend=0.0)

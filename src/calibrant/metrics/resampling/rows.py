@@ -48,10 +48,15 @@ class RowResampler(Resampler):
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return the measure without each group of rows; all values have weight one."""
-        n_groups = min(self.n, _GROUPS)
-        group = rng.permutation(self.n) % n_groups
+        group, n_groups = random_groups(self.n, rng)
         values = [self.measure(take(self.rows, np.flatnonzero(group != g))) for g in range(n_groups)]
         return np.array(values), np.ones(n_groups)
+
+
+def random_groups(n: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the group of each of ``n`` rows, and the number of groups of equal size, at most 200."""
+    n_groups = min(n, _GROUPS)
+    return rng.permutation(n) % n_groups, n_groups
 
 
 def as_rows(**arguments: ArrayLike | None) -> Rows:

@@ -1,0 +1,201 @@
+"""Class probabilities that are sorted or binned once, so that resamples are measured by their counts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from calibrant.bins import Bins, equal_width_index, rounded_down
+from calibrant.inputs import Floats
+from calibrant.metrics.measure import Counts, Weighted
+from calibrant.metrics.ranking import last_of_equals
+from calibrant.metrics.resampling.ordered import EqualMass
+
+# Float32 holds whole numbers up to this one exactly.
+_EXACT = 1 << 24
+_STRETCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCells:
+    """Members of each class and other samples, in ascending order of the probability of the class.
+
+    Neighbours that are all members, or all others, share a cell. That is enough for measures that depend
+    only on how members and others alternate, such as AUROC and isotonic regression, and there are far fewer
+    cells than samples. Equal probabilities of members and others share a cell of their own.
+
+    Attributes:
+        members: The samples in each cell that are members: a table of cells by samples.
+        others: The other samples in each cell.
+        start: First cell of each class.
+    """
+
+    members: sparse.csr_array
+    others: sparse.csr_array
+    start: npt.NDArray[np.intp]
+
+    @classmethod
+    def from_probs(cls, p: Tensor, y: Tensor) -> "ClassCells":
+        """Sort the column of each class."""
+        table, labels = p.cpu().numpy(), y.cpu().numpy()
+        n, k = table.shape
+        start = [0]
+        parts: dict[bool, list[npt.NDArray[np.intp]]] = {True: [], False: []}
+        sizes: dict[bool, list[npt.NDArray[np.intp]]] = {True: [], False: []}
+        for c in range(k):
+            column = table[:, c]
+            order = np.argsort(column)
+            member = labels[order] == c
+            cell = _cells(column[order], member)
+            n_cells = int(cell[-1]) + 1
+            start.append(start[-1] + n_cells)
+            for kind in (True, False):
+                chosen = member == kind
+                parts[kind].append(order[chosen].astype(np.int32))
+                sizes[kind].append(np.bincount(cell[chosen], minlength=n_cells))
+        members, others = (
+            _ones(np.concatenate(parts[kind]), np.concatenate(sizes[kind]), n) for kind in parts
+        )
+        return cls(members, others, np.array(start[:-1]))
+
+    def __len__(self) -> int:
+        return int(self.members.shape[0])
+
+    def sums(self, weights: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+        """Return the weights of the members and others in each cell, shape ``(r, cells)`` each."""
+        across = np.ascontiguousarray(weights.T)
+        members, others = ((table @ across).T for table in (self.members, self.others))
+        return members.astype(np.float64, order="C"), others.astype(np.float64, order="C")
+
+
+def class_weights(counts: Counts) -> npt.NDArray[np.floating]:
+    """Return counts in the smallest type in which their sums are exact."""
+    return counts.astype(np.float32) if counts.sum(axis=1).max() < _EXACT else counts.astype(np.float64)
+
+
+def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
+    """Return the mean over classes of the expected gap of equal-width bins, as a function of counts."""
+    table, labels = p.cpu().numpy(), y.cpu().numpy()
+    n, k = table.shape
+    rows, columns = np.nonzero(table > rounded_down(np.array([1 / n_bins]), table.dtype))
+    error = -table.astype(np.float64)
+    error[np.arange(n), labels] += 1
+    place = columns * n_bins + equal_width_index(table[rows, columns], n_bins)
+    above = sparse.csr_array((error[rows, columns], (place, rows)), shape=(k * n_bins, n))
+
+    def values(counts: Counts) -> Floats:
+        weights = counts.astype(np.float64)
+        gaps = (above @ weights.T).T.reshape(len(counts), k, n_bins)
+        # The lowest bin is the rest of the total of each class.
+        gaps[..., 0] += weights @ error - gaps.sum(axis=-1)
+        return np.asarray(np.abs(gaps).sum(axis=(1, 2)) / (k * counts.sum(axis=1)))
+
+    return Weighted(n, values, max(n, k * n_bins))
+
+
+def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bins], Tensor]) -> Weighted:
+    """Return the mean over classes of a measure of the gaps of equal-mass bins, as a function of counts."""
+    stretches = _Stretches.from_probs(p.clamp(0, 1), y)
+    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
+
+    def values(counts: Counts) -> Floats:
+        count, gap = (np.diff(each, axis=-1, prepend=0) for each in stretches.up_to_ends(counts, n_bins))
+        # The measure reads only counts and gaps; a gap is the difference of the last two sums.
+        none = torch.zeros(gap.shape, dtype=torch.float64)
+        bins = Bins(edges, torch.from_numpy(count), none, torch.from_numpy(gap))
+        return np.asarray(of_bins(bins).mean(dim=-1))
+
+    n, k = p.shape
+    return Weighted(n, values, max(n, k * n_bins * _STRETCH))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretches:
+    """The samples in ascending order of the probability of each class, in stretches of a few samples.
+
+    Sums over whole stretches are sparse products. Only the stretches in which a bin ends are looked into.
+
+    Attributes:
+        order: Index of each sample, shape ``(k, stretches, _STRETCH)``; ``n`` after the last one.
+        error: Membership minus probability of each of them.
+        last: Place of the last sample with an equal probability.
+        ones: Table of zeros and ones, which sums counts over stretches.
+        errors: The same with the errors instead of ones.
+    """
+
+    order: npt.NDArray[np.int32]
+    error: Floats
+    last: npt.NDArray[np.intp]
+    ones: sparse.csr_array
+    errors: sparse.csr_array
+
+    @classmethod
+    def from_probs(cls, p: Tensor, y: Tensor) -> "_Stretches":
+        """Sort the column of each class."""
+        table, labels = p.cpu().numpy(), y.cpu().numpy()
+        n, k = table.shape
+        per_class = -(-n // _STRETCH)
+        order = np.full((k, per_class * _STRETCH), n, dtype=np.int32)
+        error = np.zeros(order.shape)
+        last = np.full(order.shape, n - 1)
+        for c in range(k):
+            order[c, :n] = np.argsort(table[:, c])
+            column = table[order[c, :n], c]
+            error[c, :n] = (labels[order[c, :n]] == c) - column.astype(np.float64)
+            ends = last_of_equals(column)
+            last[c, :n] = np.repeat(ends, np.diff(ends, prepend=-1))
+        sizes = np.tile(np.diff(np.arange(per_class + 1) * _STRETCH).clip(max=n), k)
+        sizes[per_class - 1 :: per_class] = n - (per_class - 1) * _STRETCH
+        ones = _ones(order[:, :n].ravel(), sizes, n)
+        errors = sparse.csr_array((error[:, :n].ravel(), ones.indices, ones.indptr), shape=ones.shape)
+        shape = (k, per_class, _STRETCH)
+        return cls(order.reshape(shape), error.reshape(shape), last, ones, errors)
+
+    def up_to_ends(self, counts: Counts, n_bins: int) -> tuple[Counts, Floats]:
+        """Return the counts and errors up to the end of each bin of equal count, shape ``(r, k, n_bins)``."""
+        r, (k, per_class, _) = len(counts), self.order.shape
+        weights = class_weights(counts)
+        whole = (self.ones @ weights.T).T.reshape(r, k, per_class).astype(np.int64)
+        whole_errors = (self.errors @ weights.T.astype(np.float64)).T.reshape(r, k, per_class)
+        up_to, errors_up_to = whole.cumsum(axis=-1), whole_errors.cumsum(axis=-1)
+        before, errors_before = up_to - whole, errors_up_to - whole_errors
+        padded = np.append(counts, np.zeros((r, 1), dtype=np.int64), axis=1).astype(np.int32)
+        row, column = np.arange(r)[:, None, None], np.arange(k)[:, None]
+
+        def inside(stretch: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
+            return padded[row[..., None], self.order[column, stretch]]
+
+        goal = -(-np.arange(1, n_bins + 1) * counts.sum(axis=1)[:, None, None] // n_bins)
+        stretch = EqualMass(up_to.reshape(r * k, per_class)).ends(n_bins).reshape(r, k, n_bins)
+        drawn = inside(stretch)
+        reached = np.cumsum(drawn, axis=-1, dtype=np.int32) + before[row, column, stretch][..., None]
+        place = _STRETCH * stretch + (reached < goal[..., None]).sum(axis=-1)
+        end = self.last[column, place]
+        if (end != place).any():
+            stretch = end // _STRETCH
+            drawn = inside(stretch)
+        drawn = np.where(np.arange(_STRETCH) <= (end - _STRETCH * stretch)[..., None], drawn, 0)
+        count = before[row, column, stretch] + drawn.sum(axis=-1)
+        error = np.einsum("rkbs,rkbs->rkb", drawn, self.error[column, stretch])
+        return count, errors_before[row, column, stretch] + error
+
+
+def _cells(ordered: npt.NDArray[np.floating], member: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """Return the cell of each of the sorted samples of a class."""
+    last = last_of_equals(ordered)
+    size = np.diff(last, prepend=-1)
+    n_members = np.diff(np.cumsum(member)[last], prepend=0)
+    mixed = (n_members > 0) & (n_members < size)
+    only_members = n_members == size
+    new = np.append(True, mixed[1:] | mixed[:-1] | (only_members[1:] != only_members[:-1]))
+    return np.repeat(np.cumsum(new) - 1, size)
+
+
+def _ones(columns: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], n: int) -> sparse.csr_array:
+    """Return a table of zeros and ones, given the places of the ones, row after row."""
+    ends = np.append(0, np.cumsum(sizes))
+    return sparse.csr_array((np.ones(len(columns), dtype=np.float32), columns, ends), shape=(len(sizes), n))

@@ -1,0 +1,168 @@
+"""Samples that are sorted once, so that any number of resamples can be ranked and binned by their counts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.bins import Binning, Bins, rounded_down
+from calibrant.inputs import Floats
+from calibrant.metrics.measure import Counts, Weighted
+from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
+from calibrant.outcomes import Outcomes
+
+
+@dataclass(frozen=True, eq=False)
+class Ordered:
+    """Samples in ascending order of confidence; equal confidences form one group.
+
+    Attributes:
+        order: Index of each sample in ascending order.
+        hits: Whether each of them is right, in that order.
+        values: The distinct confidences in ascending order.
+        last: Place of the last sample of each group.
+    """
+
+    order: npt.NDArray[np.intp]
+    hits: npt.NDArray[np.bool_]
+    values: npt.NDArray[np.floating]
+    last: npt.NDArray[np.intp]
+
+    @classmethod
+    def from_outcomes(cls, outcomes: Outcomes) -> "Ordered":
+        """Sort outcomes by confidence, or by any score in its place."""
+        values = outcomes.confidence.cpu().numpy()
+        order = np.argsort(values)
+        values = values[order]
+        last = last_of_equals(values)
+        return cls(order, outcomes.correct.cpu().numpy()[order], values[last], last)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def hits_and_misses(self, counts: Counts) -> tuple[Counts, Counts]:
+        """Return the numbers of right and wrong samples in each group, shape ``(r, groups)`` each."""
+        drawn = np.take(counts, self.order, axis=1)
+        right = drawn * self.hits
+        return self._grouped(right), self._grouped(drawn - right)
+
+    def errors(self, counts: Counts) -> Floats:
+        """Return the sum of ``correct - confidence`` in each group, shape ``(r, groups)``."""
+        return self._grouped(np.take(counts, self.order, axis=1) * self._error)
+
+    def ranking(self, counts: Counts) -> Ranking:
+        """Return the ranking of each resample; some scores may occur in none of its samples."""
+        hits, misses = self.hits_and_misses(counts)
+        return Ranking(self.values[::-1], hits[:, ::-1], misses[:, ::-1])
+
+    def sums(self, counts: Counts) -> "Sums":
+        """Return the sums of each resample up to each confidence."""
+        drawn = np.take(counts, self.order, axis=1)
+        return Sums(self.values, *map(self._up_to, (drawn, drawn * self._confidence, drawn * self.hits)))
+
+    @cached_property
+    def _confidence(self) -> Floats:
+        return np.repeat(self.values.astype(np.float64), np.diff(self.last, prepend=-1))
+
+    @cached_property
+    def _error(self) -> Floats:
+        return np.asarray(self.hits - self._confidence)
+
+    def _up_to(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the sums of each row up to each group, after a first entry of zero."""
+        sums = np.zeros((len(table), 1 + len(self)), dtype=table.dtype)
+        np.cumsum(table, axis=1, out=sums[:, 1:])
+        return sums if len(self.last) == len(self) else sums[:, np.append(0, 1 + self.last)]
+
+    def _grouped(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if len(self.last) == len(self.order):
+            return table
+        return np.add.reduceat(table, np.append(0, self.last[:-1] + 1), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Counts, confidences and hits of resamples up to each of the distinct confidences.
+
+    Attributes:
+        values: The distinct confidences in ascending order.
+        count: Number of samples up to each of them, shape ``(r, groups + 1)``; the first entry is 0.
+        confidence: Their summed confidences.
+        hits: Their number of right predictions.
+    """
+
+    values: npt.NDArray[np.floating]
+    count: Counts
+    confidence: Floats
+    hits: Counts
+
+    def bins(self, n_bins: int, binning: Binning, rows: npt.NDArray[np.intp] | None = None) -> Bins:
+        """Return the bins of each resample, or of the given rows; the edges are those of equal width."""
+        rows = np.arange(len(self.count)) if rows is None else rows
+        edges = np.arange(n_bins + 1) / n_bins
+        if binning == "width":
+            ends = np.searchsorted(self.values, rounded_down(edges[1:], self.values.dtype), side="right")
+        else:
+            ends = 1 + self._equal_mass.ends(n_bins, rows)
+        parts: tuple[npt.NDArray[Any], ...] = (self.count, self.confidence, self.hits)
+        parts = tuple(part[rows[:, None], ends] for part in parts)
+        sums = (torch.from_numpy(np.diff(part, axis=1, prepend=part.dtype.type(0))) for part in parts)
+        return Bins(torch.from_numpy(edges), *sums)
+
+    @cached_property
+    def _equal_mass(self) -> "EqualMass":
+        return EqualMass(self.count[:, 1:])
+
+
+@dataclass(frozen=True, eq=False)
+class EqualMass:
+    """Bins of equal count that split no group of samples.
+
+    Attributes:
+        up_to: Number of samples up to each group, shape ``(r, groups)``.
+    """
+
+    up_to: Counts
+
+    def ends(self, n_bins: int, rows: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
+        """Return the last group of each bin of the given rows, or of all: shape ``(r, n_bins)``."""
+        rows = np.arange(len(self.up_to)) if rows is None else rows
+        last = -(-np.arange(1, n_bins + 1) * self.up_to[rows, -1:] // n_bins)
+        place = np.searchsorted(self._ascending, last + self._shift[rows])
+        return np.asarray(place - self.up_to.shape[1] * rows[:, None], dtype=np.intp)
+
+    @cached_property
+    def _shift(self) -> Counts:
+        return np.arange(len(self.up_to))[:, None] * (1 + int(self.up_to[:, -1].max()))
+
+    @cached_property
+    def _ascending(self) -> Counts:
+        """With each row shifted by more than its total, all rows form one list, which one call searches."""
+        return (self.up_to + self._shift).ravel()
+
+
+def binned_weights(
+    outcomes: Outcomes, of_bins: Callable[[Bins], Tensor], *, n_bins: int, binning: Binning
+) -> Weighted:
+    """Return a measure of bins of the confidence as a function of counts."""
+    ordered = Ordered.from_outcomes(outcomes)
+
+    def values(counts: Counts) -> Floats:
+        return np.asarray(of_bins(ordered.sums(counts).bins(n_bins, binning)), dtype=np.float64)
+
+    return Weighted(len(ordered), values, 3 * len(ordered))
+
+
+def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Weighted]:
+    """Return what a measure of rankings needs in the catalogue to be a function of counts."""
+
+    def weighted(**arguments: Any) -> Weighted:  # noqa: ANN401  # those of check_ranked
+        ordered = Ordered.from_outcomes(check_ranked(**arguments))
+        return Weighted(len(ordered), lambda counts: of_ranking(ordered.ranking(counts)), 4 * len(ordered))
+
+    return weighted

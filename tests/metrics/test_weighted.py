@@ -1,0 +1,193 @@
+"""Measures as functions of counts: equal to the measure of rows that are repeated that often."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.metrics import (
+    accuracy,
+    aurc,
+    expected_calibration_error,
+    overconfidence,
+    paired_difference,
+    skce,
+    static_calibration_error,
+    sweep_calibration_error,
+)
+from calibrant.metrics.intervals import with_interval
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.resampling.counts import CountResampler, drawn_counts, weighted_of
+from calibrant.metrics.resampling.rows import RowResampler, call
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BY_SAMPLES = [
+    name
+    for name, measure in MEASURES.items()
+    if (measure.weighted or measure.of_bins) and measure.max_samples is None and name != "skce_linear"
+]
+
+
+def predictions(n, k, *, seed=0, ties=False, dtype=np.float32):
+    """Class probabilities of an overconfident model, and labels; classes 0 and 1 are rare."""
+    rng = np.random.default_rng(seed)
+    frequency = np.where(np.arange(k) < 2, 0.02, 1.0)
+    labels = rng.choice(k, size=n, p=frequency / frequency.sum())
+    logits = rng.normal(size=(n, k))
+    logits[np.arange(n), labels] += 2.0
+    logits = np.round(logits * (1 if ties else 3)) if ties else 3 * logits
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return (probs / probs.sum(axis=1, keepdims=True)).astype(dtype), labels
+
+
+def rows_of(measure, probs, labels):
+    """Return what a measure reads."""
+    if measure.reads != "outcomes":
+        return {"probs": probs, "labels": labels}
+    return {"confidence": probs.max(axis=1).clip(max=1), "correct": probs.argmax(axis=1) == labels}
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", BY_SAMPLES)
+def test_counts_give_the_measure_of_repeated_rows(name, dtype, ties):
+    measure = MEASURES[name]
+    probs, labels = predictions(301, 7, ties=ties, dtype=dtype)
+    rows, options = rows_of(measure, probs, labels), measure.arguments(15)
+    rng = np.random.default_rng(1)
+    few = np.zeros((2, 301), dtype=np.int64)
+    few[:, :40] = rng.integers(3, size=(2, 40))
+    counts = np.concatenate([drawn_counts(301, 3, rng), rng.integers(2, size=(2, 301)), few])
+    found = weighted_of(measure.function, rows, options).values(counts)
+    repeated = [
+        call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
+        for row in counts
+    ]
+    assert found == pytest.approx(repeated, abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("n_bins", [1, 4, 40])
+@pytest.mark.parametrize("name", [name for name in BY_SAMPLES if MEASURES[name].takes_bins])
+def test_any_number_of_bins_can_be_counted(name, n_bins):
+    measure = MEASURES[name]
+    rows, options = rows_of(measure, *predictions(97, 5)), measure.arguments(n_bins)
+    counts = drawn_counts(97, 4, np.random.default_rng(1))
+    found = weighted_of(measure.function, rows, options).values(counts)
+    repeated = [
+        call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
+        for row in counts
+    ]
+    assert found == pytest.approx(repeated, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+@pytest.mark.parametrize(
+    "name", ["aurc", "classwise_ece_equal_mass", "brier_calibration", "auroc_ovo", "ece"]
+)
+def test_intervals_are_those_of_resampled_rows(name, method):
+    measure = MEASURES[name]
+    rows, options = rows_of(measure, *predictions(230, 4)), measure.arguments(15)
+    resampling = {"n_resamples": 40, "method": method, "seed": 3}
+    ours = with_interval(measure.function, **rows, **options, **resampling)
+
+    def same_measure(*probs_and_labels, **named):
+        return measure.function(*probs_and_labels, **named)
+
+    plain = with_interval(same_measure, **rows, **options, **resampling)
+    for field in ("value", "low", "high", "standard_error", "n_undefined"):
+        assert getattr(ours, field) == pytest.approx(getattr(plain, field), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["ece", "ece_equal_mass", "aurc", "classwise_ece", "auroc_ovr"])
+def test_paired_differences_are_those_of_resampled_rows(name):
+    measure = MEASURES[name]
+    probs, labels = predictions(150, 4)
+    sharper = probs**2 / (probs**2).sum(axis=1, keepdims=True)
+    ours = paired_difference(measure.function, probs, sharper, labels, n_resamples=30)
+    plain = paired_difference(lambda p, y: measure.function(p, y), probs, sharper, labels, n_resamples=30)
+    assert (ours.low, ours.high, ours.p_value) == pytest.approx(
+        (plain.low, plain.high, plain.p_value), abs=1e-9
+    )
+
+
+def test_every_interval_of_the_catalogue_comes_from_a_summary():
+    for measure in MEASURES.values():
+        if measure.max_samples is None:
+            assert measure.terms or measure.of_bins or measure.weighted
+
+
+def test_the_linear_kernel_error_is_resampled_by_its_pairs():
+    probs, labels = predictions(101, 4)
+    options = {"estimator": "linear", "width": 0.5}
+    counts = drawn_counts(50, 3, np.random.default_rng(0))
+    found = weighted_of(skce, {"probs": probs, "labels": labels}, options).values(counts)
+    for row, value in zip(counts, found, strict=True):
+        samples = np.repeat(np.arange(100).reshape(50, 2), row, axis=0).ravel()
+        assert value == pytest.approx(skce(probs[samples], labels[samples], **options), abs=1e-12)
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_linear_kernel_error_is_as_wide_as_it_varies_between_samples():
+    options = {"estimator": "linear", "width": 0.5}
+    values, errors = [], []
+    for seed in range(400):
+        sample = predictions(200, 4, seed=seed)
+        values.append(skce(*sample, **options))
+        errors.append(with_interval(skce, *sample, **options, n_resamples=100).standard_error)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        (overconfidence, {"definition": "conditional"}),
+        (skce, {"estimator": "biased"}),
+        (lambda p, y: accuracy(p, y), {}),
+    ],
+)
+def test_what_has_no_counts_is_resampled_by_rows(metric, options):
+    probs, labels = predictions(60, 3)
+    assert weighted_of(metric, {"probs": probs, "labels": labels}, options) is None
+    found = with_interval(metric, probs, labels, **options, n_resamples=10)
+    assert found.low < found.high
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        (static_calibration_error, {}),
+        (sweep_calibration_error, {"norm": "l2"}),
+        (sweep_calibration_error, {"max_bins": 3}),
+        (expected_calibration_error, {"binning": "mass", "n_bins": 7}),
+    ],
+)
+def test_options_reach_the_counts(metric, options):
+    probs, labels = predictions(80, 3)
+    counts = drawn_counts(80, 2, np.random.default_rng(0))
+    found = weighted_of(metric, {"probs": probs, "labels": labels}, options).values(counts)
+    repeated = [metric(probs.repeat(row, axis=0), labels.repeat(row), **options) for row in counts]
+    assert found == pytest.approx(repeated, abs=1e-9)
+
+
+def test_a_score_is_resampled_with_its_predictions():
+    probs, labels = predictions(80, 3)
+    rows, score = {"probs": probs, "labels": labels}, np.random.default_rng(0).normal(size=80)
+    counts = drawn_counts(80, 2, np.random.default_rng(0))
+    found = weighted_of(aurc, rows, {"score": score}).values(counts)
+    repeated = [
+        aurc(probs.repeat(row, axis=0), labels.repeat(row), score=score.repeat(row)) for row in counts
+    ]
+    assert found == pytest.approx(repeated, abs=1e-9)
+
+
+def test_counts_and_rows_have_the_same_draws_and_leave_out_the_same_groups():
+    probs, labels = predictions(450, 3)
+    rows = {"probs": torch.from_numpy(probs), "labels": torch.from_numpy(labels)}
+    plain = RowResampler(lambda drawn: call(aurc, drawn, {}), rows)
+    counted = CountResampler(plain.value, weighted_of(aurc, rows, {}))
+    ours = counted.replicates(25, np.random.default_rng(2))
+    assert ours == pytest.approx(plain.replicates(25, np.random.default_rng(2)), abs=1e-12)
+    ours, weights = counted.jackknife(np.random.default_rng(2))
+    theirs, same = plain.jackknife(np.random.default_rng(2))
+    assert ours == pytest.approx(theirs, abs=1e-12)
+    assert weights.tolist() == same.tolist()
