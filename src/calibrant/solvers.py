@@ -2,6 +2,10 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from calibrant.errors import FitError
 
@@ -43,3 +47,126 @@ def increasing_root(
             return following
         x = following
     raise FitError(f"the search for a root did not settle within {max_steps} steps; it stands at {x:.6g}")
+
+
+def convex_minimum(
+    function: Callable[[Tensor], tuple[float, Tensor]],
+    start: Tensor,
+    *,
+    tolerance: float = 1e-8,
+    max_steps: int = 200,
+    memory: int = 20,
+) -> Tensor:
+    r"""Find where a smooth convex function is lowest, by L-BFGS (Nocedal and Wright, chapter 7).
+
+    The last steps and the changes of the gradient along them stand for the curvature. They are kept as two
+    matrices, so that a step costs a few products of matrices and not a loop over what is remembered. The
+    first ``torch.optim`` optimizer would import torch's compiler, which takes longer than most fits.
+
+    Args:
+        function: Returns the value and the gradient at a point.
+        start: Where to begin; coordinates should be scaled so that the curvature is about 1 in each.
+        tolerance: Stop when a step lowers the value, or promises to lower it, by less than this.
+        max_steps: Stop after this many steps.
+        memory: How many steps are remembered.
+
+    Example:
+        >>> target = torch.tensor([1.0, -2.0])
+        >>> convex_minimum(lambda x: (float((x - target).square().sum()), 2 * (x - target)), torch.zeros(2))
+        tensor([ 1., -2.])
+    """
+    point, curvature = start.flatten(), _Curvature(start.flatten(), memory)
+
+    def at(place: Tensor) -> tuple[float, Tensor]:
+        value, gradient = function(place.view_as(start))
+        return value, gradient.flatten()
+
+    value, gradient = at(point)
+    for _ in range(max_steps):
+        direction = curvature.downhill(gradient)
+        if -float(gradient @ direction) < tolerance:  # twice what the step promises
+            break
+        step = _convex_line_search(at, point, value, gradient, direction)
+        if step is None or step.value >= value:
+            break
+        curvature.add(step.point - point, step.gradient - gradient)
+        gained = value - step.value
+        point, value, gradient = step.point, step.value, step.gradient
+        if gained < tolerance:
+            break
+    return point.view_as(start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    point: Tensor
+    value: float
+    gradient: Tensor
+
+
+def _convex_line_search(
+    at: Callable[[Tensor], tuple[float, Tensor]],
+    point: Tensor,
+    value: float,
+    gradient: Tensor,
+    direction: Tensor,
+) -> _Step | None:
+    """Walk downhill until the slope is smaller; along a line the slope of a convex function only rises."""
+    slope, length = float(gradient @ direction), 1.0
+    best: _Step | None = None
+    for _ in range(20):
+        here = point + length * direction
+        step = _Step(here, *at(here))
+        if math.isfinite(step.value) and (best is None or step.value < best.value):
+            best = step
+        slope_here = float(step.gradient @ direction)
+        if abs(slope_here) <= 0.9 * abs(slope) and step.value <= value + 1e-4 * length * slope:
+            return step
+        # Where a straight slope would reach zero, but neither close to the start nor far beyond this point.
+        zero = slope / (slope - slope_here) if slope_here > slope else math.inf
+        length *= min(max(zero, 0.1), 4.0) if math.isfinite(slope_here) else 0.1
+    return best
+
+
+class _Curvature:
+    """The inverse Hessian that the last steps suggest, in the compact form of Byrd, Nocedal and Schnabel.
+
+    Steps are stored in float32: they only suggest where to look, and reading them takes most of the time.
+    """
+
+    def __init__(self, like: Tensor, memory: int) -> None:
+        self._steps, self._changes = like.new_zeros((2, memory, len(like)), dtype=torch.float32)
+        # Products of all steps with all changes, and of all changes with each other.
+        self._products, self._squares = like.new_zeros((2, memory, memory))
+        self._count = 0
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        """Remember a step and how the gradient changed along it, in place of the oldest one."""
+        if float(step @ change) <= 0:
+            return
+        place = self._count % len(self._steps)
+        s, y = self._steps, self._changes
+        s[place], y[place] = step, change
+        self._products[place], self._products[:, place] = y @ s[place], s @ y[place]
+        self._squares[place] = self._squares[:, place] = y @ y[place]
+        self._count += 1
+
+    def downhill(self, gradient: Tensor) -> Tensor:
+        """Return the Newton step of this curvature."""
+        kept = min(self._count, len(self._steps))
+        if not kept:
+            return -gradient
+        s, y = self._steps[:kept], self._changes[:kept]
+        oldest_first = (torch.arange(kept, device=s.device) + self._count - kept) % kept
+        order = oldest_first[:, None], oldest_first
+        products, squares = self._products[order], self._squares[order]
+        upper = products.triu()
+        unit = products[-1, -1] / squares[-1, -1]
+        slope = gradient.to(s.dtype)
+        along, across = (s @ slope).to(upper)[oldest_first], unit * (y @ slope).to(upper)[oldest_first]
+        solved = torch.linalg.solve_triangular(upper, along[:, None], upper=True)[:, 0]
+        inner = products.diagonal() * solved + unit * (squares @ solved) - across
+        back = torch.linalg.solve_triangular(upper.T, inner[:, None], upper=False)[:, 0]
+        of_steps, of_changes = s.new_empty((2, kept))
+        of_steps[oldest_first], of_changes[oldest_first] = back.to(s), (-unit * solved).to(s)
+        return -(unit * gradient + of_steps @ s + of_changes @ y)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_number
-from calibrant.posthoc.fitting.affine import STRENGTHS, AffineMap, Ridge, fit_affine, fit_chosen
+from calibrant.posthoc.fitting.affine import AffineMap, Ridge, fit_affine, fit_strength
 from tests.conftest import draw, softmax
 
 
@@ -69,8 +69,8 @@ def test_a_price_is_positive_and_finite(price):
         check_number(price, "strength")
 
 
-def path(k):
-    return [Ridge(k, k * (k - 1), k).times(s) for s in STRENGTHS]
+def chosen_map(x, y, k):
+    return fit_strength(x, y, Ridge(k, k * (k - 1), k).times, None, seed=0)[0]
 
 
 def is_identity(affine):
@@ -80,13 +80,13 @@ def is_identity(affine):
 @pytest.mark.parametrize("seed", range(3))
 def test_calibrated_scores_are_left_alone(seed):
     x, y = (torch.as_tensor(a) for a in draw(400, 6, seed=seed))
-    assert is_identity(fit_chosen(x, y, path(6), seed=0))
+    assert is_identity(chosen_map(x, y, 6))
 
 
 def test_biased_scores_are_repaired():
     x, y = (torch.as_tensor(a) for a in draw(2000, 4, seed=1))
     bias = torch.tensor([1.0, 0.0, 0.0, -1.0])
-    fitted = fit_chosen(x + bias, y, path(4), seed=0)
+    fitted = chosen_map(x + bias, y, 4)
     expected = -(bias - bias.mean())
     found = fitted.intercept - fitted.intercept.mean()
     assert torch.allclose(found, expected.double(), atol=0.3)
@@ -94,12 +94,12 @@ def test_biased_scores_are_repaired():
 
 def test_too_few_samples_to_part_are_left_alone():
     x, y = (torch.as_tensor(a) for a in draw(9, 3))
-    assert is_identity(fit_chosen(x, y, path(3), seed=0))
+    assert is_identity(chosen_map(x, y, 3))
 
 
 def test_one_fold_speaks_for_all_when_there_are_very_many(monkeypatch):
     x, y = (torch.as_tensor(a) for a in draw(2000, 4, seed=1))
     x = x + torch.tensor([1.5, 0.0, 0.0, -1.5])
-    monkeypatch.setattr("calibrant.posthoc.fitting.affine._WORTH_ALL_FOLDS", 1)
-    assert not is_identity(fit_chosen(x, y, path(4), seed=0))
-    assert fit_chosen(x, y, [Ridge(4, math.inf, 4)], seed=0).weight.shape == (4,)
+    monkeypatch.setattr("calibrant.posthoc.fitting.affine._FEWER_FOLDS", ((1, 1),))
+    assert not is_identity(chosen_map(x, y, 4))
+    assert fit_strength(x, y, Ridge(4, math.inf, 4).times, None, seed=0)[0].weight.shape == (4,)

@@ -21,7 +21,7 @@ from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.posthoc.structured_smart import StructuredSMART
+from calibrant.posthoc.structured_smart import StructuredSMART, StructuredVectorSMART
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 from calibrant.posthoc.venn_abers import VennAbers
@@ -49,6 +49,7 @@ __all__ = [
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",
+    "StructuredVectorSMART",
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",

@@ -2,6 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import torch
@@ -112,6 +113,11 @@ class Calibrator(nn.Module, ABC):
         from calibrant.posthoc.chain import chain
 
         return chain(cls, other)
+
+    @property
+    def searched(self) -> Mapping[str, Any]:
+        """Options that ``fit`` found by a search; passed to another ``fit`` they save the search."""
+        return {}
 
     @property
     def n_parameters(self) -> int:

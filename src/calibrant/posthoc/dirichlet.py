@@ -9,11 +9,11 @@ from calibrant.inputs import ArrayLike, check_number
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.affine import (
     DIAGONAL_PRICE,
-    STRENGTHS,
     LinearMap,
     Ridge,
+    check_strength,
     fit_affine,
-    fit_chosen,
+    fit_strength,
     odir,
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
@@ -36,6 +36,7 @@ class DirichletCalibration(LinearMap):
         *,
         off_diagonal: float | None = None,
         intercept: float | None = None,
+        strength: float | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -44,11 +45,11 @@ class DirichletCalibration(LinearMap):
         .. math:: \frac{\lambda}{k (k-1)} \sum_{j \ne l} W_{jl}^2 + \frac{\mu}{k} |b|^2
 
         is added to the mean negative log-likelihood, with :math:`W` in units of the best inverse temperature,
-        and a weak pull on the diagonal. Unless given, :math:`\lambda` and :math:`\mu` are chosen together
-        from :math:`10^2, 10, \dots, 10^{-2}` times :math:`k^2 (k-1)^2 / n` and :math:`k^2 / n` by five-fold
-        cross-validation: the strongest within one standard error of the best held-out likelihood. If none
-        beats temperature scaling there, the result *is* temperature scaling. On the fitting set it is never
-        less likely than temperature scaling.
+        and a weak pull on the diagonal. Unless given, :math:`\lambda` and :math:`\mu` are a common strength
+        times :math:`k^2 (k-1)^2 / n` and :math:`k^2 / n`; the strength is chosen from :math:`10^2, 10, \dots,
+        10^{-2}` by five-fold cross-validation: the strongest within one standard error of the best held-out
+        likelihood. If none beats temperature scaling there, the result *is* temperature scaling. On the
+        fitting set it is never less likely than temperature scaling.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -57,6 +58,7 @@ class DirichletCalibration(LinearMap):
             off_diagonal: The factor :math:`\lambda`.
             intercept: The factor :math:`\mu`; equal to :math:`\lambda`, or :math:`\lambda` to it, if only one
                 is given.
+            strength: The common strength, if neither factor is given; infinity is temperature scaling.
 
         Raises:
             FitError: Temperature scaling has no optimum.
@@ -71,9 +73,11 @@ class DirichletCalibration(LinearMap):
             lam = prices.get("off_diagonal", prices.get("intercept", 0.0))
             mu = prices.get("intercept", lam)
             fitted = fit_affine(x, y, Ridge(DIAGONAL_PRICE, lam * n / (k * (k - 1)), mu * n / k))
-        else:
-            fitted = fit_chosen(x, y, [odir(k, strength) for strength in STRENGTHS], seed=seed)
-        return cls(fitted.weight / temperature, fitted.intercept)
+            return cls(fitted.weight / temperature, fitted.intercept)
+        fitted, found = fit_strength(x, y, lambda s: odir(k, s), check_strength(strength), seed=seed)
+        calibrator = cls(fitted.weight / temperature, fitted.intercept)
+        calibrator._searched = {"strength": found}
+        return calibrator
 
     def scores(self, logits: Tensor) -> Tensor:
         """Return the log-probabilities."""

@@ -2,16 +2,9 @@
 
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
-from calibrant.inputs import ArrayLike, check_choice, check_number
+from calibrant.inputs import ArrayLike, check_choice
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
-from calibrant.posthoc.fitting.affine import (
-    STRENGTHS,
-    LinearMap,
-    Ridge,
-    fit_affine,
-    fit_chosen,
-    odir,
-)
+from calibrant.posthoc.fitting.affine import LinearMap, Ridge, check_strength, fit_strength, odir
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 Penalty: TypeAlias = Literal["l2", "odir"]
@@ -53,7 +46,7 @@ class MatrixScaling(LinearMap):
             labels: Integer classes of shape ``(n,)``.
             seed: Seed of the folds.
             penalty: What is penalised: every entry alike, or off-diagonals and intercepts.
-            strength: The factor :math:`\lambda`.
+            strength: The factor :math:`\lambda`; infinity is temperature scaling.
 
         Raises:
             FitError: Temperature scaling has no optimum.
@@ -64,11 +57,11 @@ class MatrixScaling(LinearMap):
         temperature = likeliest_temperature(z, y)
         x = z / temperature
         ridge_of = odir if penalty == "odir" else _alike
-        if strength is None:
-            fitted = fit_chosen(x, y, [ridge_of(k, s) for s in STRENGTHS], seed=seed)
-        else:
-            fitted = fit_affine(x, y, ridge_of(k, check_number(strength, "strength")))
-        return cls(fitted.weight / temperature, fitted.intercept)
+        given = check_strength(strength)
+        fitted, strength = fit_strength(x, y, lambda s: ridge_of(k, s), given, seed=seed)
+        calibrator = cls(fitted.weight / temperature, fitted.intercept)
+        calibrator._searched = {"strength": strength}
+        return calibrator
 
 
 def _alike(k: int, strength: float) -> Ridge:

@@ -25,7 +25,7 @@ from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.posthoc.structured_smart import StructuredSMART
+from calibrant.posthoc.structured_smart import StructuredSMART, StructuredVectorSMART
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 from calibrant.posthoc.venn_abers import VennAbers
@@ -89,6 +89,7 @@ METHODS: dict[str, Method] = {
     "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
     "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
     "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
+    "structured_vector_smart": Method(StructuredVectorSMART, "structured vector scaling, then SMART"),
     "structured_matrix": Method(StructuredMatrixScaling, "arXiv 2511.03685"),
     "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
     "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),

@@ -73,7 +73,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         plan = Plan(objective, epochs, batch_size, seed, settled)
         top = min(check_count(top, "top"), z.shape[1])
         unit = natural_unit(z, y, plan)
-        z = z / unit
+        z = z if unit == 1 else z / unit
         layers = train_temperatures(_largest(z, top), z, y, hidden=HIDDEN_UNITS, plan=plan)
         return cls(layers, objective=objective, top=top, unit=unit, n_classes=z.shape[1])
 

@@ -93,7 +93,7 @@ class SMART(SampleTemperature):
         plan = Plan(objective, epochs, batch_size, seed, settled)
         check_choice(indicator, "indicator", INDICATORS)
         unit = natural_unit(z, y, plan)
-        z = z / unit
+        z = z if unit == 1 else z / unit
         layers = train_temperatures(indicator_values(indicator, z), z, y, hidden=(HIDDEN_UNITS,), plan=plan)
         return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
 

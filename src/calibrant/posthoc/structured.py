@@ -1,23 +1,18 @@
 """Structured scaling (Berta et al., "Structured Matrix Scaling for Multi-Class Calibration", 2025)."""
 
 import math
-from typing import Self, Unpack
+from typing import Self, TypeVar, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike, check_number
+from calibrant.inputs import ArrayLike
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
-from calibrant.posthoc.fitting.affine import (
-    STRENGTHS,
-    AffineMap,
-    LinearMap,
-    Ridge,
-    choose_ridge,
-    fit_affine,
-    identity_map,
-)
+from calibrant.posthoc.fitting.affine import AffineMap, LinearMap, Ridge, check_strength, fit_strength
+from calibrant.posthoc.fitting.shared import once_per_part
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+
+Structured = TypeVar("Structured", bound="StructuredMatrixScaling")
 
 
 class StructuredMatrixScaling(LinearMap):
@@ -41,6 +36,7 @@ class StructuredMatrixScaling(LinearMap):
             smoothing=smoothing,
             strength=torch.tensor(strength, dtype=torch.float64),
         )
+        self._searched = {"strength": strength}
 
     @classmethod
     def fit(
@@ -74,19 +70,11 @@ class StructuredMatrixScaling(LinearMap):
             FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
-        if strength is not None and strength != math.inf:
-            check_number(strength, "strength")
-        temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)
-        smoothing, x = _harmless_smoothing(z, y, temperature)
-        ridge = cls._ridge(z.shape[1])
-        if strength is None:
-            chosen = choose_ridge(x, y, [ridge.times(s) for s in STRENGTHS], seed=seed)
-            strength = math.inf if chosen is None else STRENGTHS[chosen]
-        affine = identity_map(x, ridge) if strength == math.inf else fit_affine(x, y, ridge.times(strength))
-        return cls(temperature, smoothing, affine, strength)
+        return _fitted(z, y, cls, check_strength(strength), seed)
 
     @staticmethod
-    def _ridge(k: int) -> Ridge:
+    def ridge(k: int) -> Ridge:
+        """Return the penalty for ``k`` classes at strength 1."""
         return Ridge(k, k * (k - 1), k)
 
     def scores(self, logits: Tensor) -> Tensor:
@@ -102,8 +90,19 @@ class StructuredVectorScaling(StructuredMatrixScaling):
     """
 
     @staticmethod
-    def _ridge(k: int) -> Ridge:
+    def ridge(k: int) -> Ridge:
+        """Return the penalty for ``k`` classes at strength 1."""
         return Ridge(k, math.inf, k)
+
+
+# Several methods begin with the same structured scaling of the same samples.
+@once_per_part
+def _fitted(z: Tensor, y: Tensor, method: type[Structured], strength: float | None, seed: int) -> Structured:
+    temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)
+    smoothing, x = _harmless_smoothing(z, y, temperature)
+    ridge = method.ridge(z.shape[1])
+    affine, found = fit_strength(x, y, ridge.times, strength, seed=seed)
+    return method(temperature, smoothing, affine, found)
 
 
 def _harmless_smoothing(z: Tensor, y: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,16 +1,18 @@
 """Structured matrix scaling, then SMART: the likelihood of the one with the calibration of the other."""
 
-from typing import Self, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
+from calibrant.inputs import ArrayLike, at_least_float32
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.chain import Chain
-from calibrant.posthoc.fitting.folds import cross_fit, deal, shuffled
+from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.smart import SMART
-from calibrant.posthoc.structured import StructuredMatrixScaling
+from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
 
 N_FOLDS = 5
 
@@ -22,11 +24,18 @@ class StructuredSMART(Chain):
     closes the gap but changes nothing else. The predicted class may change, in the first step only.
     """
 
-    methods_in_order = (StructuredMatrixScaling, SMART)
+    structure: ClassVar[type[StructuredMatrixScaling]] = StructuredMatrixScaling
+    methods_in_order = (structure, SMART)
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, seed: int = 0, **unused: Unpack[UnusedFeatures]
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        strength: float | None = None,
+        seed: int = 0,
+        **unused: Unpack[UnusedFeatures],
     ) -> Self:
         """Fit the first step on all samples, the second on held-out predictions of the first.
 
@@ -37,16 +46,41 @@ class StructuredSMART(Chain):
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
             seed: Seed of the folds and of SMART's first weights.
+            strength: The strength of the ridge of structured matrix scaling; chosen if not given.
         """
         z, y = check_fitting_set(logits, labels, **unused)
-        first = StructuredMatrixScaling.fit(z, y, seed=seed)
-        strength = float(first.strength)
+        first = cls.structure.fit(z, y, strength=strength, seed=seed)
+        held_out = _cross_fitted(first, z, y, seed)
+        return cls(first, SMART.fit(held_out, y, seed=seed))
 
-        @torch.no_grad()
-        def predict(rest: Tensor, held_out: Tensor) -> Tensor:
-            step = StructuredMatrixScaling.fit(z[rest], y[rest], seed=seed, strength=strength)
-            log_probs: Tensor = step(z[held_out])
-            return log_probs
+    @property
+    def searched(self) -> Mapping[str, Any]:
+        """The strength of the ridge, which the fit chose."""
+        return self.first.searched
 
-        folds = deal(shuffled(len(z), seed=seed).argsort(), N_FOLDS).to(z.device)
-        return cls(first, SMART.fit(cross_fit(folds, predict), y, seed=seed))
+
+class StructuredVectorSMART(StructuredSMART):
+    """Repair the classes by structured vector scaling, then the confidence by SMART.
+
+    :class:`StructuredSMART` for many classes: two numbers per class instead of one per pair of classes.
+    """
+
+    structure = StructuredVectorScaling
+    methods_in_order = (structure, SMART)
+
+
+@torch.no_grad()
+def _cross_fitted(fitted: StructuredMatrixScaling, z: Tensor, y: Tensor, seed: int) -> Tensor:
+    """Predict every sample by the same method, fitted on the other folds with the same options."""
+    part = part_of(z)
+    if part is None or len(part.folds.unique()) < 2:
+        folds = stratified_folds(y, N_FOLDS, seed=seed)
+        z = in_folds(z.view_as(z), folds)
+    else:
+        folds = part.folds
+    predicted = torch.empty_like(at_least_float32(z))
+    for fold in folds.unique().tolist():
+        rows = (folds == fold).nonzero().squeeze(1).to(z.device)
+        step = type(fitted).fit(*without_fold(z, y, fold), seed=seed, **fitted.searched)
+        predicted[rows] = step(z[rows])
+    return predicted

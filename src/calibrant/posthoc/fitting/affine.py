@@ -4,15 +4,16 @@ The strength of the penalty is chosen by five-fold cross-validation.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import at_least_float32
+from calibrant.inputs import at_least_float32, check_number
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.solvers import convex_minimum
 
 # ODIR leaves the diagonal free; this weak pull, in nats, keeps it finite with a class that never occurs.
 DIAGONAL_PRICE = 5.0
@@ -21,8 +22,11 @@ DIAGONAL_PRICE = 5.0
 STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
 
 _FOLDS = 5
-# Above this many multiplications per pass one fold is enough: there are many samples then.
-_WORTH_ALL_FOLDS = 1 << 29
+# Above this many multiplications per pass, fewer of the folds are held out: there are many samples then.
+_FEWER_FOLDS = ((1 << 29, 1), (1 << 24, 3))
+
+# Below this a probability may have lost digits.
+_UNDERFLOW = 1e-30
 
 # Entries handled at once: large enough for fast products of matrices, small beside the data.
 _BLOCK_ENTRIES = 1 << 20
@@ -30,7 +34,7 @@ _BLOCK_ENTRIES = 1 << 20
 
 @dataclass(frozen=True)
 class Ridge:
-    """The penalty, in nats of the whole fitting set, per squared unit of distance from the identity.
+    """Penalty weights on the squared distance from the identity, in nats of the whole fitting set.
 
     An infinite price on the off-diagonals makes the map one scale and one intercept per class.
     """
@@ -53,6 +57,12 @@ class LinearMap(Calibrator):
     def __init__(self, weight: Tensor, intercept: Tensor) -> None:
         super().__init__(n_classes=len(intercept))
         self.register_buffers(weight=weight, intercept=intercept)
+        self._searched: dict[str, float] = {}
+
+    @property
+    def searched(self) -> Mapping[str, float]:
+        """The strength of the ridge, if the fit chose it; infinity is temperature scaling."""
+        return self._searched
 
     def scores(self, logits: Tensor) -> Tensor:
         """Return the scores that the weights are applied to: the logits themselves."""
@@ -121,33 +131,26 @@ def fit_affine(
     start = start or identity_map(x, ridge)
     prices = _prices(ridge, start) / len(x)
     scale = (_curvature(x, start) + 2 * prices + 1e-9).rsqrt()
-    point = _to_columns(start) / scale
-    # SciPy's L-BFGS-B spends more time on itself than on the data when there are many classes.
-    search = torch.optim.LBFGS(
-        [point],
-        max_iter=max_steps,
-        tolerance_grad=1e-9,
-        tolerance_change=tolerance,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
+    likelihood = _Likelihood(x, y)
 
-    def objective() -> float:
+    def objective(point: Tensor) -> tuple[float, Tensor]:
         columns = point * scale
-        loss, gradient = _loss_and_gradient(x, y, _from_columns(columns, start))
-        point.grad = (gradient + 2 * prices * columns) * scale
-        return loss + float((prices * columns.square()).sum())
+        loss, gradient = likelihood(_from_columns(columns, start))
+        gradient.add_(2 * prices * columns).mul_(scale)
+        return loss + float((prices * columns.square()).sum()), gradient
 
-    search.step(objective)
+    point = convex_minimum(objective, _to_columns(start) / scale, tolerance=tolerance, max_steps=max_steps)
     return _from_columns(point * scale, start)
 
 
 def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> int | None:
-    """Return which ridge of a path of falling prices cross-validation chooses; None is the identity.
+    """Choose a ridge by cross-validation and return its place in the path, from strong to weak.
 
+    The identity, which is returned as None, is the strongest of all.
     The choice is the strongest ridge whose held-out likelihood is within one standard error (of the paired
-    difference) of the best; the identity is the strongest of all. The search ends after two ridges that do
-    worse than the best so far, so weak ridges, which are slow to fit and overfit, are seldom tried.
+    difference) of the best; the identity is the strongest of all. The search ends after a ridge that does
+    worse than the best so far by more than a standard error, or after two that do worse. So weak ridges,
+    which are slow to fit and overfit, are seldom tried.
     """
     if len(x) < 2 * _FOLDS:
         return None
@@ -155,10 +158,25 @@ def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> i
     return chosen - 1 if chosen else None
 
 
-def fit_chosen(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> AffineMap:
-    """Fit the affine map with the ridge of :func:`choose_ridge`."""
-    chosen = choose_ridge(x, y, path, seed=seed)
-    return identity_map(x, path[0]) if chosen is None else fit_affine(x, y, path[chosen])
+def fit_strength(
+    x: Tensor, y: Tensor, ridge_of: Callable[[float], Ridge], strength: float | None, *, seed: int
+) -> tuple[AffineMap, float]:
+    """Fit the affine map with a ridge of this strength, or of the strength that :func:`choose_ridge` chooses.
+
+    Returns:
+        The map and the strength, which is infinite if the map is the identity.
+    """
+    if strength is None:
+        chosen = choose_ridge(x, y, [ridge_of(s) for s in STRENGTHS], seed=seed)
+        strength = math.inf if chosen is None else STRENGTHS[chosen]
+    if strength == math.inf:
+        return identity_map(x, ridge_of(1.0)), strength
+    return fit_affine(x, y, ridge_of(strength)), strength
+
+
+def check_strength(strength: float | None) -> float | None:
+    """Refuse a strength that is not a positive number; infinity and None are allowed."""
+    return strength if strength in (None, math.inf) else check_number(strength, "strength")
 
 
 def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
@@ -170,8 +188,7 @@ def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
 def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, seed: int) -> Tensor:
     """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows."""
     parts = list(each_fold(deal(shuffled(len(x), seed=seed), _FOLDS).to(x.device)))
-    if x.numel() * x.shape[1] > _WORTH_ALL_FOLDS:
-        parts = parts[:1]
+    parts = parts[: next((count for size, count in _FEWER_FOLDS if x.numel() * x.shape[1] > size), _FOLDS)]
     rows = torch.cat([held_out for _, held_out in parts])
     losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)
     for ridge in path:
@@ -180,9 +197,17 @@ def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, 
             for (rest, _), begin in zip(parts, maps, strict=True)
         ]
         losses.append(torch.cat([m.nll(x[rows], y[rows]) for m, (_, rows) in zip(maps, parts, strict=True)]))
-        if int(torch.stack(losses).sum(dim=1).argmin()) < len(losses) - 2:
+        if _has_passed_the_best(torch.stack(losses)):
             break
     return torch.stack(losses)
+
+
+def _has_passed_the_best(losses: Tensor) -> bool:
+    """Whether the last row is clearly worse than the best one, or the last two rows are worse."""
+    best = int(losses.sum(dim=1).argmin())
+    behind = losses[-1] - losses[best]
+    clearly = float(behind.sum()) > float(behind.std()) * math.sqrt(len(behind))
+    return best < len(losses) - 2 or (best < len(losses) - 1 and clearly)
 
 
 def _strongest_within_error(losses: Tensor) -> int:
@@ -192,9 +217,11 @@ def _strongest_within_error(losses: Tensor) -> int:
     return int((excess.sum(dim=1) <= error).int().argmax())
 
 
-def _mapped(x: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
-    weight = weight.to(x.dtype)
-    return (x * weight if weight.ndim == 1 else x @ weight.T) + intercept.to(x.dtype)
+def _mapped(x: Tensor, weight: Tensor, intercept: Tensor, *, out: Tensor | None = None) -> Tensor:
+    weight, intercept = weight.to(x.dtype), intercept.to(x.dtype)
+    if weight.ndim == 1:
+        return torch.addcmul(intercept, x, weight, out=out)
+    return torch.mm(x, weight.T, out=out).add_(intercept)
 
 
 def _rows_at_once(x: Tensor) -> int:
@@ -231,16 +258,37 @@ def _curvature(x: Tensor, affine: AffineMap) -> Tensor:
     return total / len(x)
 
 
-def _loss_and_gradient(x: Tensor, y: Tensor, affine: AffineMap) -> tuple[float, Tensor]:
-    loss = torch.zeros((), dtype=torch.float64, device=x.device)
-    gradient = torch.zeros_like(_to_columns(affine))
-    for block, label in zip(x.split(_rows_at_once(x)), y.split(_rows_at_once(x)), strict=True):
-        u = affine(block)
-        loss += _nll(u, label).sum()
-        surplus = torch.softmax(u, dim=1)
-        surplus[torch.arange(len(label), device=x.device), label] -= 1
-        gradient += _products(surplus, block, affine)
-    return float(loss) / len(x), gradient / len(x)
+class _Likelihood:
+    """The mean negative log-likelihood of affine maps on one fitting set, and its gradient.
+
+    A search calls it many times. Its arrays are allocated once, because new memory of this size would cost
+    as much as the arithmetic.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        rows = min(len(x), _rows_at_once(x))
+        self._n = len(x)
+        self._blocks = list(zip(x.split(rows), y[:, None].split(rows), strict=True))
+        self._scores, self._probs = (torch.empty_like(x[:rows]) for _ in range(2))
+        self._minus_one = x.new_full((rows, 1), -1.0)
+
+    def __call__(self, affine: AffineMap) -> tuple[float, Tensor]:
+        """Return the value at an affine map and the gradient, in columns."""
+        loss = torch.zeros((), dtype=torch.float64, device=self._scores.device)
+        gradient = torch.zeros_like(_to_columns(affine))
+        weight, intercept = affine.weight, affine.intercept
+        for x, y in self._blocks:
+            u, p = self._scores[: len(x)], self._probs[: len(x)]
+            _mapped(x, weight, intercept, out=u)
+            torch.softmax(u, dim=1, out=p)
+            of_labels = p.gather(1, y)
+            if float(of_labels.min()) > _UNDERFLOW:
+                loss -= of_labels.log_().sum(dtype=torch.float64)
+            else:
+                loss += _nll(u, y[:, 0]).sum()
+            p.scatter_add_(1, y, self._minus_one[: len(x)])
+            gradient += _products(p, x, affine)
+        return float(loss) / self._n, gradient.div_(self._n)
 
 
 def _products(left: Tensor, right: Tensor, like: AffineMap) -> Tensor:

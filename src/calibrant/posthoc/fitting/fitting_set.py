@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from calibrant.posthoc.fitting.shared import once_per_part
 from calibrant.surrogates import Forecasts
 
 # Between nodes a polynomial of degree 5 meets value, slope and curvature at both: off by 1e-6 at most.
@@ -28,7 +29,7 @@ _BLOCK_ENTRIES = 1 << 17
 
 
 class FittingSet:
-    """Logits and labels, of which only the numbers that temperatures can change are stored."""
+    """A fitting set that stores only what a temperature can change."""
 
     def __init__(self, logits: Tensor, labels: Tensor) -> None:
         top, predicted = logits.max(dim=1)
@@ -47,6 +48,12 @@ class FittingSet:
     def at_one(self, temperature: float) -> "TemperedForecasts":
         """Return the forecasts of all samples at the same temperature."""
         return self.at(torch.full_like(self.correct, temperature))
+
+
+@once_per_part
+def fitting_set(logits: Tensor, labels: Tensor) -> FittingSet:
+    """Reduce logits and labels to what a temperature can change."""
+    return FittingSet(logits, labels)
 
 
 class TemperedForecasts(Forecasts):

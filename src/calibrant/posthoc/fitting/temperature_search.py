@@ -13,6 +13,7 @@ from torch import Tensor
 from calibrant.bins import equal_width_bins
 from calibrant.errors import FitError
 from calibrant.outcomes import Outcomes
+from calibrant.posthoc.fitting.shared import once_per_part
 from calibrant.solvers import increasing_root
 
 # Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
@@ -25,6 +26,7 @@ _BLOCK_ENTRIES = 1 << 18
 _SAMPLE_ROWS = (250, 2000)
 
 
+@once_per_part
 def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0) -> float:
     r"""Return the temperature under which the labels are likeliest.
 
@@ -46,13 +48,13 @@ def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0) -> float:
     deficits = Deficits(z, y)
     if deficits.label <= deficits.mean:
         raise FitError(
-            "temperature scaling: no optimum, the logits meet the labels no better than chance, so the "
+            "temperature scaling: no optimum, the logits predict the labels no better than chance, so the "
             "likelihood grows as the temperature rises without end; check the order of the classes"
         )
     if deficits.label == 0:
         raise FitError(
             "temperature scaling: no optimum, every label has the largest logit, so the likelihood grows "
-            "as the temperature falls to 0; fit on data that the model has not learned by heart"
+            "as the temperature falls to 0; fit on data that the model was not trained on"
         )
     log_beta, tolerance = -math.log(start), 1e-6
     for rows in _SAMPLE_ROWS:

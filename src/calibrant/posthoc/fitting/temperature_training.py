@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant.errors import FitError
 from calibrant.inputs import check_count, check_number
-from calibrant.posthoc.fitting.fitting_set import FittingSet
+from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers, network_temperature
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
 from calibrant.surrogates import Forecasts, Objective, check_objective, objective_value
@@ -70,7 +70,7 @@ def train_temperatures(
     If the fitting set is less likely than at a temperature of 1, by more than chance explains, the network
     that is returned gives 1 for every sample.
     """
-    samples = FittingSet(logits, labels)
+    samples = fitting_set(logits, labels)
     x, mean, deviation = _standardised(inputs.double())
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
     layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=plan.seed, like=x)

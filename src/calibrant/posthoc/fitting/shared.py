@@ -1,0 +1,126 @@
+"""Work that several fits have in common, done once.
+
+A comparison fits many methods on the same folds, and many of them begin alike: with the likeliest
+temperature, a table of log-sum-exps, or structured scaling. :func:`in_folds` marks logits as a set in folds,
+and :func:`without_fold` returns the marked logits of a part of it. A function decorated with
+:func:`once_per_part` computes its result once per part, also if several threads ask for it. It ignores logits
+without a mark.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MARK = "_calibrant_part"
+
+
+class _Whole:
+    """A fitting set in folds, and the results that were computed from its parts."""
+
+    def __init__(self, folds: Tensor) -> None:
+        self.folds = folds
+        self._results: dict[Any, _Result] = {}
+        self._lock = threading.Lock()
+
+    def once(self, key: tuple[frozenset[int], Any], compute: Callable[[], R]) -> R:
+        """Return the result of a computation, which the first caller does while others wait."""
+        with self._lock:
+            result = self._results.setdefault(key, _Result())
+        with result.lock:
+            if not result.known:
+                result.value, result.known = compute(), True
+        value: R = result.value
+        return value
+
+    def forget(self, left_out: frozenset[int]) -> None:
+        """Drop the results of a part, or all of them if no fold is left out."""
+        with self._lock:
+            kept = self._results.items() if left_out else ()
+            self._results = {key: value for key, value in kept if key[0] != left_out}
+
+
+@dataclass(eq=False)
+class _Result:
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    known: bool = False
+    value: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The samples outside some folds of a fitting set.
+
+    Attributes:
+        whole: The set that this is a part of.
+        left_out: The folds that are left out.
+        folds: The fold of each sample of this part.
+    """
+
+    whole: _Whole
+    left_out: frozenset[int]
+    folds: Tensor
+
+    def forget(self) -> None:
+        """Drop what was remembered of this part; of the whole set, also of all its parts."""
+        self.whole.forget(self.left_out)
+
+
+def in_folds(logits: Tensor, folds: Tensor) -> Tensor:
+    """Return the logits, marked as a fitting set with these folds; logits with a mark keep theirs."""
+    return logits if part_of(logits) else _marked(logits, Part(_Whole(folds), frozenset(), folds))
+
+
+def without_fold(logits: Tensor, labels: Tensor, fold: int) -> tuple[Tensor, Tensor]:
+    """Return marked logits and labels of the samples outside one more fold."""
+    part = part_of(logits)
+    assert part is not None
+    rows = (part.folds != fold).nonzero().squeeze(1)
+    smaller = Part(part.whole, part.left_out | {fold}, part.folds[rows])
+    rows = rows.to(logits.device)
+    return _marked(logits[rows], smaller), labels[rows]
+
+
+def part_of(logits: Tensor) -> Part | None:
+    """Return the part that these logits are marked as; None without a mark."""
+    return getattr(logits, _MARK, None)
+
+
+def _marked(logits: Tensor, part: Part) -> Tensor:
+    logits = logits.view_as(logits)  # the caller's own tensor is not marked
+    setattr(logits, _MARK, part)
+    return logits
+
+
+def once_per_part(
+    function: Callable[Concatenate[Tensor, Tensor, P], R],
+) -> Callable[Concatenate[Tensor, Tensor, P], R]:
+    """Decorate a function of logits, labels and hashable options: it computes once per part.
+
+    Example:
+        >>> import torch
+        >>> calls = []
+        >>> @once_per_part
+        ... def mean(logits, labels):
+        ...     calls.append(len(logits))
+        ...     return float(logits.mean())
+        >>> z = in_folds(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]))
+        >>> mean(z, None), mean(z, None), mean(without_fold(z, torch.zeros(3), 1)[0], None), calls
+        (3.0, 3.0, 1.5, [3, 2])
+    """
+
+    @functools.wraps(function)
+    def remembering(logits: Tensor, labels: Tensor, *args: P.args, **options: P.kwargs) -> R:
+        part = part_of(logits)
+        if part is None:
+            return function(logits, labels, *args, **options)
+        key = function, args, tuple(sorted(options.items()))
+        return part.whole.once((part.left_out, key), lambda: function(logits, labels, *args, **options))
+
+    return remembering
