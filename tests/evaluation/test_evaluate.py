@@ -1,12 +1,14 @@
 """Evaluation: one frozen value from predictions of every form."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate, metrics
 from calibrant.errors import InputError
+from calibrant.metrics.names import MEASURES
 from tests.conftest import softmax
 
 
@@ -43,3 +45,38 @@ def test_a_single_prediction_has_no_calibration():
 def test_predictions_without_labels_cannot_be_evaluated():
     with pytest.raises(InputError, match="labels"):
         evaluate(Predictions(logits=np.zeros((3, 2))))
+
+
+def test_progress_moves_with_the_resamples_of_each_measure(sample):
+    steps = []
+    evaluate(
+        Predictions(probs=sample[0], labels=sample[1]),
+        measures=["aurc", "smce"],
+        intervals=True,
+        n_resamples=700,
+        progress=lambda *what: steps.append(what),
+    )
+    titles = [what.split(",")[0] for what, _, _ in steps]
+    assert list(dict.fromkeys(titles)) == [MEASURES[name].title for name in ("aurc", "smce")]
+    assert steps[-1] == ("smooth calibration error (smCE), 700 of 700 resamples", 1400, 1400)
+    shares = [done / total for _, done, total in steps]
+    assert shares == sorted(shares)
+    assert len(set(shares)) > 4
+
+
+def test_an_interval_that_takes_long_has_fewer_resamples_and_a_remark(sample, monkeypatch):
+    predictions = Predictions(probs=sample[0], labels=sample[1])
+    asked = {"measures": ["ece", "auroc_ovo", "accuracy", "kde_ece"], "intervals": True, "n_resamples": 150}
+    full = evaluate(predictions, **asked)
+    assert full.intervals["auroc_ovo"].n_resamples == 150
+    no_interval = "no interval, because resampling a measure with quadratic cost takes too long"
+    assert dict(full.remarks) == {"kde_ece": no_interval}
+    monkeypatch.setattr(sys.modules["calibrant.evaluation.evaluate"], "MAX_WORK", 1)
+    short = evaluate(predictions, **asked)
+    assert {name: interval.n_resamples for name, interval in short.intervals.items()} == {
+        "ece": 100,
+        "auroc_ovo": 100,
+        "accuracy": 150,
+    }
+    assert short.remarks["auroc_ovo"] == "interval from 100 resamples, because more would take too long"
+    assert evaluate(predictions, measures=["kde_ece"]).remarks == {}

@@ -15,6 +15,10 @@ from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
 
+# Numbers computed for the resamples of a measure: several seconds. It depends on the data alone, so equal
+# seeds give equal intervals on every machine.
+MAX_WORK = 1 << 30
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -24,10 +28,10 @@ class Evaluation:
         n: Number of samples.
         k: Number of classes; None if the predictions are confidences only.
         metrics: The measures by name; NaN if a measure is undefined for these data.
-        intervals: Bootstrap intervals by name, if requested and defined; measures with quadratic cost have
-            none.
+        intervals: Bootstrap intervals by name, if requested and defined.
         skipped: Requested measures that were not computed, with the reason.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
+        remarks: Requested intervals that were not computed, or from fewer resamples, with the reason.
     """
 
     n: int
@@ -36,6 +40,7 @@ class Evaluation:
     intervals: Mapping[str, Interval]
     skipped: Mapping[str, str]
     bins: Bins
+    remarks: Mapping[str, str]
 
 
 def evaluate(
@@ -56,10 +61,12 @@ def evaluate(
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
         intervals: Whether to bootstrap an interval for each measure.
-        n_resamples: Number of bootstrap resamples.
+        n_resamples: Number of bootstrap resamples. A measure that would take more than about ten seconds
+            gets fewer, at least 100; its interval and ``remarks`` show how many.
         level: Share of repeated samples whose interval should cover the true value.
         seed: Equal seeds give equal intervals.
-        progress: Called with the title of the current measure, the number done, and the total.
+        progress: Called with the title of the current measure, the number done, and the total; during its
+            resamples also with their number.
 
     Example:
         >>> from calibrant import Predictions
@@ -78,6 +85,7 @@ def evaluate(
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     skipped: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     for done, name in enumerate(named):
         measure = MEASURES[name]
         if progress is not None:
@@ -88,11 +96,24 @@ def evaluate(
             continue
         given = inputs[measure.reads] | measure.arguments(n_bins)
         values[name] = measure.function(**given)
-        # Repeated rows in a resample would bias kernel measures, and each interval would take minutes.
-        if intervals and measure.max_samples is None and math.isfinite(values[name]):
-            known[name] = with_interval(
-                measure.function, **given, n_resamples=n_resamples, level=level, seed=seed
-            )
+        if not intervals or not math.isfinite(values[name]):
+            continue
+        if measure.max_samples is not None:
+            # Repeated rows in a resample would also bias kernel measures.
+            remarks[name] = "no interval, because resampling a measure with quadratic cost takes too long"
+            continue
+        known[name] = with_interval(
+            measure.function,
+            **given,
+            n_resamples=n_resamples,
+            level=level,
+            seed=seed,
+            max_work=MAX_WORK,
+            progress=during(progress, measure, done, len(named)),
+        )
+        drawn = known[name].n_resamples + known[name].n_undefined
+        if drawn < n_resamples:
+            remarks[name] = f"interval from {drawn:,} resamples, because more would take too long"
     return Evaluation(
         predictions.n,
         predictions.k,
@@ -100,7 +121,20 @@ def evaluate(
         MappingProxyType(known),
         MappingProxyType(skipped),
         equal_width_bins(outcomes, n_bins),
+        MappingProxyType(remarks),
     )
+
+
+def during(progress: Progress | None, measure: Measure, done: int, total: int) -> Progress | None:
+    """Return a function for the progress of the resamples of one of several measures."""
+    if progress is None:
+        return None
+
+    def resampled(_: str, drawn: int, n_resamples: int) -> None:
+        what = f"{measure.title}, {drawn:,} of {n_resamples:,} resamples"
+        progress(what, done * n_resamples + drawn, total * n_resamples)
+
+    return resampled
 
 
 def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:

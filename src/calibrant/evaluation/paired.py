@@ -9,7 +9,7 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import why_not
+from calibrant.evaluation.evaluate import MAX_WORK, during, why_not
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
@@ -45,10 +45,12 @@ def paired_comparison(
         b: Predictions of the second model.
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
-        n_resamples: Number of bootstrap resamples.
+        n_resamples: Number of bootstrap resamples; fewer for measures that would take too long, as in
+            :func:`~calibrant.evaluation.evaluate`.
         level: Share of repeated samples whose interval should cover the true difference.
         seed: Equal seeds give equal results.
-        progress: Called with the title of the current measure, the number done, and the total.
+        progress: Called with the title of the current measure, the number done, and the total; during its
+            resamples also with their number.
     """
     _check_pair(a, b)
     outcomes = a.outcomes(), b.outcomes()
@@ -79,6 +81,8 @@ def paired_comparison(
                 n_resamples=n_resamples,
                 level=level,
                 seed=seed,
+                max_work=MAX_WORK,
+                progress=during(progress, measure, done, len(named)),
             )
         except InputError as error:
             skipped[name] = str(error)

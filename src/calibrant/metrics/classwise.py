@@ -138,7 +138,7 @@ def static_weights(
         gaps, size = np.abs(in_bin @ across).reshape(k, n_bins, -1).sum(axis=1), in_class @ across
         return np.asarray((gaps / size.clip(min=1)).sum(axis=0) / (size > 0).sum(axis=0))
 
-    return Weighted(n, values, max(n, k * n_bins))
+    return Weighted(n, values, held=k * n_bins)
 
 
 def class_bins(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width") -> Bins:

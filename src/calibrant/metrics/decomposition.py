@@ -119,7 +119,8 @@ def brier_calibration_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
     return Weighted(
         len(y),
         lambda counts: np.maximum(0.0, score.values(counts) - refinement.values(counts)),
-        refinement.cost,
+        refinement.held,
+        refinement.work,
     )
 
 
@@ -145,7 +146,7 @@ def brier_refinement_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
         left = np.bincount(row[starts], weights=hits * (count - hits) / count, minlength=len(counts))
         return np.asarray(left / counts.sum(axis=1))
 
-    return Weighted(len(y), values, max(len(y), 4 * len(cells)))
+    return Weighted(len(y), values, held=4 * len(cells), work=p.numel())
 
 
 def decompose_nll(

@@ -119,7 +119,7 @@ def _one_against_rest(probs: ArrayLike, labels: ArrayLike, *, balanced: bool) ->
         chance = np.divide(wins, pairs, out=np.zeros_like(wins), where=pairs > 0).sum(axis=1)
         return np.where(n_classes > 1, chance / n_classes, math.nan)
 
-    return Weighted(len(place), values, max(len(place), 2 * len(cells)))
+    return Weighted(len(place), values, held=4 * len(cells), work=p.numel())
 
 
 def _wins(probs: ArrayLike, labels: ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

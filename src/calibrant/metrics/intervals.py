@@ -59,6 +59,7 @@ def with_interval(
     level: float = 0.95,
     method: IntervalMethod = "percentile",
     seed: int = 0,
+    max_work: int | None = None,
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> Interval:
@@ -70,10 +71,12 @@ def with_interval(
 
     .. math:: \alpha \mapsto \Phi\Big(z_0 + \frac{z_0 + z_\alpha}{1 - a (z_0 + z_\alpha)}\Big)
 
-    Means over samples (accuracy, NLL, Brier) and binned errors (ECE, MCE) are not recomputed from rows.
-    Instead, their terms or bin counts are drawn, so many resamples of millions of samples take about as
-    long as one pass; ``resampling.terms`` and ``resampling.bins`` describe the approximations. Any other
-    measure is called once per resample; top-label measures are faster with ``confidence`` and ``correct``.
+    The measures of the catalogue are not recomputed from rows. Of means over samples (accuracy, NLL, Brier)
+    and binned errors (ECE, MCE) the terms or bin counts are drawn, so many resamples of millions of samples
+    take about as long as one pass; ``resampling.terms`` and ``resampling.bins`` describe the approximations.
+    All others are computed from how often a resample contains each sample, with sorting done once; this
+    equals the measure of the drawn rows. The linear SKCE is a mean over pairs, so its pairs are drawn. Any
+    other function is called once per resample.
 
     Noise makes a resample of a nearly calibrated model less calibrated than the sample itself. Therefore
     the interval of a calibration error close to 0 is too high. BCa corrects this, but not below the lowest
@@ -90,6 +93,8 @@ def with_interval(
         level: Share of repeated samples whose interval should cover the true value.
         method: ``"percentile"`` or ``"bca"``.
         seed: Equal seeds give equal intervals.
+        max_work: Limit on the numbers that are computed, about 5 ns each. A measure of the catalogue that
+            needs more is resampled less often, but at least 100 times; the result shows how often.
         progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the measure.
 
@@ -109,6 +114,7 @@ def with_interval(
     rng = generator(seed)
     resampler = _resampler(metric, rows, options)
     value = check_finite(resampler.value)
+    n_resamples = resampler.affordable(n_resamples, max_work)
     replicates = defined(resampler.replicates(n_resamples, rng, progress))
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if method == "bca":

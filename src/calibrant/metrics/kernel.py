@@ -77,7 +77,7 @@ def mmce_weights(
     def values(counts: Counts) -> Floats:
         return np.asarray(_kernel_norm(p, ordered.errors(counts), width) / counts.sum(axis=1))
 
-    return Weighted(len(ordered), values, 4 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered))
 
 
 def _kernel_norm(p: Floats, error: Floats, width: float) -> Floats:

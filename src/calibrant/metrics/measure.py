@@ -31,17 +31,19 @@ class Weighted:
         n: Number of units that are counted: samples, or pairs of them if the measure is a mean over pairs.
         values: Takes counts of shape ``(r, n)``, with at least one unit in each row, and returns the measure
             of each row; NaN where it is undefined.
-        cost: Numbers that are computed for each row of counts, which bounds the rows per call.
+        held: Numbers in memory for each row of counts, which limits the rows per call.
+        work: Numbers computed for each row of counts, if these are more than are held.
     """
 
     n: int
     values: Callable[[Counts], Floats]
-    cost: int
+    held: int
+    work: int = 0
 
 
 def mean_weights(terms: Floats) -> Weighted:
     """Return a mean of terms as a function of how often each of them is counted."""
-    return Weighted(len(terms), lambda counts: counts @ terms / counts.sum(axis=1), len(terms))
+    return Weighted(len(terms), lambda counts: counts @ terms / counts.sum(axis=1), held=len(terms))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def paired_difference(
     n_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    max_work: int | None = None,
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
 ) -> PairedDifference:
@@ -66,7 +67,8 @@ def paired_difference(
     .. math:: p = \min\Big(1,\; 2\,\frac{1 + \min(\#\{d_r \le 0\},\, \#\{d_r \ge 0\})}{1 + B}\Big)
 
     inverts that interval. For means over samples (accuracy, NLL, Brier) the differences of their terms are
-    drawn. Any other measure is called twice per resample; top-label measures are faster with confidences.
+    drawn. Other measures of the catalogue are computed from how often a resample contains each sample. Any
+    other function is called twice per resample.
 
     Args:
         metric: A measure of this library, or a function with the same arguments that returns a number.
@@ -80,6 +82,7 @@ def paired_difference(
         n_resamples: Number of resamples.
         level: Share of repeated samples whose interval should cover the true difference.
         seed: Equal seeds give equal results.
+        max_work: Limit on the numbers that are computed, as for :func:`~calibrant.metrics.with_interval`.
         progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the measure.
 
@@ -100,6 +103,7 @@ def paired_difference(
     value_a = check_finite(call(metric, rows_a, options))
     value_b = check_finite(call(metric, rows_b, options))
     resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b)
+    n_resamples = resampler.affordable(n_resamples, max_work)
     differences = defined(resampler.replicates(n_resamples, generator(seed), progress))
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return PairedDifference(

@@ -121,7 +121,8 @@ def smooth_calibration_weights(
         cumulative = ordered.errors(counts).cumsum(axis=1) / counts.sum(axis=1, keepdims=True)
         return np.array([_smooth_error(x, s) for s in cumulative])
 
-    return Weighted(len(ordered), values, 3 * len(ordered))
+    # A fit sorts the samples and passes over them a dozen times.
+    return Weighted(len(ordered), values, held=4 * len(ordered), work=40 * len(ordered))
 
 
 def ks_weights(
@@ -134,7 +135,7 @@ def ks_weights(
         cumulative = ordered.errors(counts).cumsum(axis=1)
         return np.asarray(np.abs(cumulative).max(axis=1) / counts.sum(axis=1))
 
-    return Weighted(len(ordered), values, 3 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered))
 
 
 def _smooth_error(x: Floats, s: Floats) -> float:

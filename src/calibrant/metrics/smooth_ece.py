@@ -115,7 +115,7 @@ def smooth_ece_weights(
         spectrum = _spectrum((grid @ counts.T.astype(np.float64)).T / counts.sum(axis=1, keepdims=True))
         return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth)))
 
-    return Weighted(n, values, max(n, 4 * _CELLS))
+    return Weighted(n, values, held=4 * _CELLS, work=max(2 * n, 16 * _CELLS))
 
 
 def smooth_reliability(

@@ -92,7 +92,7 @@ def sweep_weights(
             result[active] = error(bins).numpy()[rises]
         return result
 
-    return Weighted(len(ordered), values, 4 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered))
 
 
 def _cuts(values: npt.NDArray[np.floating], n_bins: int, binning: Binning) -> npt.NDArray[np.intp]:

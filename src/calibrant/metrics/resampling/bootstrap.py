@@ -8,6 +8,9 @@ import numpy as np
 from calibrant.errors import InputError
 from calibrant.inputs import Floats, Progress
 
+# Fewer resamples would not give a usable interval.
+_ENOUGH = 100
+
 
 class Resampler(ABC):
     """A sample whose measure can be computed again on resamples."""
@@ -22,6 +25,11 @@ class Resampler(ABC):
         """Number of resamples that are drawn together."""
         return 1
 
+    @property
+    def work(self) -> int:
+        """Numbers computed for each resample, of which millions take a few hundredths of a second."""
+        return 0
+
     @abstractmethod
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of each of a few resamples; NaN where it is undefined."""
@@ -29,6 +37,12 @@ class Resampler(ABC):
     @abstractmethod
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return the measure with samples left out, and the weight of each of these values."""
+
+    def affordable(self, n_resamples: int, max_work: int | None) -> int:
+        """Return how many resamples ``max_work`` numbers allow, but at least 100 if that many are wanted."""
+        if max_work is None or self.work == 0:
+            return n_resamples
+        return min(n_resamples, max(_ENOUGH, max_work // self.work))
 
     def replicates(
         self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None

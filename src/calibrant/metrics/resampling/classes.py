@@ -94,7 +94,7 @@ def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
         gaps[..., 0] += weights @ error - gaps.sum(axis=-1)
         return np.asarray(np.abs(gaps).sum(axis=(1, 2)) / (k * counts.sum(axis=1)))
 
-    return Weighted(n, values, max(n, k * n_bins))
+    return Weighted(n, values, held=k * n_bins, work=n * k // 8)
 
 
 def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bins], Tensor]) -> Weighted:
@@ -110,7 +110,7 @@ def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bin
         return np.asarray(of_bins(bins).mean(dim=-1))
 
     n, k = p.shape
-    return Weighted(n, values, max(n, k * n_bins * _STRETCH))
+    return Weighted(n, values, held=k * n_bins * _STRETCH, work=n * k)
 
 
 @dataclass(frozen=True, eq=False)

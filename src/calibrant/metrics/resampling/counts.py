@@ -38,7 +38,12 @@ class CountResampler(Resampler):
     @property
     def at_once(self) -> int:
         """Number of resamples whose numbers fill a block of memory."""
-        return max(1, _BLOCK // max(self.weighted.n, self.weighted.cost))
+        return max(1, _BLOCK // max(self.weighted.n, self.weighted.held))
+
+    @property
+    def work(self) -> int:
+        """Numbers computed for each resample."""
+        return max(self.weighted.n, self.weighted.held, self.weighted.work)
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of samples drawn with replacement; NaN where it is undefined."""
@@ -63,7 +68,12 @@ def drawn_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Counts:
 
 def difference(a: Weighted, b: Weighted) -> Weighted:
     """Return the difference of a measure between two models, with the same counts for both."""
-    return Weighted(a.n, lambda counts: a.values(counts) - b.values(counts), max(a.cost, b.cost))
+    return Weighted(
+        a.n,
+        lambda counts: a.values(counts) - b.values(counts),
+        held=max(a.held, b.held),
+        work=a.work + b.work,
+    )
 
 
 def weighted_of(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Weighted | None:

@@ -155,7 +155,7 @@ def binned_weights(
     def values(counts: Counts) -> Floats:
         return np.asarray(of_bins(ordered.sums(counts).bins(n_bins, binning)), dtype=np.float64)
 
-    return Weighted(len(ordered), values, 3 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered))
 
 
 def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Weighted]:
@@ -163,6 +163,8 @@ def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Wei
 
     def weighted(**arguments: Any) -> Weighted:  # noqa: ANN401  # those of check_ranked
         ordered = Ordered.from_outcomes(check_ranked(**arguments))
-        return Weighted(len(ordered), lambda counts: of_ranking(ordered.ranking(counts)), 4 * len(ordered))
+        return Weighted(
+            len(ordered), lambda counts: of_ranking(ordered.ranking(counts)), held=4 * len(ordered)
+        )
 
     return weighted
