@@ -211,7 +211,7 @@ def test_an_option_that_differs_from_the_state_is_refused(run, reference, good, 
     code, _, err = run("monitor", reference, good, *state, f"--{option}", value)
     assert code == 2
     assert err.startswith(f"calibrant: --{option}: expected")
-    assert "state.json was begun" in err
+    assert "the value stored in state.json" in err
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_files_that_are_gone_are_a_note_and_a_rest_that_is_gone_is_a_refusal(run
     Path(name).unlink()
     code, _, err = run("monitor", reference, days, "--state", state)
     assert code == 2
-    assert "day-2.parquet: expected this file, of which 400 of 500 rows were read, got none" in err
+    assert "day-2.parquet: expected this file, which was read up to row 400 of 500; it is missing" in err
     assert err.count("\n") == 1
 
 

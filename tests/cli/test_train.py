@@ -213,7 +213,7 @@ def test_going_on_where_there_is_no_run_is_refused(monkeypatch, tmp_path):
 def test_a_folder_with_a_run_is_refused_and_going_on_with_another_setting_names_it(monkeypatch, default):
     folder, _ = default
     answer = call(monkeypatch, "train", "--out", folder)
-    assert "which holds a run; go on with it by --resume" in one_line(*answer)
+    assert "which contains a run; continue it with --resume" in one_line(*answer)
     answer = call(monkeypatch, "train", "--resume", "--set", "seed=5", "--out", folder)
     assert "got another " in one_line(*answer)
 

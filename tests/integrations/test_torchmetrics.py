@@ -236,7 +236,7 @@ def test_two_processes_agree_with_one(tmp_path, sample):
 def test_wrong_options_are_refused():
     with pytest.raises(InputError, match="^reads: expected 'logits', 'probs' or 'confidence', got 'scores'"):
         CalibrationMetrics(reads="scores")
-    with pytest.raises(InputError, match="^n_classes: expected none beside confidence"):
+    with pytest.raises(InputError, match="^n_classes: expected none with reads='confidence'"):
         CalibrationMetrics(reads="confidence", n_classes=3)
     with pytest.raises(InputError, match="^n_bins: expected a whole number"):
         CalibrationMetrics(reads="probs", n_bins=0)

@@ -54,12 +54,12 @@ def test_a_bare_name_means_its_recipe(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_term_stands_beside_a_loss_that_classifies(name):
     made = make_loss(name, **SIZES)
-    assert isinstance(made, WeightedSum) == LOSSES[name].is_term
-    if LOSSES[name].is_term:
+    assert isinstance(made, WeightedSum) == ("+" in LOSSES[name].recipe)
+    if "+" in LOSSES[name].recipe:
         assert type(made.terms[0]).__name__ in ("CrossEntropyLoss", "FocalLoss")
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if not LOSSES[name].is_term])
+@pytest.mark.parametrize("name", [name for name in LOSSES if "+" not in LOSSES[name].recipe])
 def test_the_recipe_of_what_is_no_term_is_the_module_with_its_defaults(name):
     loss = LOSSES[name]
     assert repr(make_loss(name, **SIZES)) == repr(loss.module(**{size: SIZES[size] for size in loss.sizes}))
@@ -74,7 +74,9 @@ def test_a_name_within_a_sum_is_the_term_alone():
 
 @pytest.mark.parametrize(("name", "size"), [("ols", "n_classes"), ("crl", "n_samples")])
 def test_a_loss_that_keeps_something_of_each_must_be_told_how_many(name, size):
-    with pytest.raises(InputError, match=f"^loss: {name} needs {size}; pass it beside the name$"):
+    with pytest.raises(
+        InputError, match=f"^loss: {name} needs {size}; pass it as an argument, e.g. make_loss"
+    ):
         make_loss(name)
     assert f"{size}={SIZES[size]}" in repr(make_loss(name, **SIZES))
     assert f"{size}=7" in repr(make_loss(f"{name}({size}=7)", **SIZES))

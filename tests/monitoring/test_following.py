@@ -220,7 +220,8 @@ def test_other_rows_under_an_old_name_are_refused_however_often_one_tries(monito
     write(tmp_path / "a.parquet", Predictions(logits=old.logits, labels=labels), rows=slice(n))
     for _ in range(2):
         with pytest.raises(
-            InputError, match=r"^a.parquet: expected the 1,000 rows that were read .* others;"
+            InputError,
+            match=r"^a.parquet: expected the 1,000 rows of this file that were read before, got other rows;",
         ):
             follow_all(monitoring, tmp_path)
         assert monitoring.n == 1000
@@ -231,7 +232,9 @@ def test_a_file_that_has_shrunk_is_refused(monitoring, suffix, tmp_path):
     save_predictions(rows(1000, seed=7), tmp_path / f"a{suffix}")
     follow_all(monitoring, tmp_path)
     save_predictions(rows(1000, seed=7).take(np.arange(900)), tmp_path / f"a{suffix}")
-    with pytest.raises(InputError, match=rf"^a{suffix}: expected the 1,000 rows .* only 900; put the old"):
+    with pytest.raises(
+        InputError, match=rf"^a{suffix}: expected the 1,000 rows .* only 900 rows; put the old"
+    ):
         follow_all(monitoring, tmp_path)
 
 
@@ -241,7 +244,10 @@ def test_a_file_that_is_gone_before_it_was_read_to_its_end_is_refused(monitoring
         if step.file == "part-2.parquet":
             break
     (days / "part-2.parquet").unlink()
-    with pytest.raises(InputError, match=r"part-2.parquet: expected this file, of which 150 of 859 rows"):
+    with pytest.raises(
+        InputError,
+        match=r"part-2.parquet: expected this file, which was read up to row 150 of 859; it is missing",
+    ):
         follow_all(monitoring, days)
 
 

@@ -233,9 +233,9 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_litter(reference, tmp_pa
             lambda text: json.dumps(json.loads(text) | {"version": 3}),
             "expected a state of version 2 or 1, got 3",
         ),
-        (lambda text: json.dumps(json.loads(text) | {"monitor": {}}), "got a fault"),
-        (lambda text: json.dumps(json.loads(text) | {"pending": {}}), "got a fault"),
-        (lambda text: json.dumps(json.loads(text) | {"files": {"a.parquet": {"rows": 3}}}), "got a fault"),
+        (lambda text: json.dumps(json.loads(text) | {"monitor": {}}), "got an error"),
+        (lambda text: json.dumps(json.loads(text) | {"pending": {}}), "got an error"),
+        (lambda text: json.dumps(json.loads(text) | {"files": {"a.parquet": {"rows": 3}}}), "got an error"),
     ],
 )
 def test_a_file_that_is_no_state_of_this_version_is_refused(reference, tmp_path, change, message):

@@ -1,4 +1,4 @@
-"""What every post-hoc method promises, checked once over the registry."""
+"""What every post-hoc method promises, checked once for the whole catalogue."""
 
 import warnings
 

@@ -303,7 +303,7 @@ def test_an_address_where_nobody_answers_is_one_sentence(folder, monkeypatch, fo
     ("options", "sentence"),
     [
         (("--engine", "spark"), "--engine: expected local or ray, got spark"),
-        (("--address", "auto"), "--address: expected --engine ray beside it"),
+        (("--address", "auto"), "--address: expected together with --engine ray"),
         (("--engine", "ray", "--intervals"), "--intervals: expected a file that is loaded as a whole"),
     ],
 )

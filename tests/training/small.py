@@ -85,6 +85,6 @@ class CrashAfter(Watcher):
         if ((self.stage, epoch), step) == (self.place, self.step):
             raise BrokenOffError
 
-    def measured(self, row):
+    def epoch_ended(self, row):
         if self.step is None and (row["stage"], row["epoch"]) == self.place:
             raise BrokenOffError

@@ -93,7 +93,7 @@ class NoRoom(Watcher):
         self.epoch, self.n_bytes = epoch, n_bytes
         self.old = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def measured(self, row):
+    def epoch_ended(self, row):
         if row["epoch"] == self.epoch:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.n_bytes, self.old[1]))
 
@@ -134,7 +134,7 @@ def test_no_room_for_the_predictions_is_named(tmp_path):
 
 def test_a_run_that_failed_goes_on_with_a_smaller_step_size(tmp_path, spoiled_from):
     spoiled_from("training", 10)
-    with pytest.raises(FitError, match="go on from it with a lower optimizer.lr"):
+    with pytest.raises(FitError, match="resume from it with a lower optimizer.lr"):
         train(small_config(*FRAGILE), tmp_path / "run")
     spoiled_from("training", 10**9)
     saved = small_config(*FRAGILE, "training.optimizer.lr=0.001", "training.clip_gradient=1.0")

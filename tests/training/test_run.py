@@ -191,7 +191,7 @@ def test_a_loss_of_logits_is_refused_for_the_encoder(tmp_path):
 def test_a_folder_with_a_run_is_refused(run):
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
     with pytest.raises(
-        InputError, match=r"--out: expected a new folder.*holds a run; go on with it by --resume"
+        InputError, match=r"--out: expected a new folder.*contains a run; continue it with --resume"
     ):
         train(run.config, run.folder)
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before

@@ -27,6 +27,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.inputs import Floats
 from calibrant.metrics.proper import post_hoc_improvement
 from calibrant.posthoc.names import METHODS
 
@@ -123,7 +124,7 @@ class CalArenaCalibrator:
         )
         return self
 
-    def predict_proba(self, p: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def predict_proba(self, p: npt.ArrayLike) -> Floats:
         """Return calibrated probabilities of shape ``(n, k)``, two columns for two classes."""
         if self._calibrator is None:
             raise InputError("calibrator: expected one that is fitted, got one that is not; call fit first")

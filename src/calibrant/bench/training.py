@@ -48,27 +48,21 @@ def configuration(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> dict[str, Any]:
     """Return the training configuration: shared settings, then the task, the method and the other keys."""
+    from calibrant.training.config.toml import merge_tables
+
     tasks, recipes = settings.get("tasks", {}), settings.get("recipes", {})
     task, method = check_choice(key["task"], "task", tasks), key["method"]
     recipe = recipes.get(method, {"training": {"loss": method}})
     table: dict[str, Any] = {"seed": seed}
     for part in (settings.get("config", {}), tasks[task], recipe):
-        table = _merged(table, part)
+        table = merge_tables(table, part)
     for name, value in key.items():
         if name not in ("task", "method"):
             nested: Any = value
             for word in reversed(name.split(".")):
                 nested = {word: nested}
-            table = _merged(table, nested)
+            table = merge_tables(table, nested)
     return {name: _placed(part, data) for name, part in table.items()}
-
-
-def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in change.items():
-        old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
-    return result
 
 
 def _placed(value: object, data: Path | None) -> object:

@@ -17,7 +17,10 @@ _DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0, "b
 
 
 def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa: ANN401  # as typer.Option
-    """Return an option; its default is not the one of the function, since a state may have other options."""
+    """Return an option that shows its default in the help; None in the function means "not given".
+
+    A state stores these options, so an option that is not given has the stored value.
+    """
     default = str(_DEFAULTS[name]) if name in _DEFAULTS else False
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
@@ -35,7 +38,9 @@ def monitor(
         ),
     ],
     window: Annotated[int | None, _option("window", "Number of rows that are measured together.")] = None,
-    alpha: Annotated[float | None, _option("alpha", "Highest probability of a false alarm, ever.")] = None,
+    alpha: Annotated[
+        float | None, _option("alpha", "Upper bound on the probability of a false alarm over all runs.")
+    ] = None,
     tolerance: Annotated[
         float | None, _option("tolerance", "Change of accuracy - confidence that does not count.")
     ] = None,
@@ -122,7 +127,7 @@ def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) 
     for name, value in given.items():
         if value is not None and value != kept[name]:
             raise InputError(
-                f"--{name}: expected {kept[name]}, with which {state.name} was begun, got {value}; "
+                f"--{name}: expected {kept[name]}, the value stored in {state.name}, got {value}; "
                 "leave it out, or begin a new state"
             )
     return old

@@ -30,7 +30,7 @@ _LARGE = 200_000_000
 
 
 def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> bool:
-    """Say whether a source is read as a stream.
+    """Return whether a source is read as a stream.
 
     Args:
         source: A path, pattern or address from the command line.
@@ -66,7 +66,7 @@ def engine_named(engine: str, *, address: str | None) -> StreamEngine | None:
     if engine != "local":
         raise InputError(f"--engine: expected local or ray, got {engine}; name one of these")
     if address is not None:
-        raise InputError(f"--address: expected --engine ray beside it, got {engine}; name the engine too")
+        raise InputError(f"--address: expected together with --engine ray, got --engine {engine}")
     return None
 
 
@@ -83,10 +83,10 @@ def evaluate(
     """Print the measures of a stream, and the rows per second."""
     wanted = word_or_list(measures, "core", "all")
     stream = open_stream(source, columns_by=by)
-    measured, start = engine or evaluate_stream, time.perf_counter()
+    run, start = engine or evaluate_stream, time.perf_counter()
     # Ray reports dead workers on standard output, which is reserved for the result.
     with progress_bar(visible=not as_json) as progress, redirect_stdout(sys.stderr):
-        result = measured(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
+        result = run(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
     seconds = _since(start)
     names = [name for name in MEASURES if name in resolve_measures(wanted) and name in result.metrics]
     if as_json:

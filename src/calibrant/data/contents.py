@@ -19,7 +19,7 @@ ARRAYS = (*MATRICES, *VECTORS)
 _SHOWN = 12
 
 
-def choose(values: dict[str, Any], names: Sequence[str], *, need_labels: bool) -> dict[str, Any]:
+def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bool) -> dict[str, Any]:
     """Return the values that make one set of predictions; refuse a file with too few or too many.
 
     Class scores contain more than pairs, so ``confidence`` and ``correct`` next to ``logits`` or ``probs``

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from calibrant.data.contents import choose
+from calibrant.data.contents import select_form
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError
 from calibrant.files import atomic_path, reading
@@ -51,7 +51,7 @@ def load_predictions(path: str | os.PathLike[str], *, need_labels: bool = True) 
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
         values, names = form.read(path)
-        return Predictions(**choose(values, names, need_labels=need_labels))
+        return Predictions(**select_form(values, names, need_labels=need_labels))
 
 
 def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:

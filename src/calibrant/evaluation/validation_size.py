@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Progress, check_count
+from calibrant.inputs import Floats, Progress, check_count
 from calibrant.posthoc.names import METHODS
 
 
@@ -117,7 +116,7 @@ def _sizes(n: int, sizes: Sequence[int] | None) -> list[int]:
     return sorted(set(sizes))
 
 
-def _summary(sizes: list[int], values: npt.NDArray[np.float64]) -> SizeCurve:
+def _summary(sizes: list[int], values: Floats) -> SizeCurve:
     known = np.isfinite(values)
     count = known.sum(axis=1)
     mean = np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)

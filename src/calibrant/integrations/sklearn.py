@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from calibrant.errors import FitError, InputError
-from calibrant.inputs import check_choice
+from calibrant.inputs import Floats, check_choice
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.names import CALIBRATORS
 
@@ -109,7 +109,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.calibrator_ = self._fit_calibrator(method, _logits(self.estimator_, scores), y, X)
         return self
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803 - scikit-learn's names
+    def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803 - scikit-learn's names
         """Return calibrated probabilities of shape ``(n, k)``, in the order of ``classes_``."""
         check_is_fitted(self)
         logits = _logits(self.estimator_, getattr(self.estimator_, _response(self.estimator_))(X))
@@ -138,7 +138,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _fit_calibrator(
         self,
         method: type[Calibrator],
-        logits: npt.NDArray[np.float64],
+        logits: Floats,
         y: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
         X: Any,  # noqa: ANN401, N803  # scikit-learn's names and untyped values
     ) -> Calibrator:
@@ -188,7 +188,7 @@ def _response(estimator: BaseEstimator) -> str:
     )
 
 
-def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401  # scikit-learn's names and untyped values
+def _logits(estimator: BaseEstimator, scores: Any) -> Floats:  # noqa: ANN401  # scikit-learn's names and untyped values
     """Return scores as logits: ``(n, k)``, or ``(n,)`` for two classes."""
     values = np.asarray(scores, dtype=np.float64)
     k = len(estimator.classes_)
@@ -210,5 +210,5 @@ def _logits(estimator: BaseEstimator, scores: Any) -> npt.NDArray[np.float64]:  
     return values
 
 
-def _features(X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803  # scikit-learn's names and untyped values
+def _features(X: Any) -> Floats:  # noqa: ANN401, N803  # scikit-learn's names and untyped values
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)

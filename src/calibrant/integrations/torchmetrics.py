@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.streams.measures import accumulators, measured
+from calibrant.streams.measures import accumulators, measures_of
 from calibrant.streams.sketch_bounds import Bounded
 from calibrant.streams.sums import check_batch
 from calibrant.streams.totals import Accumulator, Reduction
@@ -65,7 +65,9 @@ class CalibrationMetrics(Metric):
         if reads not in ("logits", "probs", "confidence"):
             raise InputError(f"reads: expected 'logits', 'probs' or 'confidence', got {reads!r}")
         if reads == "confidence" and n_classes is not None:
-            raise InputError("n_classes: expected none beside confidence, which says nothing of classes")
+            raise InputError(
+                "n_classes: expected none with reads='confidence', which has no classes, got a number"
+            )
         self.reads = reads
         self.n_bins = n_bins
         self.n_classes = n_classes
@@ -103,7 +105,7 @@ class CalibrationMetrics(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return the measures of all samples so far."""
         numbers: dict[str, float] = {}
-        for name, value in measured(self._filled(), k=self._fewest_classes, n_bins=self.n_bins).items():
+        for name, value in measures_of(self._filled(), k=self._fewest_classes, n_bins=self.n_bins).items():
             if isinstance(value, Bounded):
                 numbers |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             else:

@@ -57,11 +57,6 @@ class TrainingLoss:
     recipe: str
 
     @property
-    def is_term(self) -> bool:
-        """Whether it is only useful when added to another loss."""
-        return "+" in self.recipe
-
-    @property
     def reads(self) -> Literal["logits", "embeddings"]:
         """What the loss takes: logits, or the embeddings of an encoder."""
         return "embeddings" if issubclass(self.module, EmbeddingLoss) else "logits"
@@ -276,7 +271,10 @@ def _maker(name: str, loss: TrainingLoss, sizes: Mapping[str, int | None]) -> Ca
         options = {size: sizes[size] for size in loss.sizes} | options
         missing = [size for size in loss.sizes if options[size] is None]
         if missing:
-            raise InputError(f"loss: {name} needs {missing[0]}; pass it beside the name")
+            raise InputError(
+                f"loss: {name} needs {missing[0]}; pass it as an argument, e.g. "
+                f'make_loss("{name}", {missing[0]}=10)'
+            )
         return loss.module(**options)
 
     return make

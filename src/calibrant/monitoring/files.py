@@ -221,8 +221,8 @@ class _File:
         """Return the new rows of a piece; the others must be unchanged."""
         if piece.total < self.n_old:
             raise InputError(
-                f"{piece.source.name}: expected the {self.n_old:,} rows that were read of it before, got a "
-                f"file with only {piece.total:,}; put the old one back, or give the new one a name of its own"
+                f"{piece.source.name}: expected the {self.n_old:,} rows of this file that were read before, "
+                f"got only {piece.total:,} rows; put the old file back, or give the new one a name of its own"
             )
         if piece.predictions is None:
             return np.empty((len(COLUMNS), 0))
@@ -231,8 +231,8 @@ class _File:
         self.check = check_sum(columns[:, :n_old], self.check)
         if self.seen is not None and piece.first_row + n_old == self.n_old and self.check != self.seen.check:
             raise InputError(
-                f"{piece.source.name}: expected the {self.n_old:,} rows that were read of it before, got "
-                "others; put the old file back, or give the new one a name of its own"
+                f"{piece.source.name}: expected the {self.n_old:,} rows of this file that were read before, "
+                "got other rows; put the old file back, or give the new one a name of its own"
             )
         self.check = check_sum(columns[:, n_old:], self.check)
         return columns[:, n_old:]
@@ -248,8 +248,8 @@ def _forget_gone(
     for path, seen in gone.items():
         if seen.rows < seen.total:
             raise InputError(
-                f"{path}: expected this file, of which {seen.rows:,} of {seen.total:,} rows were read, got "
-                "none; put it back, or begin a new state"
+                f"{path}: expected this file, which was read up to row {seen.rows:,} of {seen.total:,}; it "
+                "is missing; put it back, or begin a new state"
             )
     for path in gone:
         del monitoring.files[path]

@@ -16,7 +16,7 @@ from calibrant.inputs import Floats, check_count
 from calibrant.monitoring.alarm import Alarm, evidence, strongest_changes, where
 from calibrant.monitoring.drift import DriftMonitor
 from calibrant.monitoring.reference import DriftReference
-from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest, measured
+from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest, measure_window
 
 _FORMAT = "calibrant-monitor"
 _VERSION = 2
@@ -158,7 +158,7 @@ class Monitoring:
         return self.read(columns_of(predictions))
 
     def read(self, rows: Floats) -> list[Window]:
-        """Read the ``columns_of`` some rows; return the windows that are complete now."""
+        """Read rows in the form that ``columns_of`` returns; return the windows that are complete now."""
         windows, start = [], 0
         while start < rows.shape[1]:
             part = rows[:, start : start + self.window - self._pending.shape[1]]
@@ -177,7 +177,7 @@ class Monitoring:
         if self.alarm is None and log_e <= self._weakest[1]:
             self._weakest = (self.n, log_e)
         rows, self._pending = self._pending, self._pending[:, :0]
-        return measured(
+        return measure_window(
             rows, last=self.n, n_bins=self.n_bins, log_e_value=log_e, alarm=self.alarm is not None
         )
 
@@ -226,11 +226,14 @@ class Monitoring:
                 new.alarm = read_dataclass(Alarm, alarm, "alarm")
             new.files = {name: SeenFile(**seen) for name, seen in state["files"].items()}
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path.name}: expected a monitor's state, got a fault: {error}") from error
+            raise FormatError(
+                f"{path.name}: expected a valid monitor state, got an error: {error}"
+            ) from error
         if (given := digest(columns_of(reference))) != new.reference_digest:
             raise InputError(
                 f"{path.name}: expected the reference that this state was begun with, whose digest is "
-                f"{new.reference_digest[:12]}, got one of {given[:12]}; name that one, or begin a new state"
+                f"{new.reference_digest[:12]}, got one with the digest {given[:12]}; name the "
+                "other one, or begin a new state"
             )
         return new
 

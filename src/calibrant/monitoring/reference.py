@@ -183,7 +183,7 @@ def lower_bound(values: Floats, *, low: float, high: float, alpha: float) -> flo
     bets = np.minimum(np.sqrt(2 * math.log(1 / alpha) / (n * variance)), _AT_RISK / span)
 
     def missing(claim: float) -> tuple[float, float]:
-        """Return what the log-capital lacks, which rises with the claimed mean, and its slope."""
+        """Return how much log-capital is missing to reject a claimed mean, and the slope of that."""
         factors = 1 + bets * (values - claim)
         return -math.log(alpha) - float(np.log(factors).sum()), float((bets / factors).sum())
 

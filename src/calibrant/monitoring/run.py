@@ -155,7 +155,7 @@ def _append_event(path: Path, event: dict[str, Any]) -> None:
 
 @contextmanager
 def _signals(*, defer: bool) -> Iterator[Callable[[], int | None]]:
-    """Give a function that returns the signal that asked to stop; a second signal stops at once.
+    """Yield a function that returns the signal that was received, or None; a second signal stops at once.
 
     Unless signals are deferred, they have their usual effect.
     """

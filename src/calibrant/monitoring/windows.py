@@ -75,12 +75,12 @@ def digest(columns: Floats) -> str:
 
 
 def check_sum(columns: Floats, before: int = 0) -> int:
-    """Return a checksum of rows that continues the one before; how rows are cut does not matter."""
+    """Return the checksum of all rows so far, given that of the rows before, in blocks of any size."""
     return zlib.crc32(np.ascontiguousarray(columns[:2].T, dtype="<f8").tobytes(), before)
 
 
-def measured(rows: Floats, *, last: int, n_bins: int, log_e_value: float, alarm: bool) -> Window:
-    """Measure the rows of a window, given the ``columns_of`` them and the fields that are known."""
+def measure_window(rows: Floats, *, last: int, n_bins: int, log_e_value: float, alarm: bool) -> Window:
+    """Measure the rows of a window, which have the form that ``columns_of`` returns."""
     confidence, correct, nll, brier = rows
     known = {"accuracy": correct, "mean_confidence": confidence, "brier": brier, "nll": nll}
     known = {name: terms for name, terms in known.items() if np.isfinite(terms).all()}

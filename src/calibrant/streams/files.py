@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant.data.contents import choose, from_text
+from calibrant.data.contents import from_text, select_form
 from calibrant.data.tables import class_names, find_columns
 from calibrant.errors import FormatError, MissingPackageError
 
@@ -165,7 +165,7 @@ def read_layout(source: StreamFile, *, by: str | None, need_labels: bool) -> Fil
     """Read the footer of a file and choose its columns."""
     with source.open() as file:
         schema, footer = file.schema_arrow, file.metadata
-    used = choose(find_columns(schema.names), schema.names, need_labels=need_labels)
+    used = select_form(find_columns(schema.names), schema.names, need_labels=need_labels)
     used.pop("features", None)
     if by is not None and by not in schema.names and by not in source.partition:
         shown = ", ".join(schema.names[:12])

@@ -68,7 +68,9 @@ def accumulators(*, n_bins: int, n_classes: int | None, resolution: int) -> dict
     return parts
 
 
-def measured(parts: Mapping[str, Accumulator], *, k: int | None, n_bins: int) -> dict[str, float | Bounded]:
+def measures_of(
+    parts: Mapping[str, Accumulator], *, k: int | None, n_bins: int
+) -> dict[str, float | Bounded]:
     """Return the measures of ``k`` classes that follow from accumulators; NaN while these have no samples."""
     results: dict[str, Any] = {}
     for name, part in parts.items():
@@ -87,7 +89,7 @@ def measured(parts: Mapping[str, Accumulator], *, k: int | None, n_bins: int) ->
 
 
 def _way(name: str, measure: Measure) -> _Way | None:
-    """Say from which accumulator a measure follows, and how; none if it needs all samples at once."""
+    """Return the accumulator that a measure follows from, and how; None if it needs all samples at once."""
     for terms, reads, options, way in _SUMMED:
         if (terms, reads, options) == (measure.terms, measure.reads, dict(measure.options)):
             return way
@@ -206,7 +208,7 @@ class StreamMeasures:
         self._settle()
         bins = self._parts["outcomes"].compute()
         assert isinstance(bins, Bins)
-        values = measured(self._parts, k=self.k, n_bins=self.n_bins)
+        values = measures_of(self._parts, k=self.k, n_bins=self.n_bins)
         bounds = {name: value for name, value in values.items() if isinstance(value, Bounded)}
         metrics = {name: v.value if isinstance(v, Bounded) else v for name, v in values.items()}
         return StreamEvaluation(self.n, self.k, MappingProxyType(metrics), MappingProxyType(bounds), bins)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from calibrant.data.contents import choose, from_text, to_text
+from calibrant.data.contents import from_text, select_form, to_text
 from calibrant.data.predictions import Predictions
 from calibrant.data.tables import class_names, find_columns
 from calibrant.errors import InputError
@@ -81,7 +81,7 @@ def _rewrite(
     buffer = PIECE if layout.largest > LARGE else 0
     with source.open(buffer_size=buffer) as file:
         schema: pa.Schema = file.schema_arrow
-        columns = choose(find_columns(schema.names), schema.names, need_labels=False)
+        columns = select_form(find_columns(schema.names), schema.names, need_labels=False)
         outputs = columns.get("logits") or columns.get("probs") or []
         dropped = {*outputs, "confidence", "correct"} if outputs else set()
         writer: pq.ParquetWriter | None = None

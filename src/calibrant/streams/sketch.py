@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
-from calibrant.inputs import check_count
+from calibrant.inputs import Floats, check_count
 from calibrant.outcomes import Outcomes
 from calibrant.streams.sketch_bounds import (
     Bounded,
@@ -124,7 +124,7 @@ class RankSketch(Accumulator):
         )
 
 
-def cell_index(values: npt.NDArray[np.float64], resolution: int) -> npt.NDArray[np.int64]:
+def cell_index(values: Floats, resolution: int) -> npt.NDArray[np.int64]:
     """Return the number of the cell of each confidence; higher confidences never have lower numbers.
 
     The exponent of the distance to the nearer end is the octave, its leading digits are the cell.

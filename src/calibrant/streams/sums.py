@@ -20,7 +20,7 @@ from calibrant.metrics.measure import Measure
 from calibrant.outcomes import Outcomes, check_outcomes
 
 Form: TypeAlias = Literal["logits", "probs", "confidence"]
-_Array: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = npt.NDArray[Any]
 
 # Entries of a block, which stays in the processor's cache with its temporaries.
 _BLOCK = 1 << 17
@@ -163,7 +163,7 @@ class _Blocks:
     Temporaries are allocated once: fresh memory from the system costs as much as the sums.
     """
 
-    def __init__(self, like: _Array, n_bins: int) -> None:
+    def __init__(self, like: Array, n_bins: int) -> None:
         (self.n, self.k), dtype = like.shape, like.dtype
         self.n_bins = n_bins
         self.nll = self.squares = self.labels = 0.0
@@ -180,7 +180,7 @@ class _Blocks:
         self._table, self._mask = np.empty(size, dtype), np.empty(size, dtype=bool)
         self._wide = torch.empty(size, dtype=torch.float64)
 
-    def add(self, probs: _Array, labels: npt.NDArray[np.int64], ranks: _Array) -> _Array:
+    def add(self, probs: Array, labels: npt.NDArray[np.int64], ranks: Array) -> Array:
         """Add a block of shape ``(m, k)`` and fill in its ``ranks``; return the transposed block."""
         of_label = probs.ravel().take(np.arange(0, probs.size, self.k) + labels)
         self.nll -= _sum_of_logs(of_label)
@@ -207,7 +207,7 @@ class _Blocks:
             ranks += np.add.reduce(mask.view(np.int8), axis=0, dtype=self.small)
         return table
 
-    def done(self, outcomes: Outcomes, ranks: _Array) -> ClassSums:
+    def done(self, outcomes: Outcomes, ranks: Array) -> ClassSums:
         """Return the sums of all rows."""
         count, confidence, correct = (self._bins(table) for table in (self.count, self.placed, self.correct))
         count[:, 0] += self.n - count.sum(axis=1)
@@ -217,7 +217,7 @@ class _Blocks:
         bins = Bins(*map(torch.from_numpy, (edges, count, confidence, correct)))
         return ClassSums(outcomes, self.nll, brier, ranks, bins)
 
-    def _place(self, table: _Array, mask: npt.NDArray[np.bool_]) -> None:
+    def _place(self, table: Array, mask: npt.NDArray[np.bool_]) -> None:
         """Count and sum the entries of each bin but the lowest, which gets the rest in the end."""
         np.greater(table, self.lowest, out=mask)
         where = np.flatnonzero(mask)
@@ -228,7 +228,7 @@ class _Blocks:
         self.count += np.bincount(place, minlength=len(self.count))
         self.placed += np.bincount(place, values, minlength=len(self.placed))
 
-    def _bins(self, table: _Array) -> _Array:
+    def _bins(self, table: Array) -> Array:
         """Add what lies outside the unit interval to the bins at its ends."""
         table = table.reshape(self.k, self.slots)
         table[:, 1] += table[:, 0]
@@ -236,7 +236,7 @@ class _Blocks:
         return table[:, 1:-1].copy()
 
 
-def _sum_of_logs(p: _Array) -> float:
+def _sum_of_logs(p: Array) -> float:
     """Sum the logarithms of probabilities, of four float32 at once: their product is far from underflow."""
     wide = np.clip(p.astype(np.float64), 0, 1)
     if p.dtype == np.float32:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
-from calibrant.streams.sums import Batch, OtherForms, check_batch
+from calibrant.streams.sums import Array, Batch, OtherForms, check_batch
 
-Array: TypeAlias = npt.NDArray[Any]
 Reduction: TypeAlias = Callable[[Array, Array], Array]
 
 
@@ -98,7 +97,7 @@ class Accumulator(ABC):
         """Return the result of all samples so far."""
 
     def why_not(self, k: int | None) -> str:
-        """Say why ``k`` classes, or confidences if there are none, cannot be read; nothing if they can."""
+        """Return why ``k`` classes (None: confidences) cannot be read; an empty string if they can."""
         if k is None and self.needs_classes:
             return "arguments: expected labels with either probs or logits, got confidence with correct"
         return ""

@@ -1,7 +1,7 @@
 """Training dynamics: what papers plot over epochs, measured on the predictions of one epoch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
+from calibrant.files import read_dataclass
 from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits, check_probs, to_tensor
 from calibrant.outcomes import Outcomes
 
@@ -115,7 +116,7 @@ class BinDynamics:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """Build it from the output of :meth:`as_json`."""
-        return cls(**{name: tuple(values) for name, values in _entries(cls, stored).items()})
+        return read_dataclass(cls, stored, "dynamics.bins", error=InputError)
 
 
 def bin_dynamics(
@@ -179,7 +180,7 @@ class EpochDynamics:
     val_kl: float | None
     val_cosine: float | None
     bins: BinDynamics
-    adafocal: Mapping[str, Sequence[float]] | None = None
+    adafocal: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return numbers, lists and mappings that JSON can hold."""
@@ -188,7 +189,7 @@ class EpochDynamics:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """Build it from the output of :meth:`as_json`; other keys, such as a stage, are ignored."""
-        return cls(**_entries(cls, stored) | {"bins": BinDynamics.from_json(stored["bins"])})
+        return read_dataclass(cls, stored, "dynamics", error=InputError, ignore_unknown=True)
 
 
 def measure_epoch(
@@ -220,13 +221,6 @@ def measure_epoch(
         measured[f"{side}_kl"], measured[f"{side}_cosine"] = agreement.kl, agreement.cosine
     bins = bin_dynamics(*validation, *train, n_bins=len(entry["gammas"]) if entry else n_bins)
     return EpochDynamics(epoch=check_count(epoch, "epoch", at_least=0), bins=bins, adafocal=entry, **measured)
-
-
-def _entries(kind: type[BinDynamics | EpochDynamics], stored: Mapping[str, Any]) -> dict[str, Any]:
-    missing = [field.name for field in fields(kind) if field.name not in stored]
-    if missing:
-        raise InputError(f"dynamics: expected {', '.join(missing)}, got {', '.join(stored) or 'nothing'}")
-    return {field.name: stored[field.name] for field in fields(kind)}
 
 
 def _rows_of(probs: Tensor) -> _Rows:

@@ -48,8 +48,8 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
     started = any((folder / name).exists() for name in (METRICS, MANIFEST, WEIGHTS))
     if started and not resume:
         raise InputError(
-            f"--out: expected a new folder, got {folder}, which holds a run; "
-            "go on with it by --resume, or name another one"
+            f"--out: expected a new folder, got {folder}, which contains a run; "
+            "continue it with --resume, or name another one"
         )
     if known and resume:
         changed = [
@@ -58,7 +58,7 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
         if changed:
             raise InputError(
                 f"--resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
-                "leave out CONFIG to go on as it began"
+                "leave out CONFIG to continue with the saved configuration"
             )
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
     """Return Fabric for these settings; ``"auto"`` devices are the processes that a launcher has started."""
     if hardware.strategy not in _STRATEGIES:
         raise InputError(
-            "hardware.strategy: expected auto or ddp, which give every process a command of its own and all "
+            "hardware.strategy: expected auto or ddp, which start one process per device, each with all "
             f"weights, got {hardware.strategy!r}"
         )
     if hardware.threads is not None:

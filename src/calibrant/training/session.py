@@ -27,7 +27,7 @@ class Watcher:
     def stepped(self, epoch: int, step: int, loss: float) -> None:
         """A step is done; on GPUs this is called for some steps only, because reading the loss is slow."""
 
-    def measured(self, row: Mapping[str, Any]) -> None:
+    def epoch_ended(self, row: Mapping[str, Any]) -> None:
         """An epoch has ended with these measures."""
 
 

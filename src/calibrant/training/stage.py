@@ -90,7 +90,7 @@ def run_stage(session: Session, stage: Stage, evaluator: EpochEvaluator) -> None
             "seconds": time.perf_counter() - start,
         }
         dynamics = None if measures.dynamics is None else {"stage": stage.name, **measures.dynamics}
-        session.watcher.measured(row)
+        session.watcher.epoch_ended(row)
         session.write(partial(session.records.add, row, dynamics))
         saver.save(epoch, measures)
     saver.finish()
@@ -188,7 +188,7 @@ class Trainer:
             f"the {self.stage.name}; the batch has {len(labels)} samples of {len(labels.unique())} classes, "
             f"inputs from {float(inputs.min()):.3g} to {float(inputs.max()):.3g} with mean "
             f"{float(inputs.float().mean()):.3g}, {seen}, at step size {self.step_size:.3g}; "
-            f"{self.session.last_good()}; go on from it with a lower optimizer.lr or with clip_gradient, "
+            f"{self.session.last_good()}; resume from it with a lower optimizer.lr or with clip_gradient, "
             "or choose another loss"
         )
 

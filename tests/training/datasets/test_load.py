@@ -153,7 +153,7 @@ def test_another_data_set_can_be_foreign(tmp_path) -> None:
     ("options", "message"),
     [
         ({"name": "digit"}, "dataset: expected one of digits, cifar10.*got 'digit'; did you mean 'digits'"),
-        ({"name": "cifar10"}, "path: expected where cifar10 is, got none"),
+        ({"name": "cifar10"}, "path: expected the file or folder of cifar10, got none"),
         ({"path": "x"}, "path: expected none for digits, which is bundled"),
         ({"sise": 8}, "sise: expected an option of digits"),
         (

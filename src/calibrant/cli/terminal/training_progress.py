@@ -52,7 +52,7 @@ class Bars(Watcher):
         del epoch
         self.progress.update(self.steps, completed=step, detail=f"loss {loss:.4f}")
 
-    def measured(self, row: Mapping[str, Any]) -> None:
+    def epoch_ended(self, row: Mapping[str, Any]) -> None:
         """Move the bar of epochs."""
         self.progress.update(self.epochs, completed=row["epoch"], detail=_validation(row))
 
@@ -69,7 +69,7 @@ class Lines(Watcher):
         if done:
             print(f"{stage}: resuming after epoch {done} of {epochs}, {steps} steps each", file=sys.stderr)
 
-    def measured(self, row: Mapping[str, Any]) -> None:
+    def epoch_ended(self, row: Mapping[str, Any]) -> None:
         """Print the measures of an epoch."""
         epoch = f"{row['stage']} epoch {row['epoch']}/{self.n_epochs}"
         line = f"{epoch}: loss {row['train_loss']:.4f}, {_validation(row)}, {row['seconds']:.1f} s"

@@ -10,7 +10,7 @@ from calibrant.errors import InputError
 from calibrant.losses.parts.batch import IGNORED, rows
 from calibrant.losses.parts.global_batch import global_rows
 from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
-from calibrant.outcomes import ProbabilityScore
+from calibrant.outcomes import ProbabilityScore, margin
 
 # What configurations called two of the scores before the metrics and the losses had one vocabulary.
 _FORMER_NAMES = {"margin": "softmax_margin", "neg_entropy": "negative_entropy"}
@@ -31,8 +31,7 @@ def confidence_score(log_probs: Tensor, score: ProbabilityScore) -> Tensor:
     if name == "msp" or (name == "softmax_margin" and log_probs.shape[1] == 1):
         return log_probs.max(dim=1).values.exp()
     if name == "softmax_margin":
-        first, second = log_probs.topk(2, dim=1).values.exp().unbind(dim=1)
-        return first - second
+        return margin(log_probs.topk(2, dim=1).values.exp())
     if name == "negative_entropy":
         return _rescaled_negative_entropy(log_probs)
     raise InputError(f"score: expected 'msp', 'softmax_margin' or 'negative_entropy', got {score!r}")

@@ -32,8 +32,8 @@ def load_config(path: str | os.PathLike[str] | None = None, changes: Sequence[st
     # Changes are merged with each other first: an option may come before the name that it belongs to.
     changed: _Table = {}
     for change in changes:
-        changed = _merged(changed, _parsed(change))
-    return config_from_table(_merged({} if path is None else _read(Path(path), ()), changed))
+        changed = merge_tables(changed, _parsed(change))
+    return config_from_table(merge_tables({} if path is None else _read(Path(path), ()), changed))
 
 
 def config_from_table(table: Mapping[str, Any]) -> Config:
@@ -64,7 +64,7 @@ def differences(first: Config, second: Config) -> list[str]:
 
 def _read(path: Path, seen: tuple[Path, ...]) -> _Table:
     if path.resolve() in seen:
-        raise InputError(f"extends: expected a chain of files with an end, got {path.name} again")
+        raise InputError(f"extends: expected no cycle of files, got {path.name} twice")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -79,10 +79,10 @@ def _read(path: Path, seen: tuple[Path, ...]) -> _Table:
         return table
     if not isinstance(base, str):
         raise InputError(f"extends: expected the name of a file, got {base!r}")
-    return _merged(_read(path.parent / base, (*seen, path.resolve())), table)
+    return merge_tables(_read(path.parent / base, (*seen, path.resolve())), table)
 
 
-def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> _Table:
+def merge_tables(base: Mapping[str, Any], change: Mapping[str, Any]) -> _Table:
     """Return the base with the change on top, table by table.
 
     Options belong to the name beside them, and milestones to their schedule: a change of the name drops the
@@ -92,7 +92,7 @@ def _merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> _Table:
     result = {key: value for key, value in base.items() if not (renamed and key in ("options", "milestones"))}
     for key, value in change.items():
         old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        result[key] = merge_tables(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return result
 
 

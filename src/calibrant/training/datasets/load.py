@@ -148,7 +148,7 @@ def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, 
             )
         return loader(**options)
     if path is None:
-        raise InputError(f"path: expected where {name} is, got none; name the file or the folder")
+        raise InputError(f"path: expected the file or folder of {name}, got none")
     return loader(Path(path), **options)
 
 
