@@ -7,6 +7,10 @@
   inside functions and for type checking do not count.
 - *Files per measure*: the file that defines it and those whose table of measures has an entry for it: the
   files to edit when a measure is added. A table of measures has at least four keys, most of them measures.
+- *Repeated runs*: pairs of places with six or more consecutive lines of the same shape. Docstrings, comments,
+  blank lines and imports are removed; the shape of a line has ``n`` for each name and ``0`` for each number
+  or text, so that renamed copies count. Each pair is counted once, at its full length; a run must have at
+  least three different shapes, so that tables of constants do not count.
 """
 
 import argparse
@@ -52,6 +56,7 @@ def describe(source: Path) -> dict[str, str]:
         "lines": f"{lines:,}",
         "longest chain of imports": str(longest_chain(trees)),
         "files per measure": f"{min(counts)} to {max(counts)}",
+        "repeated runs of lines": f"{repeated_runs(list(trees.values())):,}",
     }
 
 
@@ -113,6 +118,87 @@ def tables(trees: dict[str, ast.Module]) -> Iterator[tuple[str, dict[str, str]]]
                     if isinstance(node, ast.Dict):
                         pairs = zip(map(word, node.keys), map(function, node.values), strict=True)
                         yield module, {key: value for key, value in pairs if key}
+
+
+def repeated_runs(trees: list[ast.Module], least: int = 6) -> int:
+    """Count the pairs of places that have at least this many lines of the same shape in a row."""
+    shapes: list[str] = []
+    for number, tree in enumerate(trees):
+        shapes += [*shapes_of(tree), f"end of file {number}"]
+    starts: dict[tuple[str, ...], list[int]] = {}
+    for start in range(len(shapes) - least + 1):
+        window = tuple(shapes[start : start + least])
+        if len(set(window)) >= 3:
+            starts.setdefault(window, []).append(start)
+    pairs = {
+        (first, second)
+        for places in starts.values()
+        for first in places
+        for second in places
+        if second - first >= least
+    }
+    # A longer run is many pairs, each one line after the other: only the first of them is counted.
+    return sum((first - 1, second - 1) not in pairs for first, second in pairs)
+
+
+def shapes_of(tree: ast.Module) -> list[str]:
+    """Return the shape of each line of code: names become n, numbers and texts 0."""
+    tree = Shapes().visit(tree)
+    return [line.strip() for line in ast.unparse(tree).splitlines() if line.strip()]
+
+
+class Shapes(ast.NodeTransformer):
+    """Replaces names and constants, and removes docstrings and imports."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Replace a name."""
+        return ast.copy_location(ast.Name("n", node.ctx), node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        """Replace a number or a text."""
+        return ast.copy_location(ast.Constant(0), node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:
+        """Replace a text with values in it."""
+        return ast.copy_location(ast.Constant(0), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        """Remove a docstring, and visit any other expression."""
+        return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Remove an import."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Remove an import."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        """Replace an argument of a function; its type is visited too."""
+        changed = self.generic_visit(node)
+        assert isinstance(changed, ast.arg)
+        changed.arg = "n"
+        return changed
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        """Replace a keyword of a call."""
+        changed = self.generic_visit(node)
+        assert isinstance(changed, ast.keyword)
+        changed.arg = node.arg and "n"
+        return changed
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        """Replace an attribute."""
+        changed = self.generic_visit(node)
+        assert isinstance(changed, ast.Attribute)
+        changed.attr = "n"
+        return changed
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Replace the name of a function."""
+        changed = self.generic_visit(node)
+        assert isinstance(changed, ast.FunctionDef)
+        changed.name = "n"
+        return changed
 
 
 def word(key: ast.expr | None) -> str:
