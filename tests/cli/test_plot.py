@@ -1,5 +1,7 @@
 """``calibrant plot``: a figure, or one sentence and no file."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -119,5 +121,7 @@ def test_help_shows_an_example_and_the_option_that_lists_every_kind(run):
     assert "--list" in out
     code, out, err = run("plot", "--list")
     assert (code, err) == (0, "")
-    assert all(f"  {name}: {kind.meaning}\n" in out for name, kind in KINDS.items())
+    for name, kind in KINDS.items():
+        (line,) = [line for line in out.splitlines() if line.startswith(f"  {name}: {kind.meaning}")]
+        assert set(re.findall(r"--(\w+)", line)) == kind.takes
     assert all(f"  {name}: {kind.meaning}\n" in out for name, kind in RUN_KINDS.items())

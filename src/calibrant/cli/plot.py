@@ -14,7 +14,10 @@ def _print_kinds(wanted: bool) -> None:
     if wanted:
         from calibrant.plots.kinds import KINDS, RUN_KINDS
 
-        lines = ["Of predictions:", *(f"  {name}: {kind.meaning}" for name, kind in KINDS.items())]
+        lines = ["Of predictions:"]
+        for name, kind in KINDS.items():
+            takes = ", ".join(f"--{option}" for option in sorted(kind.takes))
+            lines.append(f"  {name}: {kind.meaning}" + (f" ({takes})" if takes else ""))
         lines += ["Of a training run:", *(f"  {name}: {kind.meaning}" for name, kind in RUN_KINDS.items())]
         typer.echo("\n".join(lines))
         raise typer.Exit
@@ -50,8 +53,8 @@ def plot(
 ) -> None:
     """Draw a figure of saved predictions, for a paper or a slide.
 
-    With --method, reliability, smooth, corp, histogram, classes and diagnosis show FILE calibrated by that
-    method; margins and risk-coverage show it before and after; methods and validation-size compare methods.
+    With --method, a figure shows FILE calibrated by that method, before and after it, or several methods side
+    by side. --list describes every figure and names the options that it takes.
 
     Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
     """

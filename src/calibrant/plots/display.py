@@ -102,6 +102,6 @@ def check_format(path: str | os.PathLike[str]) -> str:
     if suffix not in FORMATS:
         raise InputError(
             f"{name.name}: expected a file named {', '.join(FORMATS)}, got {name.suffix or 'no suffix'!r}; "
-            "the suffix says the format"
+            "the suffix decides the format"
         )
     return suffix

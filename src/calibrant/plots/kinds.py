@@ -251,6 +251,6 @@ def _last_stage(rows: EpochRows) -> EpochRows:
 def _measured(dynamics: EpochRows) -> EpochRows:
     if not dynamics:
         raise InputError(
-            "dynamics: expected at least one epoch, got none; let the run look at training samples"
+            "dynamics: expected at least one epoch, got none; set output.dynamics above 0 and train again"
         )
     return dynamics

@@ -51,7 +51,7 @@ class _CurveDisplay(Display):
             band: Whether to bootstrap the range of the curve.
             n_resamples: Number of bootstrap resamples.
             seed: Equal seeds give equal bands.
-            progress: Called with the number of resamples done and their total.
+            progress: Called with what is being done, the number of resamples done, and their total.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         outcomes = predictions.outcomes()
