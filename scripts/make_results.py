@@ -20,11 +20,16 @@ PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"
 
 _HEAD = """# Benchmark results
 
+What did each experiment measure?
+
+```sh
+calibrant bench run posthoc --preset quick    # the command above each table runs its experiment again
+```
+
 Results of the quick presets on two cores. `python scripts/make_results.py` makes this page from the rows in
-[rows/](rows/), which `calibrant bench run` wrote; the command above each table reruns it. **Bold** is the
-best of a column, *italics* are not significantly worse over the seeds; columns named after a paper hold its
-own figures, for its networks and data. Claim by claim:
-[reproduces.md](reproduces.md).
+[rows/](rows/), which `calibrant bench run` wrote. **Bold** is the best of a column, *italics* are not
+significantly worse over the seeds. Columns named after a paper contain its own figures, for its networks and
+data. Claim by claim: [reproduces.md](reproduces.md).
 """
 
 
@@ -48,7 +53,7 @@ def _section(experiment: Experiment, rows: list[Row]) -> str:
     seeds = len({row.seed for row in rows})
     minutes = sum(row.seconds for row in rows) / 60
     lines = [
-        f"## {experiment.name}: {experiment.title[0].lower()}{experiment.title[1:]}\n",
+        f"## {experiment.name}: {_inside_sentence(experiment.title)}\n",
         f"Claim: {experiment.claim}\n",
         f"`{command}`: {len(rows)} jobs, {seeds} seeds, {minutes:.0f} minutes of one core among others.\n",
     ]
@@ -59,6 +64,12 @@ def _section(experiment: Experiment, rows: list[Row]) -> str:
     if experiment.name in _FIGURES:
         lines.append(f"![{_FIGURES[experiment.name]}](figures/{experiment.name}.svg)\n")
     return "\n".join(lines)
+
+
+def _inside_sentence(title: str) -> str:
+    """Return a title in lower case, unless its first word is a name with further capitals, as in AdaFocal."""
+    first = title.split()[0]
+    return title if first[1:] != first[1:].lower() else title[0].lower() + title[1:]
 
 
 def take(source: Path) -> None:

@@ -153,7 +153,7 @@ def read_dataclass(
 
 @dataclass(frozen=True)
 class _Reader:
-    """Values of annotated types from plain ones; each method reads one kind of annotation."""
+    """Converts plain values to annotated types; each method handles one kind of annotation."""
 
     error: type[CalibrantError]
     ignore_unknown: bool

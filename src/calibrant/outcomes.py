@@ -27,7 +27,7 @@ class Outcomes:
 
     @classmethod
     def from_probs(cls, probs: Tensor, labels: Tensor) -> "Outcomes":
-        """Return the confidence in the most probable class of each checked row; the first of equals."""
+        """Return the confidence in the most probable class of each checked row; of equal ones the first."""
         predicted = probs.argmax(dim=1)
         confidence = probs.gather(1, predicted[:, None]).squeeze(1).clamp(max=1.0)
         return cls(confidence, predicted == labels)
@@ -100,7 +100,7 @@ def check_outcomes(
 def margin(scores: Tensor) -> Tensor:
     """Return how far the largest entry of each row is ahead of the second largest, shape ``(n,)``.
 
-    The margin of logits says how far a sample is from another class, and never saturates.
+    The margin of logits is the distance to another class; unlike a probability, it does not saturate.
 
     Example:
         >>> margin(torch.tensor([[3.0, 1.0, 2.5], [1.0, 1.0, 0.0]]))

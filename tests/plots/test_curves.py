@@ -102,7 +102,7 @@ def test_gammas_are_a_field_of_epochs_and_bins():
 
 @pytest.mark.parametrize("history", [[], [{}], [{"gammas": [1.0]}, {"gammas": [1.0, 2.0]}]])
 def test_a_history_without_gammas_is_refused(history):
-    with pytest.raises(InputError, match="^history: expected entries with as many gammas"):
+    with pytest.raises(InputError, match="^history: expected the same number of gammas in each epoch"):
         AdaFocalGammasDisplay.from_history(history)
 
 

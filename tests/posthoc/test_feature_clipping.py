@@ -117,7 +117,9 @@ def test_logits_that_are_not_linear_in_the_features_are_refused(outliers):
 
 def test_a_few_samples_cannot_tell_the_head(outliers):
     logits, labels, features, weight = (part[:13] for part in outliers)
-    with pytest.raises(FitError, match="13 samples cannot tell the head of 12 features; give more than 13"):
+    with pytest.raises(
+        FitError, match="13 samples are too few to recover the head from 12 features; give more than 13"
+    ):
         FeatureClipping.fit(logits, labels, features=features)
     FeatureClipping.fit(logits, labels, features=features, head_weight=weight)
 

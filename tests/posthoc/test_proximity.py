@@ -190,7 +190,9 @@ def test_features_are_needed_for_prediction_too(clouds):
 
 
 def test_right_predictions_alone_say_nothing():
-    with pytest.raises(FitError, match="all 3 predictions are right, so there is nothing to tell apart"):
+    with pytest.raises(
+        FitError, match="all 3 predictions are right, so right and wrong predictions cannot be compared"
+    ):
         ProximityCalibration.fit(np.eye(3), [0, 1, 2], features=np.eye(3))
 
 

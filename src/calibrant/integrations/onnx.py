@@ -67,8 +67,8 @@ def export_onnx(
             session, refusal = _session(temporary)
         if session is None:
             raise CalibrantError(
-                f"export: expected a graph that ONNX Runtime can run, got {type(calibrator).__name__}, of "
-                f"which it says: {refusal}"
+                f"export: expected a graph that ONNX Runtime can run, got {type(calibrator).__name__}; ONNX "
+                f"Runtime reports: {refusal}"
             )
         _verify(frozen, session, widths)
 
@@ -77,7 +77,9 @@ def _known(name: str, given: int | None, own: int | None) -> int:
     """Return the number that is given or that the calibrator knows; refuse none, and two that differ."""
     answer = own if given is None else given
     if answer is None:
-        raise InputError(f"{name}: expected a whole number, which this calibrator does not know, got none")
+        raise InputError(
+            f"{name}: expected a whole number, because this calibrator does not store it, got none"
+        )
     if own not in (None, answer):
         raise InputError(f"{name}: expected {own}, which the calibrator was fitted on, got {given}")
     return check_count(answer, name)
@@ -100,8 +102,8 @@ def _write(calibrator: Calibrator, path: Path, widths: dict[str, int]) -> None:
             )
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         raise CalibrantError(
-            f"export: expected a graph that ONNX can express, got {type(calibrator).__name__}, of which "
-            f"PyTorch says: {str(error).strip().splitlines()[0]}"
+            f"export: expected a calibrator that ONNX can express, got {type(calibrator).__name__}; PyTorch "
+            f"reports: {str(error).strip().splitlines()[0]}"
         ) from error
 
 
@@ -126,8 +128,8 @@ def _verify(calibrator: Calibrator, session: Any, widths: dict[str, int]) -> Non
         )
         if not wrong <= TOLERANCE:
             raise CalibrantError(
-                f"export: expected what PyTorch gives, to {TOLERANCE:g}, got a graph of "
-                f"{type(calibrator).__name__} that is off by {wrong:.2g} for a batch of {n}"
+                f"export: expected outputs equal to PyTorch's within {TOLERANCE:g}, got a difference of "
+                f"{wrong:.2g} for {type(calibrator).__name__} and a batch of {n}"
             )
 
 

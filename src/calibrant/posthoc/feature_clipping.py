@@ -131,7 +131,7 @@ def _head(z: Tensor, h: Tensor, weight: ArrayLike | None, bias: ArrayLike | None
         fitted = h @ (w - w.mean(dim=0)).T + (b - b.mean())
     elif len(h) <= h.shape[1] + 1:
         raise FitError(
-            f"feature clipping: {len(h)} samples cannot tell the head of {h.shape[1]} features; "
+            f"feature clipping: {len(h)} samples are too few to recover the head from {h.shape[1]} features; "
             f"give more than {h.shape[1] + 1} samples, or the head itself as head_weight"
         )
     else:

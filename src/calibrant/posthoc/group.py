@@ -145,12 +145,12 @@ class GroupCalibration(Calibrator):
 
 
 class PartitionLikelihood:
-    r"""The negative log-likelihood of labels under a soft partition of samples whose common temperature is 1.
+    r"""The negative log-likelihood of a soft partition, for logits that have been divided by one temperature.
 
     .. math:: L = -\frac1n \sum_i \log \sum_g \mathrm{softmax}_g(W h_i)\,\mathrm{softmax}_{y_i}(\beta_g z_i)
         + \frac{\lambda d}{2 n} \|W\|^2
 
-    The penalty is that of a normal prior under which a sample's log-odds of belonging to a group are about 1.
+    The penalty is that of a normal prior under which the log-odds of the groups of a sample are about 1.
     A partition with no weights is temperature scaling.
     """
 

@@ -126,10 +126,11 @@ def _at_least(hits: npt.NDArray[np.integer], n: npt.NDArray[np.integer] | int, s
 
 
 def _miscoverage_threshold(scores: Tensor, bound: float, tolerance: float) -> float:
-    """Return the smallest order statistic of right predictions' scores that few right ones exceed.
+    """Return the lowest threshold that at most ``bound`` of the right predictions exceed.
 
-    The share that exceeds the r-th of n is more than ``bound`` only if at least r of n fall in the lower
-    ``1 - bound`` of the distribution, a binomial event (Tong et al., Science Advances 2018, "umbrella").
+    It is the r-th smallest of the n scores of right predictions. More than ``bound`` of the distribution
+    exceeds it only if at least r of n scores fall in the lower ``1 - bound``, a binomial event, whose
+    probability must be at most ``tolerance`` (Tong et al., Science Advances 2018, "umbrella").
     """
     n = len(scores)
     ranks = np.arange(1, n + 1)

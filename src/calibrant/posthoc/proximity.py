@@ -110,7 +110,7 @@ class ProximityCalibration(Calibrator):
         if bool(correct.all()) or not bool(correct.any()):
             raise FitError(
                 f"proximity calibration: all {len(z)} predictions are {'right' if correct[0] else 'wrong'}, "
-                "so there is nothing to tell apart; fit on more held-out samples"
+                "so right and wrong predictions cannot be compared; fit on more held-out samples"
             )
         n_neighbours = min(check_count(n_neighbours, "n_neighbours"), len(z) - 1)
         references = _prepared(h, normalize=normalize)
@@ -248,7 +248,7 @@ def mean_shift(
 def shifted(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
     """Move each confidence by the shift of its cell.
 
-    A shift ends at half a sample from 0 and 1, unless the confidence was beyond that itself.
+    A shifted confidence is at least half a sample away from 0 and 1, unless it was closer before the shift.
     """
     row = _index(other, maps["row_edges"])
     column = _index(confidence, maps["column_edges"][row])
@@ -277,7 +277,7 @@ def _width(values: Tensor, chosen: Tensor) -> float:
 
 
 def _place(share: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the node below a share of the way, and how far it is to the next one."""
+    """Return the node below each share of the grid, and the distance from it in steps between nodes."""
     at = share * (n_nodes - 1)
     node = at.floor().clamp(max=n_nodes - 2)
     return node.long(), at - node

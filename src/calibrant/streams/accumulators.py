@@ -232,5 +232,5 @@ class MeanAccumulator(Accumulator):
 
 
 def applies(measure: Measure, k: int | None) -> bool:
-    """Say whether a measure is defined for ``k`` classes, or for confidences if there are none."""
+    """Return whether a measure is defined for ``k`` classes, or for confidences if ``k`` is None."""
     return measure.reads == "outcomes" if k is None else k >= measure.min_classes

@@ -136,7 +136,7 @@ def _measure_there(ray: ModuleType, address: str | None, job: StreamPass) -> Gro
 
 
 def _merge(parts: Sequence[_Part], progress: Progress | None = None) -> _Merged:
-    """Have the parts measured, and merge the results; at most one group is unpacked at a time."""
+    """Let workers measure the parts, and merge the results; at most one group is unpacked at a time."""
     whole, left_out, done = parts[0].empty(), list[LeftOut](), 0
     total = sum(part.n for part in parts)
     with closing(_answers(parts)) as answers:
@@ -213,7 +213,7 @@ def _failure(error: Exception) -> CalibrantError:
 
 
 def _measure(row: dict[str, bytes]) -> dict[str, bytes]:
-    """Measure a part, on a worker. Bad data is an answer, since to try again would not help."""
+    """Measure a part, on a worker; an error in the data is returned, because a retry would not help."""
     part: _Part = pickle.loads(row["part"])
     try:
         # A machine runs one task per core.

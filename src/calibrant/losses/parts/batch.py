@@ -85,7 +85,7 @@ def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> 
 
 
 def out_of_range(labels: Tensor, k: int, ignore_index: int) -> InputError:
-    """Return the error for labels of which one is no class; it names the first."""
+    """Return the error for labels that are not classes; it names the first of them."""
     wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= k))]
     return InputError(
         f"labels: expected classes from 0 to {k - 1} (or {ignore_index}, which is ignored), "

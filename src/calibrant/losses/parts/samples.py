@@ -98,7 +98,7 @@ class Samples:
         return rows(self.logits, self.labels, ignore_index=self.ignore_index)
 
     def reduce(self, values: Tensor, *, all_count: bool = False) -> Tensor:
-        """Reduce values as torch's cross-entropy does, except that an empty mean is 0, not NaN.
+        """Reduce values as torch's cross-entropy does; the mean of no values is 0 instead of NaN.
 
         Args:
             values: Loss of each sample, in the shape of the labels; 0 where the label is ignored.
