@@ -35,7 +35,7 @@ def test_bars_show_the_epoch_the_step_the_loss_and_the_calibration_error():
     bars.started("classifier", epochs=5, steps=8, done=1)
     bars.stepped(2, 3, 0.7654321)
     assert shown(progress, console) == ["classifier, epoch 1/5", "step 3/8 loss 0.7654"]
-    bars.measured(ROW)
+    bars.epoch_ended(ROW)
     first, _ = shown(progress, console)
     assert first == "classifier, epoch 2/5 validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %"
 
@@ -46,7 +46,7 @@ def test_a_new_stage_starts_its_bars_anew():
     bars = Bars(progress)
     bars.started("encoder", epochs=2, steps=8, done=0)
     bars.stepped(2, 8, 0.5)
-    bars.measured(ROW)
+    bars.epoch_ended(ROW)
     bars.started("classifier", epochs=7, steps=4, done=0)
     assert shown(progress, console) == ["classifier, epoch 0/7", "step 0/4"]
 
@@ -55,7 +55,7 @@ def test_lines_show_the_epoch_the_loss_and_the_calibration_error(capsys):
     lines = Lines()
     lines.started("classifier", epochs=5, steps=8, done=1)
     lines.stepped(2, 3, 0.7)
-    lines.measured(ROW)
+    lines.epoch_ended(ROW)
     assert capsys.readouterr().err.splitlines() == [
         "classifier: resuming after epoch 1 of 5, 8 steps each",
         "classifier epoch 2/5: loss 0.5123, validation accuracy 90.00 %, NLL 0.3100, ECE 4.56 %, 1.5 s",
