@@ -275,5 +275,5 @@ def test_the_network_of_a_run_in_another_precision_says_what_its_predictions_say
 def test_a_refused_folder_is_refused_before_other_processes_are_started(run, monkeypatch):
     monkeypatch.setattr("lightning_fabric.Fabric.launch", lambda *_: pytest.fail("started"))
     two = ("hardware.devices=2", "hardware.strategy=ddp")
-    with pytest.raises(InputError, match="holds a run"):
+    with pytest.raises(InputError, match="contains a run"):
         train(small_config(*two), run.folder)
