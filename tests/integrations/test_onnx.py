@@ -138,7 +138,7 @@ def test_missing_packages_are_named_with_the_cure(tmp_path, monkeypatch):
 
 def test_sizes_that_the_calibrator_does_not_know_have_to_be_given(tmp_path):
     with pytest.raises(
-        InputError, match="^n_classes: expected a whole number, which this calibrator does not"
+        InputError, match="^n_classes: expected a whole number, because this calibrator does not"
     ):
         export_onnx(TemperatureScaling(2.0), tmp_path / "graph.onnx")
     export_onnx(TemperatureScaling(2.0), tmp_path / "graph.onnx", n_classes=7)
