@@ -1,6 +1,7 @@
 """Selective prediction against all orders of ties, plain loops, and the values of other libraries."""
 
 import math
+import tracemalloc
 from fractions import Fraction
 from itertools import pairwise, permutations
 
@@ -246,3 +247,36 @@ def test_no_coverage_has_no_risk():
 def test_a_curve_needs_two_points():
     with pytest.raises(InputError, match="^max_points: expected a whole number of at least 2, got 1"):
         risk_coverage_curve(score=[1.0, 2.0], correct=[True, False], max_points=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("decimals", [1, 3, 5, 17])
+def test_the_area_of_many_samples_is_that_of_a_plain_loop(dtype, decimals):
+    rng = np.random.default_rng(decimals)
+    confidence = np.round(rng.beta(5, 1, size=70_000), decimals).astype(dtype)
+    correct = rng.random(70_000) < confidence
+    area, errors, rank = [], 0, 0
+    values, size = np.unique(confidence, return_counts=True)
+    wrong = np.bincount(np.searchsorted(values, confidence), weights=~correct).astype(int).tolist()
+    for group, misses in zip(reversed(size.tolist()), reversed(wrong), strict=True):
+        area += [(errors + misses * i / group) / (rank + i) for i in range(1, group + 1)]
+        errors, rank = errors + misses, rank + group
+    expected = math.fsum(area) / 70_000
+    assert aurc(confidence=confidence, correct=correct) == pytest.approx(expected, rel=1e-12)
+    assert aurc(score=confidence, correct=correct) == pytest.approx(expected, rel=1e-12)
+    right = 70_000 - errors
+    oracle = math.fsum((j - right) / j for j in range(right + 1, 70_001)) / 70_000
+    excess = excess_aurc(confidence=confidence, correct=correct)
+    assert excess == pytest.approx(expected - oracle, rel=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_area_needs_little_more_memory_than_a_copy_of_the_confidences(dtype):
+    rng = np.random.default_rng(0)
+    confidence, correct = rng.random(1_000_000).astype(dtype), rng.random(1_000_000) < 0.8
+    aurc(confidence=confidence[:10], correct=correct[:10])
+    tracemalloc.start()
+    aurc(confidence=confidence, correct=correct)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < confidence.nbytes + 8_000_000
