@@ -9,6 +9,9 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labelled_probs
 from calibrant.outcomes import Pairs, check_outcomes
 
+# A block of rows and its mask fit into the processor's cache.
+_ROWS = 256
+
 
 def accuracy(
     probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
@@ -64,6 +67,12 @@ def top_k_misses(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> Tensor:
     if check_count(k, "k") > p.shape[1]:
         raise InputError(f"k: expected at most the {p.shape[1]} classes of probs, got {k}")
     of_label = p.gather(1, y[:, None])
+    blocks = zip(p.split(_ROWS), of_label.split(_ROWS), strict=True)
+    # If at most k classes are as probable as the true one or more, it is among the first k. Only in other rows
+    # can ties matter.
+    misses = torch.cat([(block >= true).sum(dim=1) > k for block, true in blocks])
+    p, of_label, y = p[misses], of_label[misses], y[misses]
     classes = torch.arange(p.shape[1], device=p.device)
     ahead = (p > of_label) | ((p == of_label) & (classes < y[:, None]))
-    return ahead.sum(dim=1) >= k
+    misses[misses.clone()] = ahead.sum(dim=1) >= k
+    return misses
