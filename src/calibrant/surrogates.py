@@ -25,6 +25,10 @@ Objective: TypeAlias = Literal["charbonnier", "soft_ece", "nll", "label_smoothin
 
 SMOOTHING = 0.05
 
+# Soft bins of trained calibrators, and the sharpness of their kernel.
+N_BINS = 15
+SHARPNESS = 200.0
+
 
 @dataclass(frozen=True, eq=False)
 class SoftBins:
@@ -58,7 +62,7 @@ class SoftBins:
         return math.sqrt(2 / math.pi) * (self.weight.detach() * self.noise).sum()
 
 
-def soft_membership(confidence: Tensor, *, n_bins: int = 15, lam: float = 200.0) -> Tensor:
+def soft_membership(confidence: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS) -> Tensor:
     r"""Return the share of each sample in each of equally spaced bins, shape ``(n, n_bins)``.
 
     .. math:: w_{ib} = \mathrm{softmax}_b\big(-\lambda (p_i - c_b)^2\big), \quad c_b = (b + 1/2) / B
@@ -82,7 +86,9 @@ def soft_membership(confidence: Tensor, *, n_bins: int = 15, lam: float = 200.0)
     return torch.softmax(lam * centers * (2 * p[:, None] - centers), dim=1)
 
 
-def soft_bins(confidence: Tensor, correct: Tensor, *, n_bins: int = 15, lam: float = 200.0) -> SoftBins:
+def soft_bins(
+    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS
+) -> SoftBins:
     r"""Share samples out among bins and compare confidence with accuracy in each.
 
     .. math:: \mathrm{gap}_b = \frac{\sum_i w_{ib} (p_i - a_i)}{\sum_i w_{ib}}
@@ -104,7 +110,7 @@ def soft_bins(confidence: Tensor, correct: Tensor, *, n_bins: int = 15, lam: flo
     return SoftBins(weight=total / len(p), gap=gap, noise=noise)
 
 
-def soft_ece(confidence: Tensor, correct: Tensor, *, n_bins: int = 15, lam: float = 200.0) -> Tensor:
+def soft_ece(confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS) -> Tensor:
     r"""Return the soft-binned calibration error: the mean size of the gap over samples, with a gradient.
 
     .. math:: \sum_b \frac{\sum_i w_{ib}}{n}\,|\mathrm{gap}_b|
@@ -117,7 +123,7 @@ def soft_ece(confidence: Tensor, correct: Tensor, *, n_bins: int = 15, lam: floa
 
 
 def charbonnier_soft_ece(
-    confidence: Tensor, correct: Tensor, *, n_bins: int = 15, lam: float = 200.0, delta: float = 1e-3
+    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS, delta: float = 1e-3
 ) -> Tensor:
     r"""Return the soft-binned calibration error with the kink of the absolute value rounded off.
 

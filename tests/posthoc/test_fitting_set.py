@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.fitting.fitting_set import ExactLogSumExp, TabulatedLogSumExp, log_sum_exp
+from calibrant.posthoc.fitting.fitting_set import ExactLogSumExp, FittingSet, TabulatedLogSumExp, log_sum_exp
+from calibrant.surrogates import soft_bins
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -83,3 +84,20 @@ def test_a_step_within_reach_costs_no_new_pass(monkeypatch):
 def test_few_classes_need_no_table():
     assert isinstance(log_sum_exp(LOGITS["few classes"]), ExactLogSumExp)
     assert isinstance(log_sum_exp(LOGITS["many classes"]), TabulatedLogSumExp)
+
+
+@pytest.mark.parametrize("n", [40, 5000, 9000])
+def test_soft_bins_and_their_gradient_are_those_of_the_definition(n):
+    samples = FittingSet(3 * normal(n, 5), torch.arange(n) % 5)
+    temperature = (0.5 + torch.rand(n, generator=GENERATOR, dtype=torch.float64)).requires_grad_()
+    forecasts = samples.at(temperature)
+    expected = soft_bins(forecasts.confidence, forecasts.correct)
+    for name in ("weight", "gap", "noise"):
+        torch.testing.assert_close(
+            getattr(forecasts.bins, name), getattr(expected, name), atol=1e-6, rtol=1e-4
+        )
+    slopes = [
+        torch.autograd.grad(bins.charbonnier_gap(), temperature, retain_graph=True)[0]
+        for bins in (forecasts.bins, expected)
+    ]
+    torch.testing.assert_close(*slopes, atol=1e-5 / n, rtol=1e-3)

@@ -156,12 +156,14 @@ def train_smart(
         (1, HIDDEN_UNITS), temperature=best_single_temperature(samples, "nll"), seed=seed, like=x
     )
     layers = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in start]
-    adam = Adam([part for layer in layers for part in layer], learning_rate=5e-3)
+    parameters = [part for layer in layers for part in layer]
+    adam = Adam(parameters, learning_rate=5e-3)
     for _ in range(epochs):
         forecasts = samples.at(network_temperature(x, layers))
-        adam.step(
-            charbonnier_soft_ece(forecasts.confidence, forecasts.correct, lam=1 / (2 * sigma**2), delta=delta)
+        loss = charbonnier_soft_ece(
+            forecasts.confidence, forecasts.correct, lam=1 / (2 * sigma**2), delta=delta
         )
+        adam.step(torch.autograd.grad(loss, parameters))
     trained = [(weight.detach(), bias.detach()) for weight, bias in layers]
     weight = trained[0][0] / deviation
     return [(weight, trained[0][1] - (weight * mean).squeeze(1)), *trained[1:]]

@@ -45,7 +45,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         objective: Objective = "brier",
         top: int = 10,
         epochs: int = 25,
-        batch_size: int = 1 << 17,
+        batch_size: int | None = None,
         settled: float = 1.0,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
@@ -65,7 +65,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
             top: How many of the largest logits the network reads; all if there are fewer.
             epochs: Most passes over the fitting set; 0 leaves the model unchanged.
-            batch_size: Most samples per step.
+            batch_size: Most samples per step; all of them if None.
             settled: With a calibration objective (``charbonnier``, ``soft_ece``), stop at this many times the
                 error expected by chance. With 0 all epochs are trained, whatever the model was like.
         """

@@ -62,7 +62,7 @@ class SMART(SampleTemperature):
         objective: Objective = "charbonnier",
         indicator: Indicator = "margin",
         epochs: int = 200,
-        batch_size: int = 1 << 17,
+        batch_size: int | None = None,
         settled: float = 1.0,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
@@ -84,8 +84,8 @@ class SMART(SampleTemperature):
             indicator: What the network reads, one of the names of
                 :func:`indicator_values`.
             epochs: Most passes over the fitting set; 0 leaves the model unchanged.
-            batch_size: Most samples per step. The error of a small batch is mostly noise, which pulls
-                confidences to 0 and 1, so almost any set should be taken as a whole.
+            batch_size: Most samples per step; all of them if None. The error of a small batch is mostly
+                noise, which pulls confidences to 0 and 1.
             settled: Stop training at this many times the error expected by chance. With 0, and for
                 objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained.
         """

@@ -9,12 +9,14 @@ squared norm of the probabilities is :math:`e^{F(2\beta) - 2F(\beta)}`.
 """
 
 import math
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant.posthoc.fitting.shared import once_per_part
-from calibrant.surrogates import Forecasts
+from calibrant.surrogates import N_BINS, SHARPNESS, Forecasts, SoftBins
 
 # Between nodes a polynomial of degree 5 meets value, slope and curvature at both: off by 1e-6 at most.
 _STEP = 0.125
@@ -24,8 +26,9 @@ _NODES = math.ceil((_HIGHEST - _LOWEST) / _STEP) + 1
 # With this many classes or fewer an exact pass costs less than looking up.
 _FEW_CLASSES = 24
 
-# A block of logits and its exponentials stay in the processor's cache.
+# A block of logits and its exponentials stay in the processor's cache, and so do the shares of some rows.
 _BLOCK_ENTRIES = 1 << 17
+_BLOCK_ROWS = 1 << 12
 
 
 class FittingSet:
@@ -67,6 +70,13 @@ class TemperedForecasts(Forecasts):
         self.correct = self._of_rows(samples.correct)
         self.true_log_prob = self._log_prob(samples.label_deficit)
 
+    @cached_property
+    def bins(self) -> SoftBins:
+        """Soft bins of the confidences, as :func:`~calibrant.surrogates.soft_bins` makes them, but faster."""
+        total, surplus, variance = _SoftBinSums.apply(self.confidence, self.correct)
+        divisor = total.clamp_min(torch.finfo(total.dtype).tiny)
+        return SoftBins(total / len(self.confidence), surplus / divisor, variance.sqrt() / divisor.detach())
+
     def _of_rows(self, values: Tensor) -> Tensor:
         return values if self._rows is None else values[self._rows]
 
@@ -81,6 +91,57 @@ class TemperedForecasts(Forecasts):
         """Return the sum over the classes of the squared probability."""
         doubled = self._samples.log_sum_exp(self._log_beta + math.log(2), self._rows)
         return (doubled - 2 * self._log_norm).exp()
+
+
+class _SoftBinSums(torch.autograd.Function):
+    r"""Sums over samples of their shares in the soft bins, with the gradient written out.
+
+    The shares :math:`w_{ib} \propto e^{-\lambda (p_i - c_b)^2}` of a block of samples are computed in
+    float32, used and dropped, so that they stay in the cache; :math:`\partial w_{ib} / \partial p_i =
+    2 \lambda w_{ib} (c_b - \sum_{b'} w_{ib'} c_{b'})`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        """Return, for each bin, the sums of share, share times surplus, and squared share times variance."""
+        ctx.save_for_backward(confidence, correct)
+        sums = confidence.new_zeros((N_BINS, 3))
+        terms = torch.stack(
+            [torch.ones_like(confidence), confidence - correct, confidence * (1 - confidence)]
+        )
+        for p, term in zip(
+            confidence.split(_BLOCK_ROWS), terms.float().split(_BLOCK_ROWS, dim=1), strict=True
+        ):
+            share = _shares(p)
+            sums[:, :2] += share @ term[:2].T
+            sums[:, 2] += share.square_() @ term[2]
+        total, surplus, variance = sums.unbind(dim=1)
+        ctx.mark_non_differentiable(variance)
+        return total, surplus, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        """Return the gradient by the confidences."""
+        confidence, correct = ctx.saved_tensors
+        centers = _centers(confidence)
+        by_total, by_surplus = gradients[:2]
+        weights = torch.stack([by_total, by_total * centers, by_surplus, by_surplus * centers, centers])
+        blocks = [weights.float() @ _shares(p) for p in confidence.split(_BLOCK_ROWS)]
+        total, total_c, surplus, surplus_c, center = torch.cat(blocks, dim=1).to(confidence).unbind()
+        slope = total_c - center * total + (confidence - correct) * (surplus_c - center * surplus)
+        return surplus + 2 * SHARPNESS * slope, None
+
+
+def _shares(confidence: Tensor) -> Tensor:
+    """Return the share of each sample in each soft bin, shape ``(n_bins, n)``, in float32."""
+    p = confidence.float()
+    # Shares below 1e-17 are all the same; denormal numbers would make everything slow.
+    share = (p - _centers(p)[:, None]).square_().mul_(-SHARPNESS).clamp_(min=-40.0).exp_()
+    return share.div_(share.sum(dim=0))
+
+
+def _centers(like: Tensor) -> Tensor:
+    return (torch.arange(N_BINS, device=like.device, dtype=like.dtype) + 0.5) / N_BINS
 
 
 def log_sum_exp(logits: Tensor) -> "ExactLogSumExp | TabulatedLogSumExp":
@@ -116,7 +177,7 @@ class TabulatedLogSumExp:
         n = len(logits)
         self._top = logits.amax(dim=1, keepdim=True)
         # Memory of nodes that no row needs is never touched, so a wide range costs nothing.
-        self._nodes = torch.empty((_NODES * n, 3), dtype=torch.float64, device=logits.device)
+        self._nodes = torch.empty((3, _NODES * n), dtype=torch.float64, device=logits.device)
         self._known = torch.zeros(_NODES * n, dtype=torch.bool, device=logits.device)
         self._all = torch.arange(n, device=logits.device)
 
@@ -130,7 +191,7 @@ class TabulatedLogSumExp:
             left = cell.long() * len(self._logits) + rows
             right = left + len(self._logits)
             self._compute(torch.cat([left, right]))
-            value, slope = _between(self._nodes[left], self._nodes[right], place - cell)
+            value, slope = _between(self._nodes[:, left], self._nodes[:, right], place - cell)
         return value + slope * (inside - inside.detach())
 
     def _compute(self, needed: Tensor) -> None:
@@ -141,11 +202,11 @@ class TabulatedLogSumExp:
         for node in torch.unique(new // len(self._logits)).tolist():
             first = node * len(self._logits)
             rows = new[(new >= first) & (new < first + len(self._logits))] - first
-            self._nodes[first + rows] = self._node(node, rows)
+            self._nodes[:, first + rows] = self._node(node, rows)
             self._known[first + rows] = True
 
     def _node(self, node: int, rows: Tensor) -> Tensor:
-        """Return value, scaled slope and scaled curvature of these rows at a node, shape ``(r, 3)``."""
+        """Return value, scaled slope and scaled curvature of these rows at a node, shape ``(3, r)``."""
         beta = math.exp(_LOWEST + _STEP * node)
         parts = []
         for some in rows.split(max(1, _BLOCK_ENTRIES // self._logits.shape[1])):
@@ -155,14 +216,13 @@ class TabulatedLogSumExp:
             first = weight.mul_(scaled).sum(dim=1).double() / norm
             second = weight.mul_(scaled).sum(dim=1).double() / norm
             curvature = first + second - first.square()
-            parts.append(torch.stack([norm.log(), _STEP * first, _STEP**2 * curvature], dim=1))
-        return torch.cat(parts)
+            parts.append(torch.stack([norm.log(), _STEP * first, _STEP**2 * curvature]))
+        return torch.cat(parts, dim=1)
 
 
 def _between(left: Tensor, right: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """Return value and slope, at the share ``t`` of the way, of the polynomial that fits both nodes."""
-    f0, g0, k0 = left.unbind(dim=1)
-    f1, g1, k1 = right.unbind(dim=1)
+    (f0, g0, k0), (f1, g1, k1) = left, right
     value, slope, curvature = f1 - f0 - g0 - k0 / 2, g1 - g0 - k0, k1 - k0
     a3 = 10 * value - 4 * slope + curvature / 2
     a4 = -15 * value + 7 * slope - curvature

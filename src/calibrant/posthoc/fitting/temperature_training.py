@@ -30,6 +30,9 @@ _EVIDENT = 1.9
 # A temperature below this is too near the lowest that a network can give.
 _SMALL = 0.3
 
+# The hidden units of this many rows are held at a time.
+_BLOCK_ROWS = 1 << 14
+
 # softplus of this, plus 0.1, is 1 to the last digit.
 _BIAS_OF_ONE = 0.37816455709127766
 
@@ -41,7 +44,7 @@ class Plan:
     Attributes:
         objective: What to minimise.
         epochs: Most passes over the fitting set.
-        batch_size: Most samples per step.
+        batch_size: Most samples per step; all of them if None.
         seed: Seed of the first weights and of the order of batches.
         settled: Training on a calibration objective stops at this many times the value that a perfectly
             calibrated model would show by chance.
@@ -50,7 +53,7 @@ class Plan:
 
     objective: Objective
     epochs: int
-    batch_size: int
+    batch_size: int | None
     seed: int
     settled: float
     learning_rate: float = 5e-3
@@ -58,7 +61,8 @@ class Plan:
     def __post_init__(self) -> None:
         check_objective(self.objective)
         check_count(self.epochs, "epochs", at_least=0)
-        check_count(self.batch_size, "batch_size")
+        if self.batch_size is not None:
+            check_count(self.batch_size, "batch_size")
         check_number(self.settled, "settled", at_least=0)
 
 
@@ -171,10 +175,9 @@ class Adam:
         self._squares = [torch.zeros_like(part) for part in parameters]
         self._steps = 0
 
-    def step(self, loss: Tensor) -> None:
-        """Move every parameter down the gradient of the loss."""
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Move every parameter down its gradient."""
         decay, square_decay = 0.9, 0.999
-        gradients = torch.autograd.grad(loss, self._parameters)
         self._steps += 1
         scale = self._learning_rate / (1 - decay**self._steps)
         square_scale = 1 - square_decay**self._steps
@@ -190,11 +193,14 @@ class Adam:
 def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers:
     """Minimise the objective by gradient descent and return the layers with the lowest value."""
     layers = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in start]
-    adam = Adam([part for layer in layers for part in layer], learning_rate=plan.learning_rate)
+    parameters = [part for layer in layers for part in layer]
+    adam = Adam(parameters, learning_rate=plan.learning_rate)
+    batch_size = plan.batch_size or len(samples)
     generator = torch.Generator().manual_seed(plan.seed)
     best, lowest = start, math.inf
     for epoch in range(plan.epochs + 1):
-        forecasts = samples.at(network_temperature(x, layers))
+        temperature = _temperatures(x, layers)
+        forecasts = samples.at(temperature)
         loss = objective_value(plan.objective, forecasts)
         value = float(loss.detach())
         if value < lowest:
@@ -202,13 +208,39 @@ def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers
             lowest = value
         if epoch == plan.epochs or _is_settled(value, forecasts, plan):
             break
-        if len(samples) <= plan.batch_size:
-            adam.step(loss)
+        if len(samples) <= batch_size:
+            adam.step(_gradients(loss, temperature, x, layers))
             continue
-        for rows in torch.randperm(len(samples), generator=generator).to(x.device).split(plan.batch_size):
-            some = samples.at(network_temperature(x[rows], layers), rows)
-            adam.step(objective_value(plan.objective, some))
+        for rows in torch.randperm(len(samples), generator=generator).to(x.device).split(batch_size):
+            temperature = _temperatures(x[rows], layers)
+            loss = objective_value(plan.objective, samples.at(temperature, rows))
+            adam.step(_gradients(loss, temperature, x[rows], layers))
     return best
+
+
+def _temperatures(x: Tensor, layers: Layers) -> Tensor:
+    """Return the temperatures of all rows; the hidden units of many rows are not stored."""
+    if len(x) <= _BLOCK_ROWS:
+        return network_temperature(x, layers)
+    with torch.no_grad():
+        blocks = [network_temperature(some, layers) for some in x.split(_BLOCK_ROWS)]
+    return torch.cat(blocks).requires_grad_()
+
+
+def _gradients(loss: Tensor, temperature: Tensor, x: Tensor, layers: Layers) -> list[Tensor]:
+    """Return the gradient of the loss by each parameter of the layers.
+
+    The hidden units of many rows are computed again, block by block, so that memory stays bounded.
+    """
+    parameters = [part for layer in layers for part in layer]
+    if len(x) <= _BLOCK_ROWS:
+        return list(torch.autograd.grad(loss, parameters))
+    (slope,) = torch.autograd.grad(loss, temperature)
+    sums = [torch.zeros_like(part) for part in parameters]
+    for some, slopes in zip(x.split(_BLOCK_ROWS), slope.split(_BLOCK_ROWS), strict=True):
+        parts = torch.autograd.grad(network_temperature(some, layers), parameters, slopes)
+        sums = [total + part for total, part in zip(sums, parts, strict=True)]
+    return sums
 
 
 @torch.no_grad()
