@@ -39,6 +39,9 @@ def adafocal_loss(
         labels: Integer classes.
         edges: Increasing edges of the bins, shape ``(m + 1,)``; a bin includes its upper edge.
         gammas: Exponent of each bin, shape ``(m,)``; a negative one selects inverse focal loss.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits, label = torch.tensor([[2.0, 0.0]]), torch.tensor([0])  # p_y = 0.88
@@ -155,6 +158,9 @@ def calfocal_loss(
         accuracy: Validation accuracy of each bin, shape ``(m,)``.
         confidence: Mean validation confidence of each bin for case 2; None for case 1.
         lam: How strongly the exponent reacts; the paper's 100 costs accuracy, its 1 does little.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits, label = torch.tensor([[2.0, 0.0]]), torch.tensor([0])  # p_y = 0.88

@@ -25,6 +25,8 @@ def brier_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) 
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes, or distributions in the shape of the logits.
         weight: One weight per class; for integer labels.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> round(float(brier_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)

@@ -26,6 +26,9 @@ def confidence_penalty_loss(logits: Tensor, labels: Tensor, **shared: Unpack[Sam
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes; they only decide which samples are ignored and how the others are weighted.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> import torch

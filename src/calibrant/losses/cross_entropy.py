@@ -23,6 +23,8 @@ def cross_entropy_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOp
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes, or distributions in the shape of the logits.
         weight: One weight per class; with soft labels it scales each class's share of the label.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> round(float(cross_entropy_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)

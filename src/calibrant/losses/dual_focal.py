@@ -36,6 +36,9 @@ def dual_focal_loss(
         labels: Integer classes.
         gamma: How fast samples with a lead fade out; 0 is cross-entropy.
         released: Whether to leave out the rival of a misclassified sample.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits, label = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0])

@@ -29,6 +29,8 @@ def focal_loss(
         labels: Integer classes, or distributions in the shape of the logits.
         gamma: How fast confident samples fade out; 0 is cross-entropy.
         weight: One weight per class; for integer labels.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> round(float(focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)), 5)
@@ -83,6 +85,9 @@ def flsd_loss(
         labels: Integer classes.
         gammas: Exponent below the threshold, and exponent from the threshold on.
         threshold: Probability of the true class that separates the two exponents.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits, label = torch.tensor([[0.0, 2.0]]), torch.tensor([0])

@@ -32,6 +32,8 @@ def inverse_focal_loss(
         labels: Integer classes, or distributions in the shape of the logits.
         gamma: How much weight confident samples gain; 0 is cross-entropy.
         weight: One weight per class; for integer labels.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> round(float(inverse_focal_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=2.0)), 4)

@@ -31,6 +31,8 @@ def label_smoothing_loss(
         labels: Integer classes, or distributions in the shape of the logits.
         smoothing: Share :math:`\epsilon` of the label that is spread over all classes; 0 is cross-entropy.
         weight: One weight per class; it scales each class's share of the label, as in torch.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> import torch

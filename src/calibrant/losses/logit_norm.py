@@ -34,6 +34,8 @@ def logit_norm_loss(
         labels: Integer classes, or distributions in the shape of the logits.
         temperature: All logits get the length :math:`1 / \tau`; the default is the paper's for CIFAR-10.
         weight: One weight per class; for integer labels.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[3.0, 4.0], [300.0, 400.0]])

@@ -27,6 +27,9 @@ def mbls_loss(
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes; they only decide which samples are ignored and how the others are weighted.
         margin: Distance from the largest logit that costs nothing.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> import torch

@@ -37,6 +37,9 @@ def ols_loss(
         labels: Integer classes.
         soft_labels: A distribution :math:`S_y` for each class, shape ``(k, k)``.
         hard: Share :math:`\alpha` of the hard label; 1 is cross-entropy.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits, label = torch.tensor([[2.0, 0.0]]), torch.tensor([0])

@@ -27,6 +27,9 @@ def seca_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) -
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

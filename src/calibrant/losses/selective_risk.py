@@ -79,6 +79,9 @@ def selective_risk_loss(
         nu: Width of a step of ``G``, as a share of the score's range.
         n_bins: Number of bins over the score's range.
         weight_gradient: Factor of the gradient through the weight, from 0 to 1.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5]])
@@ -200,6 +203,9 @@ def aurc_loss(
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
         score: What ranks the samples: ``"msp"``, ``"softmax_margin"`` or ``"negative_entropy"``.
+        weight: One weight per class.
+        ignore_index: Label of the samples to ignore.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])

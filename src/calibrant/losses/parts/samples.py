@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias, TypedDict, TypeVar, get_type_hints
+from typing import Literal, TypeAlias, TypedDict, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 class SampleOptions(TypedDict, total=False):
     """Options of a loss with one value per sample, with the meaning they have in torch's cross-entropy."""
 
-    weight: Annotated[Tensor | None, "One weight per class."]
-    ignore_index: Annotated[int, "Label of the samples to ignore."]
-    reduction: Annotated[Reduction, '``"mean"``, ``"sum"`` or ``"none"``.']
+    weight: Tensor | None
+    ignore_index: int
+    reduction: Reduction
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +172,7 @@ class Samples:
 
 
 def takes_sample_options(function: _Function) -> _Function:
-    """Show the options of :class:`SampleOptions` in the signature and the documentation of a function.
-
-    Options that the function documents itself, because their meaning differs, are left alone.
+    """Show the options of :class:`SampleOptions` in the signature of a function.
 
     Example:
         >>> @takes_sample_options
@@ -185,12 +183,8 @@ def takes_sample_options(function: _Function) -> _Function:
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = inspect.signature(Samples).parameters
-    described, example, rest = (inspect.getdoc(function) or "").partition("\n\nExample:")
-    shared = []
-    for name, hint in get_type_hints(SampleOptions, include_extras=True).items():
-        shared.append(options[name].replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        if f"\n    {name}: " not in described:
-            described += f"\n    {name}: {hint.__metadata__[0]}"
+    shared = [
+        options[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in SampleOptions.__annotations__
+    ]
     vars(function)["__signature__"] = signature.replace(parameters=[*own, *shared])
-    function.__doc__ = described + example + rest
     return function
