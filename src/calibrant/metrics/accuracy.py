@@ -68,8 +68,8 @@ def top_k_misses(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> Tensor:
         raise InputError(f"k: expected at most the {p.shape[1]} classes of probs, got {k}")
     of_label = p.gather(1, y[:, None])
     blocks = zip(p.split(_ROWS), of_label.split(_ROWS), strict=True)
-    # If at most k classes are as probable as the true one or more, it is among the first k. Only in other rows
-    # can ties matter.
+    # If at most k classes are at least as probable as the true one, it is among the first k. Ties can matter
+    # only in the other rows.
     misses = torch.cat([(block >= true).sum(dim=1) > k for block, true in blocks])
     p, of_label, y = p[misses], of_label[misses], y[misses]
     classes = torch.arange(p.shape[1], device=p.device)
