@@ -169,4 +169,5 @@ class _Curvature:
         back = torch.linalg.solve_triangular(upper.T, inner[:, None], upper=False)[:, 0]
         of_steps, of_changes = s.new_empty((2, kept))
         of_steps[oldest_first], of_changes[oldest_first] = back.to(s), (-unit * solved).to(s)
-        return -(unit * gradient + of_steps @ s + of_changes @ y)
+        step: Tensor = unit * gradient + of_steps @ s + of_changes @ y
+        return -step

@@ -1,15 +1,29 @@
-"""Threads over parts of an array; NumPy and torch release the interpreter while they compute."""
+"""Threads that never hurt: our own over parts of an array or over jobs, and torch's only where they help.
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+Torch splits single operations over threads, which then wait for each other: when another program uses a
+core, work on small arrays takes many times as long. Small problems therefore run on one thread, and large
+jobs run side by side with one thread each. NumPy and torch release the interpreter while they compute.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 
 T = TypeVar("T")
+J = TypeVar("J")
+
+# Work on fewer numbers than this runs on one thread.
+WORTH_THREADS = 1 << 22
+
+_AT_IMPORT = torch.get_num_threads()
+_abandoned = threading.Event()
 
 
 def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> list[T]:
@@ -42,3 +56,61 @@ def one_thread_each() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def few_threads(n_numbers: int) -> AbstractContextManager[None]:
+    """Run work on this many numbers on one thread if they are few, unless the user chose the number."""
+    small = n_numbers < WORTH_THREADS and not chosen_by_user()
+    return one_thread_each() if small else nullcontext()
+
+
+def chosen_by_user() -> bool:
+    """Whether the number of threads was set, by OMP_NUM_THREADS, MKL_NUM_THREADS or torch.set_num_threads."""
+    named = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    return named or torch.get_num_threads() != _AT_IMPORT
+
+
+class SideBySide(Generic[J, T]):
+    """Jobs that run side by side, one thread each, on as many cores as torch may use.
+
+    More jobs can be added whenever one has ended. On any error, and on Ctrl-C, jobs that have not begun are
+    dropped at once, and those that run are abandoned: their results are lost, but nobody waits for them.
+    """
+
+    def __init__(self) -> None:
+        self.n_workers = max(1, min(torch.get_num_threads(), os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="calibrant")
+        self._jobs: dict[Future[T], J] = {}
+        self._one_thread = one_thread_each()
+
+    def __enter__(self) -> "SideBySide[J, T]":
+        self._one_thread.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        running = any(not future.done() for future in self._jobs)
+        if running:
+            _abandoned.set()
+        self._pool.shutdown(wait=not running, cancel_futures=True)
+        self._one_thread.__exit__(None, None, None)
+
+    def add(self, job: J, work: Callable[[], T]) -> None:
+        """Add a job, known by a name of any kind; jobs begin in the order in which they were added."""
+        self._jobs[self._pool.submit(work)] = job
+
+    def ended(self) -> Iterator[tuple[J, Future[T]]]:
+        """Yield jobs as they end, until none is left."""
+        while self._jobs:
+            # With a timeout the main thread can be interrupted on every system.
+            done, _ = wait(self._jobs, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in [future for future in self._jobs if future in done]:
+                yield self._jobs.pop(future), future
+
+    def running(self) -> Iterable[J]:
+        """Return the jobs that are under way, the oldest first."""
+        return [job for future, job in self._jobs.items() if future.running()]
+
+
+def work_was_abandoned() -> bool:
+    """Whether threads may still be busy with work whose result nobody waits for."""
+    return _abandoned.is_set()

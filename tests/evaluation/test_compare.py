@@ -1,6 +1,7 @@
 """Comparing and choosing post-hoc methods."""
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.compare import choose, compare
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import MatrixScaling, StructuredMatrixScaling, TemperatureScaling
 from calibrant.posthoc.names import METHODS, resolve_methods
 from tests.conftest import draw
 
@@ -119,25 +120,146 @@ def test_choosing_from_no_results_gives_the_reasons():
         choose(compare(all_right, methods=["temperature"]))
 
 
-@pytest.mark.parametrize(("worth_threads", "expected"), [(5001, 1), (5000, 2)])
-def test_only_comparisons_of_many_logits_use_threads_and_the_setting_comes_back(
-    validation, monkeypatch, worth_threads, expected
-):
-    # By its name in sys.modules: the package's attribute of this name is the function.
-    monkeypatch.setattr(sys.modules["calibrant.evaluation.compare"], "_WORTH_THREADS", worth_threads)
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_fits_run_side_by_side_with_one_thread_each_and_the_setting_comes_back(validation, monkeypatch):
     seen = []
 
     def fit(*given, **options):
-        seen.append(torch.get_num_threads())
+        seen.append((torch.get_num_threads(), threading.current_thread().name))
         return original(*given, **options)
 
     original = TemperatureScaling.fit
     monkeypatch.setattr(TemperatureScaling, "fit", fit)
+    compare(validation, methods=["temperature"], n_folds=2, n_resamples=20)
+    assert torch.get_num_threads() == 2
+    assert [threads for threads, _ in seen] == [1] * 3
+    assert threading.current_thread().name not in {name for _, name in seen}
+
+
+def test_the_number_of_threads_does_not_change_the_results(validation, test_set):
+    methods = ["temperature", "smart", "structured_matrix", "structured_smart"]
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
     try:
-        compare(validation, methods=["temperature"], n_folds=2, n_resamples=20)
-        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        alone = compare(validation, test=test_set, methods=methods, n_resamples=20)
+        torch.set_num_threads(2)
+        together = compare(validation, test=test_set, methods=methods, n_resamples=20)
     finally:
         torch.set_num_threads(before)
-    assert seen == [expected] * 3
+    for one, other in zip(alone.results, together.results, strict=True):
+        assert one.name == other.name
+        assert torch.equal(one.held_out.logits, other.held_out.logits)
+        assert dict(one.test_metrics) == dict(other.test_metrics)
+
+
+@pytest.fixture
+def counted_fits(monkeypatch):
+    """The number of samples of each affine map that is fitted with all its steps."""
+    fits = []
+    module = sys.modules["calibrant.posthoc.fitting.affine"]
+    original = module.fit_affine
+
+    def counted(x, y, ridge, **options):
+        if "max_steps" not in options:  # the search for the strength stops early
+            fits.append(len(x))
+        return original(x, y, ridge, **options)
+
+    monkeypatch.setattr(module, "fit_affine", counted)
+    return fits
+
+
+def test_structured_scaling_is_fitted_once_per_part_however_many_methods_use_it(counted_fits):
+    logits, labels = draw(1000, 5, seed=4)
+    biased = Predictions(logits=logits + np.array([2.0, 0, 0, 0, -2.0]), labels=labels)
+    compare(biased, methods=["structured_matrix", "structured_smart"], n_resamples=20)
+    # All samples, five folds, and SMART's own folds within each of these, shared by pairs: 5 * 4 / 2.
+    assert sorted(counted_fits) == [600] * 10 + [800] * 5 + [1000]
+
+
+def test_every_method_is_fitted_once_on_all_samples_and_once_per_fold(validation, monkeypatch):
+    sizes = []
+
+    def fit(logits, labels, **options):
+        sizes.append(len(logits))
+        return original(logits, labels, **options)
+
+    original = TemperatureScaling.fit
+    monkeypatch.setattr(TemperatureScaling, "fit", fit)
+    compare(validation, methods=["temperature"], n_folds=5, n_resamples=20)
+    assert sorted(sizes) == [800] * 5 + [1000]
+
+
+def test_a_search_is_done_once_and_its_result_used_without_each_fold(validation, monkeypatch):
+    given = []
+
+    def fit(logits, labels, *, strength=None, **options):
+        given.append((len(logits), strength))
+        return original(logits, labels, strength=strength, **options)
+
+    original = MatrixScaling.fit
+    monkeypatch.setattr(MatrixScaling, "fit", fit)
+    result = compare(validation, methods=["matrix"], n_folds=4, n_resamples=20)["matrix"]
+    assert sorted(given, key=lambda call: -call[0]) == [
+        (1000, None),
+        *[(750, result.calibrator.searched["strength"])] * 4,
+    ]
+
+
+def test_many_classes_have_a_default_set_without_matrices():
+    few, many = resolve_methods("auto", n_classes=300), resolve_methods("auto", n_classes=301)
+    assert "structured_matrix" in few
+    assert not [name for name in many if "matrix" in name]
+    assert {"smart", "structured_vector", "structured_vector_smart"} <= set(many)
+
+
+def test_a_method_that_needs_too_much_memory_is_left_out_before_it_is_tried(monkeypatch):
+    monkeypatch.setattr(StructuredMatrixScaling, "fit", lambda *_, **__: pytest.fail("it was tried"))
+    rng = np.random.default_rng(0)
+    wide = Predictions(logits=rng.normal(size=(10, 5000)), labels=rng.integers(5000, size=10))
+    result = compare(wide, methods=["uncalibrated", "structured_matrix"], n_resamples=20)
+    assert [r.name for r in result.results] == ["uncalibrated"]
+    assert result.skipped["structured_matrix"] == (
+        "a fit with 5,000 classes needs about 6 GB of memory, more than the 1 GB allowed for 10 samples"
+    )
+
+
+def test_three_folds_are_enough_for_many_logits(monkeypatch, validation):
+    assert compare(validation, methods=["uncalibrated"], n_resamples=20).n_folds == 5
+    monkeypatch.setattr(sys.modules["calibrant.evaluation.compare"], "_MANY_LOGITS", 100)
+    assert compare(validation, methods=["uncalibrated"], n_resamples=20).n_folds == 3
+
+
+def test_progress_names_the_method_and_its_fold_and_ends_with_the_time_spent(validation):
+    seen = []
+    compare(
+        validation,
+        methods=["temperature", "vector"],
+        n_folds=2,
+        n_resamples=20,
+        progress=lambda what, done, total: seen.append((what, done, total)),
+    )
+    assert {what for what, _, _ in seen} <= {
+        f"{kind}{name}{fold}"
+        for name in ("temperature", "vector")
+        for kind, fold in [("", ""), ("", ", fold 1"), ("", ", fold 2"), ("measuring ", "")]
+    }
+    assert len(seen) == 8
+    assert all(0 <= done <= total for _, done, total in seen)
+    assert seen[-1][1] == seen[-1][2]
+
+
+def test_an_error_of_our_own_making_is_not_hidden_as_a_skipped_method(validation, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TemperatureScaling, "fit", broken)
+    with pytest.raises(ZeroDivisionError):
+        compare(validation, methods=["temperature"], n_resamples=20)

@@ -2,29 +2,36 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Progress, check_choice, check_count
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.folds import cross_fit, stratified_folds
-from calibrant.posthoc.names import METHODS, Method, resolve_methods
-from calibrant.threads import one_thread_each
+from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
+from calibrant.posthoc.names import METHODS, resolve_methods
+from calibrant.threads import SideBySide
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
-# Fits on fewer logits than this run on one thread: threads of small operations wait for each other.
-_WORTH_THREADS = 1 << 22
+# With more logits than this, three folds are enough: each still leaves many samples to fit on.
+_MANY_LOGITS = 1 << 23
+
+# A fit may need this much memory, or this many times the memory of the logits if that is more.
+_MEMORY = 1 << 30
+_TIMES_LOGITS = 16
+
 SHOWN = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 
 
@@ -40,7 +47,7 @@ class MethodResult:
         test_metrics: Measures on the test set, if one was given.
         improvement: Negative log-likelihood minus that of the uncalibrated model, on the test set if one was
             given, else out of fold; negative is better.
-        fit_seconds: Time of the fit on the whole validation set.
+        fit_seconds: Time of the fit on the whole validation set, with what it shares with other methods.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set.
         test: The predictions of the test set, calibrated by ``calibrator``, if a test set was given.
@@ -81,7 +88,7 @@ def compare(
     *,
     test: Predictions | None = None,
     methods: str | Sequence[str] = "auto",
-    n_folds: int = 5,
+    n_folds: int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -89,100 +96,216 @@ def compare(
 ) -> Comparison:
     """Fit every method on the validation set, and measure it out of fold and on the test set.
 
+    A method is fitted once on all samples and once without each fold. What it finds there by a search of its
+    own, such as the strength of a ridge, is used without the folds too, and what several methods have in
+    common is computed once. Fits run side by side, one thread each, on as many cores as
+    ``torch.get_num_threads()`` allows; their number does not change the results.
+
     Args:
         validation: Logits or probabilities with labels, held out from training.
         test: Other samples with the same classes, on which the final fits are measured.
-        methods: ``"auto"`` (fast methods that work well), ``"all"``, or names from
-            :data:`calibrant.posthoc.names.METHODS`.
-        n_folds: Number of folds of the validation set; each is calibrated by a fit on the others.
+        methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
+            :data:`calibrant.posthoc.names.METHODS`. A method that needs too much memory is skipped.
+        n_folds: Number of folds of the validation set; each is calibrated by a fit on the others. By default
+            5, or 3 if there are more than eight million logits.
         n_bins: Number of bins of the binned measures.
         n_resamples: Number of resamples for the paired interval of the improvement.
         seed: Equal seeds give equal folds, fits and intervals.
-        progress: Called with the name of the current method, the number done, and the total.
+        progress: Called with what is being fitted or measured, the time spent, and the time that all of it
+            will take by what was measured so far, both in milliseconds of one core.
     """
-    named = resolve_methods(methods)
     labels = _labels(validation, "validation")
+    assert validation.k is not None
     if test is not None:
         _labels(test, "test")
         if test.k != validation.k:
             raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
+    named = resolve_methods(methods, n_classes=validation.k)
+    if n_folds is None:
+        n_folds = 5 if validation.n * validation.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
     if validation.n < 2 * n_folds:
         raise InputError(
             f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {validation.n}"
         )
     folds = stratified_folds(labels, n_folds, seed=seed)
-    results: list[MethodResult] = []
-    skipped: dict[str, str] = {}
-    with one_thread_each() if validation.n * (validation.k or 1) < _WORTH_THREADS else nullcontext():
-        for done, name in enumerate(named):
-            if progress is not None:
-                progress(name, done, len(named))
-            try:
-                results.append(_measure(name, validation, test, folds, n_bins, n_resamples, seed))
-            except CalibrantError as error:
-                skipped[name] = str(error)
+    work = _Work(validation, test, folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    work.run(named, progress)
     return Comparison(
-        tuple(results),
-        MappingProxyType(skipped),
+        tuple(work.results[name] for name in named if name in work.results),
+        MappingProxyType({name: work.skipped[name] for name in named if name in work.skipped}),
         n_folds,
         validation.n,
         None if test is None else test.n,
     )
 
 
-def _measure(
-    name: str,
-    validation: Predictions,
-    test: Predictions | None,
-    folds: Tensor,
-    n_bins: int,
-    n_resamples: int,
-    seed: int,
-) -> MethodResult:
-    method = METHODS[name]
-    start = time.perf_counter()
-    calibrator = fit_method(method, validation, seed=seed)
-    seconds = time.perf_counter() - start
-    held_out = _cross_fitted(method, validation, folds, seed)
-    final = None if test is None else calibrated(calibrator, test)
-    judged, before = (held_out, validation) if test is None or final is None else (final, test)
-    assert judged.logits is not None
-    assert held_out.labels is not None
-    return MethodResult(
-        name=name,
-        calibrator=calibrator,
-        metrics=evaluate(held_out, measures=SHOWN, n_bins=n_bins).metrics,
-        test_metrics=None if final is None else evaluate(final, measures=SHOWN, n_bins=n_bins).metrics,
-        improvement=paired_difference(
-            negative_log_likelihood,
-            judged.logits,
-            before.to_logits(),
-            judged.labels,
-            reads="logits",
-            n_resamples=n_resamples,
-            seed=seed,
-        ),
-        fit_seconds=seconds,
-        losses=MappingProxyType(
-            {
-                "nll": log_losses(held_out.labels, logits=held_out.logits),
-                "brier": squared_errors(held_out.to_probs(), held_out.labels),
-            }
-        ),
-        held_out=held_out,
-        test=final,
+def _too_large(name: str, logits: Tensor) -> str:
+    """Return why the fit of a method would not fit in memory; an empty string if it does."""
+    n, k = logits.shape
+    needed = METHODS[name].calibrator.memory(n, k)
+    limit = max(_MEMORY, _TIMES_LOGITS * logits.numel() * logits.element_size())
+    if needed <= limit:
+        return ""
+    return (
+        f"a fit with {k:,} classes needs about {needed / 2**30:,.0f} GB of memory, more than the "
+        f"{limit / 2**30:,.0f} GB allowed for {n:,} samples"
     )
 
 
-def _cross_fitted(method: Method, validation: Predictions, folds: Tensor, seed: int) -> Predictions:
-    """Calibrate every sample by a fit that has not seen it."""
+@dataclass(frozen=True)
+class _Job:
+    """A fit of a method on all samples, a fit without a fold, or the measurement of the method."""
 
-    def predict(rest: Tensor, held_out: Tensor) -> Tensor:
-        fitted = fit_method(method, validation.take(rest), seed=seed)
-        return calibrated(fitted, validation.take(held_out)).to_logits().double().cpu()
+    name: str
+    fold: int | None = None
+    measures: bool = False
 
-    return Predictions(logits=cross_fit(folds, predict), labels=validation.labels)
+    def __str__(self) -> str:
+        if self.measures:
+            return f"measuring {self.name}"
+        return self.name if self.fold is None else f"{self.name}, fold {self.fold + 1}"
+
+
+class _Work:
+    """The fits and measurements of a comparison, each done once."""
+
+    def __init__(
+        self,
+        validation: Predictions,
+        test: Predictions | None,
+        folds: Tensor,
+        *,
+        n_bins: int,
+        n_resamples: int,
+        seed: int,
+    ) -> None:
+        self._validation, self._test, self._folds = validation, test, folds
+        self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
+        self._labels = _labels(validation, "validation")
+        self._logits = in_folds(validation.to_logits(), folds)
+        self._fitted: dict[str, Calibrator] = {}
+        self._held_out: dict[str, Tensor] = {}
+        self._seconds: dict[_Job, float] = {}
+        self._borrowed: dict[_Job, float] = {}
+        self.results: dict[str, MethodResult] = {}
+        self.skipped: dict[str, str] = {}
+
+    def run(self, names: Sequence[str], progress: Progress | None) -> None:
+        """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
+        self.skipped = {name: reason for name in names if (reason := _too_large(name, self._logits))}
+        wanted = [name for name in names if name not in self.skipped]
+        remaining = {name: len(self._folds.unique()) for name in wanted}
+        side_by_side: SideBySide[_Job, Any] = SideBySide()
+        with side_by_side:
+            # The slowest methods stand last; begun first, they do not keep all others waiting.
+            for name in reversed(wanted):
+                side_by_side.add(_Job(name), partial(self._timed, _Job(name)))
+            for job, ended in side_by_side.ended():
+                for following in self._note(job, ended, remaining):
+                    side_by_side.add(following, partial(self._timed, following))
+                if progress is not None:
+                    progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
+        self._forget()
+
+    def _note(self, job: _Job, ended: Future[Any], remaining: dict[str, int]) -> list[_Job]:
+        """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
+        try:
+            result = ended.result()
+        except CalibrantError as error:
+            self.skipped.setdefault(job.name, str(error))
+        if job.name in self.skipped:
+            return []
+        if job.measures:
+            self.results[job.name] = result
+            return []
+        if job.fold is None:
+            self._fitted[job.name] = result
+            return [_Job(job.name, fold) for fold in self._folds.unique().tolist()]
+        rows = (self._folds == job.fold).nonzero().squeeze(1)
+        if job.name not in self._held_out:
+            self._held_out[job.name] = result.new_empty(self._logits.shape)
+        self._held_out[job.name][rows] = result
+        remaining[job.name] -= 1
+        return [] if remaining[job.name] else [_Job(job.name, measures=True)]
+
+    def _timed(self, job: _Job) -> Any:  # noqa: ANN401
+        start = time.perf_counter()
+        with borrowed_seconds() as borrowed:
+            result = self._do(job)
+        self._seconds[job] = time.perf_counter() - start
+        self._borrowed[job] = borrowed()
+        return result
+
+    def _do(self, job: _Job) -> Any:  # noqa: ANN401
+        method, features = METHODS[job.name], self._validation.features
+        if job.measures:
+            return self._measure(job.name)
+        if job.fold is None:
+            return method.fit(self._logits, self._labels, features=features, seed=self._seed)
+        rest, held_out = self._folds != job.fold, self._folds == job.fold
+        calibrator = method.fit(
+            *without_fold(self._logits, self._labels, job.fold),
+            features=None if features is None else features[rest],
+            seed=self._seed,
+            **self._fitted[job.name].searched,
+        )
+        held_out_features = None if features is None else features[held_out]
+        return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
+
+    def _measure(self, name: str) -> MethodResult:
+        calibrator = self._fitted[name]
+        held_out = Predictions(logits=self._held_out.pop(name), labels=self._labels.cpu())
+        final = None if self._test is None else calibrated(calibrator, self._test)
+        judged, before = (
+            (held_out, self._validation) if final is None or self._test is None else (final, self._test)
+        )
+        assert judged.logits is not None
+        assert held_out.labels is not None
+        return MethodResult(
+            name=name,
+            calibrator=calibrator,
+            metrics=evaluate(held_out, measures=SHOWN, n_bins=self._n_bins).metrics,
+            test_metrics=None
+            if final is None
+            else evaluate(final, measures=SHOWN, n_bins=self._n_bins).metrics,
+            improvement=paired_difference(
+                negative_log_likelihood,
+                judged.logits,
+                before.to_logits(),
+                judged.labels,
+                reads="logits",
+                n_resamples=self._n_resamples,
+                seed=self._seed,
+            ),
+            fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
+            losses=MappingProxyType(
+                {
+                    "nll": log_losses(held_out.labels, logits=held_out.logits),
+                    "brier": squared_errors(held_out.to_probs(), held_out.labels),
+                }
+            ),
+            held_out=held_out,
+            test=final,
+        )
+
+    def _times(self, names: Sequence[str]) -> tuple[int, int]:
+        """Return the milliseconds that were spent, and those that everything will take at this rate."""
+        known = dict(self._seconds)
+        n_folds, to_come = len(self._folds.unique()), 0.0
+        fits = [seconds for job, seconds in known.items() if job == _Job(job.name)]
+        for name in (name for name in names if name not in self.skipped):
+            fit = known.get(_Job(name), sum(fits) / max(len(fits), 1))
+            folds = [known[job] for fold in range(n_folds) if (job := _Job(name, fold)) in known]
+            to_come += fit if _Job(name) not in known else 0.0
+            to_come += (n_folds - len(folds)) * (sum(folds) / len(folds) if folds else fit)
+        spent = sum(known.values())
+        return int(1000 * spent), int(1000 * (spent + to_come))
+
+    def _forget(self) -> None:
+        part = part_of(self._logits)
+        assert part is not None
+        part.forget()
 
 
 def _labels(predictions: Predictions, name: str) -> Tensor:

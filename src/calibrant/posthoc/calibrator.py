@@ -1,8 +1,10 @@
 """What every calibrator is: a fitted, immutable map from logits to calibrated log-probabilities."""
 
+import functools
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import torch
@@ -17,6 +19,8 @@ from calibrant.inputs import (
     check_logits,
     same_kind,
 )
+from calibrant.posthoc.fitting.shared import part_of
+from calibrant.threads import few_threads
 
 
 class UnusedSeed(TypedDict, total=False):
@@ -60,6 +64,8 @@ class Calibrator(nn.Module, ABC):
         super().__init_subclass__(**kwargs)
         if cls.__module__ != "calibrant.posthoc.chain" or cls.__name__ == "Chain":
             Calibrator.methods[cls.__name__] = cls
+        if "fit" in cls.__dict__:
+            setattr(cls, "fit", classmethod(_on_few_threads(cls.__dict__["fit"].__func__)))  # noqa: B010
 
     def __init__(self, *, n_classes: int | None = None) -> None:
         super().__init__()
@@ -78,6 +84,11 @@ class Calibrator(nn.Module, ABC):
             features: Penultimate activations of shape ``(n, d)``; most methods do not use them.
             seed: Seed of whatever is random in the fit.
         """
+
+    @classmethod
+    def memory(cls, n: int, k: int) -> int:
+        """Return about how many bytes a fit on ``n`` samples of ``k`` classes needs beside the logits."""
+        return 32 * n * k
 
     @abstractmethod
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
@@ -144,6 +155,18 @@ class Calibrator(nn.Module, ABC):
         return calibrator
 
 
+def _on_few_threads(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a fit that uses one thread for few logits; threads of small operations wait for each other."""
+
+    @functools.wraps(fit)
+    def fit_on_few_threads(cls: type[Calibrator], *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        logits = args[0] if args else options.get("logits")
+        with few_threads(math.prod(getattr(logits, "shape", ()))):
+            return fit(cls, *args, **options)
+
+    return fit_on_few_threads
+
+
 class Identity(Calibrator):
     """Leave the model uncalibrated: the softmax of its logits; the predicted class never changes."""
 
@@ -172,7 +195,8 @@ def check_fitting_set(
     """
     for name in unused.keys() - Unused.__annotations__.keys():
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
-    z = check_logits(logits)
+    # Parts of a set in folds were checked as a whole, and a checked copy would not be known as a part.
+    z = logits if isinstance(logits, Tensor) and part_of(logits) else check_logits(logits)
     return z, check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
 
 

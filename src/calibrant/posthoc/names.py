@@ -58,10 +58,18 @@ class Method:
         return self.top_label or self.calibrator.preserves_accuracy
 
     def fit(
-        self, logits: ArrayLike, labels: ArrayLike, *, features: ArrayLike | None = None, seed: int = 0
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+        **options: Any,  # noqa: ANN401  # the calibrator's own options
     ) -> Calibrator:
-        """Fit the calibrator with the options of this variant."""
-        return self.calibrator.fit(logits, labels, features=features, seed=seed, **self.options)
+        """Fit the calibrator with the options of this variant, and others that are given."""
+        return self.calibrator.fit(
+            logits, labels, features=features, seed=seed, **{**self.options, **options}
+        )
 
 
 # From simple to complex: of equally good methods, the first is chosen.
@@ -107,23 +115,26 @@ CALIBRATORS: Mapping[str, type[Calibrator]] = {
     name: method.calibrator for name, method in METHODS.items() if not method.options
 }
 
-# The methods that are compared by default: quick and strong ones.
-_AUTO = (
-    "uncalibrated",
-    "temperature",
-    "ensemble",
-    "spline",
-    "smart",
-    "structured_matrix",
-    "structured_smart",
-)
+# The methods that are compared by default: quick and strong ones. A matrix has a number per pair of classes;
+# with many classes it is slow to fit, and the samples are too few for it.
+_MANY_CLASSES = 300
+_SIMPLE = ("uncalibrated", "temperature", "ensemble", "spline", "smart")
+_AUTO = (*_SIMPLE, "structured_matrix", "structured_smart")
+_AUTO_MANY_CLASSES = (*_SIMPLE, "structured_vector", "structured_vector_smart")
 
 
-def resolve_methods(methods: str | Sequence[str]) -> list[str]:
-    """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex."""
+def resolve_methods(methods: str | Sequence[str], *, n_classes: int = 2) -> list[str]:
+    """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex.
+
+    Args:
+        methods: What is meant.
+        n_classes: Number of classes, on which ``"auto"`` depends.
+    """
     if methods == "all":
         return list(METHODS)
-    wanted = _AUTO if methods == "auto" else (methods,) if isinstance(methods, str) else tuple(methods)
+    if methods == "auto":
+        methods = _AUTO if n_classes <= _MANY_CLASSES else _AUTO_MANY_CLASSES
+    wanted = (methods,) if isinstance(methods, str) else tuple(methods)
     for name in wanted:
         if name not in METHODS:
             raise InputError(f"methods: expected auto, all, or names from {', '.join(METHODS)}, got {name!r}")

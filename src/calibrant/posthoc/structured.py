@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.affine import AffineMap, LinearMap, Ridge, check_strength, fit_strength
 from calibrant.posthoc.fitting.shared import once_per_part
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
@@ -93,6 +93,11 @@ class StructuredVectorScaling(StructuredMatrixScaling):
     def ridge(k: int) -> Ridge:
         """Return the penalty for ``k`` classes at strength 1."""
         return Ridge(k, math.inf, k)
+
+    @classmethod
+    def memory(cls, n: int, k: int) -> int:
+        """Return about how many bytes a fit needs, which no matrix is part of."""
+        return Calibrator.memory(n, k)
 
 
 # Several methods begin with the same structured scaling of the same samples.

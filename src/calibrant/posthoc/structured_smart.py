@@ -53,6 +53,11 @@ class StructuredSMART(Chain):
         held_out = _cross_fitted(first, z, y, seed)
         return cls(first, SMART.fit(held_out, y, seed=seed))
 
+    @classmethod
+    def memory(cls, n: int, k: int) -> int:
+        """Return about how many bytes the larger of both fits needs."""
+        return cls.structure.memory(n, k)
+
     @property
     def searched(self) -> Mapping[str, Any]:
         """The strength of the ridge, which the fit chose."""

@@ -64,6 +64,11 @@ class LinearMap(Calibrator):
         """The strength of the ridge, if the fit chose it; infinity is temperature scaling."""
         return self._searched
 
+    @classmethod
+    def memory(cls, n: int, k: int) -> int:
+        """Return about how many bytes a fit needs: the last steps of the search in float32 and a few maps."""
+        return super().memory(n, k) + 250 * k * (k + 1)
+
     def scores(self, logits: Tensor) -> Tensor:
         """Return the scores that the weights are applied to: the logits themselves."""
         return logits

@@ -73,7 +73,7 @@ class TemperedForecasts(Forecasts):
     @cached_property
     def bins(self) -> SoftBins:
         """Soft bins of the confidences, as :func:`~calibrant.surrogates.soft_bins` makes them, but faster."""
-        total, surplus, variance = _SoftBinSums.apply(self.confidence, self.correct)
+        total, surplus, variance = _soft_bin_sums(self.confidence, self.correct)
         divisor = total.clamp_min(torch.finfo(total.dtype).tiny)
         return SoftBins(total / len(self.confidence), surplus / divisor, variance.sqrt() / divisor.detach())
 
@@ -130,6 +130,11 @@ class _SoftBinSums(torch.autograd.Function):
         total, total_c, surplus, surplus_c, center = torch.cat(blocks, dim=1).to(confidence).unbind()
         slope = total_c - center * total + (confidence - correct) * (surplus_c - center * surplus)
         return surplus + 2 * SHARPNESS * slope, None
+
+
+def _soft_bin_sums(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    sums: tuple[Tensor, Tensor, Tensor] = _SoftBinSums.apply(confidence, correct)  # type: ignore[no-untyped-call]
+    return sums
 
 
 def _shares(confidence: Tensor) -> Tensor:

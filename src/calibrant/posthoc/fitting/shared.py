@@ -9,7 +9,9 @@ without a mark.
 
 import functools
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -19,6 +21,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MARK = "_calibrant_part"
+
+
+class _Thread(threading.local):
+    borrowed = 0.0
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def borrowed_seconds() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns how much time results took that this block used but did not compute.
+
+    Time that was spent waiting for them is not counted again.
+    """
+    before = _thread.borrowed
+    yield lambda: _thread.borrowed - before
 
 
 class _Whole:
@@ -33,9 +52,16 @@ class _Whole:
         """Return the result of a computation, which the first caller does while others wait."""
         with self._lock:
             result = self._results.setdefault(key, _Result())
+        asked = time.perf_counter()
         with result.lock:
-            if not result.known:
-                result.value, result.known = compute(), True
+            begun = time.perf_counter()
+            if result.known:
+                _thread.borrowed += result.seconds - (begun - asked)
+            else:
+                with borrowed_seconds() as borrowed:
+                    result.value = compute()
+                result.seconds = time.perf_counter() - begun + borrowed()
+                result.known = True
         value: R = result.value
         return value
 
@@ -51,6 +77,7 @@ class _Result:
     lock: threading.RLock = field(default_factory=threading.RLock)
     known: bool = False
     value: Any = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +143,7 @@ def once_per_part(
     """
 
     @functools.wraps(function)
-    def remembering(logits: Tensor, labels: Tensor, *args: P.args, **options: P.kwargs) -> R:
+    def remembering(logits: Tensor, labels: Tensor, /, *args: P.args, **options: P.kwargs) -> R:
         part = part_of(logits)
         if part is None:
             return function(logits, labels, *args, **options)
