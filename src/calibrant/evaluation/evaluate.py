@@ -14,6 +14,7 @@ from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
+from calibrant.threads import few_threads
 
 # Numbers computed for the resamples of a measure: several seconds. It depends on the data alone, so equal
 # seeds give equal intervals on every machine.
@@ -95,7 +96,9 @@ def evaluate(
             skipped[name] = reason
             continue
         given = inputs[measure.reads] | measure.arguments(n_bins)
-        values[name] = measure.function(**given)
+        numbers = predictions.n * (predictions.k or 1) if measure.max_samples is None else predictions.n**2
+        with few_threads(numbers):
+            values[name] = measure.function(**given)
         if not intervals or not math.isfinite(values[name]):
             continue
         if measure.max_samples is not None:

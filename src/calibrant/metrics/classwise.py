@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index, rounded_down
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
 from calibrant.metrics.measure import Counts, Weighted
-from calibrant.metrics.resampling.classes import mass_class_weights, width_class_weights
+from calibrant.metrics.resampling.classes import class_table, mass_class_weights, width_class_weights
 from calibrant.outcomes import Outcomes
 
 # Rows are processed in blocks of about this many entries, which fit into the processor's cache.
@@ -131,7 +131,7 @@ def static_weights(
     error = outcomes.correct.cpu().numpy() - confidence.astype(np.float64)
     place = true_class * n_bins + equal_width_index(confidence, n_bins)
     in_bin = sparse.csr_array((error, (place, np.arange(n))), shape=(k * n_bins, n))
-    in_class = sparse.csr_array((np.ones(n), (true_class, np.arange(n))), shape=(k, n))
+    in_class = class_table(y, k)
 
     def values(counts: Counts) -> Floats:
         across = counts.T.astype(np.float64)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
 from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.ranking import Ranked, Ranking, check_ranking, last_of_equals
-from calibrant.metrics.resampling.classes import ClassCells, class_weights
+from calibrant.metrics.resampling.classes import ClassCells, class_table, class_weights
 from calibrant.metrics.resampling.ordered import ranked_weights
 
 
@@ -99,10 +99,10 @@ def auroc_ovr_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
 def _one_against_rest(probs: ArrayLike, labels: ArrayLike, *, balanced: bool) -> Weighted:
     p, y = check_labelled_probs(probs, labels)
     cells, place = ClassCells.from_probs(p, y), y.cpu().numpy()
-    member = np.eye(p.shape[1])[place]
+    in_class = class_table(y, p.shape[1])
 
     def values(counts: Counts) -> Floats:
-        of_class = counts @ member
+        of_class = (in_class @ counts.T).T
         weights = class_weights(counts)
         if balanced:
             weights = weights / of_class[:, place].clip(min=1)

@@ -12,9 +12,10 @@ from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bins import BinResampler
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
 from calibrant.metrics.resampling.counts import CountResampler, bin_options, weighted_of
-from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator
+from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator, n_numbers
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
 from calibrant.outcomes import check_outcomes
+from calibrant.threads import few_threads
 
 IntervalMethod: TypeAlias = Literal["percentile", "bca"]
 
@@ -112,13 +113,14 @@ def with_interval(
     check_choice(method, "method", get_args(IntervalMethod))
     rows = as_rows(probs=probs, labels=labels, logits=logits, confidence=confidence, correct=correct)
     rng = generator(seed)
-    resampler = _resampler(metric, rows, options)
-    value = check_finite(resampler.value)
-    n_resamples = resampler.affordable(n_resamples, max_work)
-    replicates = defined(resampler.replicates(n_resamples, rng, progress))
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if method == "bca":
-        tails = _bca(tails, _share_below(replicates, value), *resampler.jackknife(rng))
+    with few_threads(n_numbers(rows)):
+        resampler = _resampler(metric, rows, options)
+        value = check_finite(resampler.value)
+        n_resamples = resampler.affordable(n_resamples, max_work)
+        replicates = defined(resampler.replicates(n_resamples, rng, progress))
+        if method == "bca":
+            tails = _bca(tails, _share_below(replicates, value), *resampler.jackknife(rng))
     low, high = np.quantile(replicates, tails)
     return Interval(
         value=value,

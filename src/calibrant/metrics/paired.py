@@ -10,8 +10,17 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
 from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
-from calibrant.metrics.resampling.rows import RowResampler, Rows, as_rows, call, generator, same_length
+from calibrant.metrics.resampling.rows import (
+    RowResampler,
+    Rows,
+    as_rows,
+    call,
+    generator,
+    n_numbers,
+    same_length,
+)
 from calibrant.metrics.resampling.terms import TermResampler, terms_of
+from calibrant.threads import few_threads
 
 
 @dataclass(frozen=True)
@@ -100,11 +109,12 @@ def paired_difference(
     """
     n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
     rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads)
-    value_a = check_finite(call(metric, rows_a, options))
-    value_b = check_finite(call(metric, rows_b, options))
-    resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b)
-    n_resamples = resampler.affordable(n_resamples, max_work)
-    differences = defined(resampler.replicates(n_resamples, generator(seed), progress))
+    with few_threads(n_numbers(rows_a)):
+        value_a = check_finite(call(metric, rows_a, options))
+        value_b = check_finite(call(metric, rows_b, options))
+        resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b)
+        n_resamples = resampler.affordable(n_resamples, max_work)
+        differences = defined(resampler.replicates(n_resamples, generator(seed), progress))
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return PairedDifference(
         difference=value_a - value_b,

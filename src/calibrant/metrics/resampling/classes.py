@@ -72,6 +72,13 @@ class ClassCells:
         return members.astype(np.float64, order="C"), others.astype(np.float64, order="C")
 
 
+def class_table(y: Tensor, k: int) -> sparse.csr_array:
+    """Return a table of zeros and ones, which sums counts over the samples of each class."""
+    labels = y.cpu().numpy()
+    ones = np.ones(len(labels))
+    return sparse.csr_array((ones, (labels, np.arange(len(labels)))), shape=(k, len(labels)))
+
+
 def class_weights(counts: Counts) -> npt.NDArray[np.floating]:
     """Return counts in the smallest type in which their sums are exact."""
     return counts.astype(np.float32) if counts.sum(axis=1).max() < _EXACT else counts.astype(np.float64)
@@ -86,12 +93,13 @@ def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
     error[np.arange(n), labels] += 1
     place = columns * n_bins + equal_width_index(table[rows, columns], n_bins)
     above = sparse.csr_array((error[rows, columns], (place, rows)), shape=(k * n_bins, n))
+    errors = torch.from_numpy(error)
 
     def values(counts: Counts) -> Floats:
         weights = counts.astype(np.float64)
         gaps = (above @ weights.T).T.reshape(len(counts), k, n_bins)
-        # The lowest bin is the rest of the total of each class.
-        gaps[..., 0] += weights @ error - gaps.sum(axis=-1)
+        # The lowest bin is the rest of the total of each class. Torch's product uses torch's threads.
+        gaps[..., 0] += (torch.from_numpy(weights) @ errors).numpy() - gaps.sum(axis=-1)
         return np.asarray(np.abs(gaps).sum(axis=(1, 2)) / (k * counts.sum(axis=1)))
 
     return Weighted(n, values, held=k * n_bins, work=n * k // 8)

@@ -1,5 +1,6 @@
 """Bootstrap of any measure: draw n of the n rows with replacement, and measure again."""
 
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,6 +79,11 @@ def same_length(rows: Rows) -> Rows:
         if len(values) != n:
             raise InputError(f"{name}: expected {n} entries, one per prediction, got {len(values)}")
     return rows
+
+
+def n_numbers(rows: Rows) -> int:
+    """Return how many numbers all arrays contain."""
+    return sum(math.prod(values.shape) for values in rows.values())
 
 
 def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
