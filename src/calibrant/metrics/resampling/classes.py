@@ -102,7 +102,7 @@ def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
         gaps[..., 0] += (torch.from_numpy(weights) @ errors).numpy() - gaps.sum(axis=-1)
         return np.asarray(np.abs(gaps).sum(axis=(1, 2)) / (k * counts.sum(axis=1)))
 
-    return Weighted(n, values, held=k * n_bins, work=n * k // 8)
+    return Weighted(n, values, held=k * n_bins, work=4 * n + n * k // 32)
 
 
 def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bins], Tensor]) -> Weighted:
