@@ -1,7 +1,7 @@
 """Compare post-hoc methods by cross-validation, and choose one."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Progress, check_choice, check_count
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.folds import stratified_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
 from calibrant.posthoc.names import METHODS, resolve_methods
@@ -50,7 +50,7 @@ class MethodResult:
         fit_seconds: Time of the fit on the whole validation set, with what it shares with other methods.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set.
-        test: The predictions of the test set, calibrated by ``calibrator``, if a test set was given.
+        predict_test: Returns the predictions of the test set, see :attr:`test`.
     """
 
     name: str
@@ -61,12 +61,21 @@ class MethodResult:
     fit_seconds: float
     losses: Mapping[ProperScore, Tensor]
     held_out: Predictions
-    test: Predictions | None
+    predict_test: Callable[[], Predictions | None]
+
+    @property
+    def test(self) -> Predictions | None:
+        """The predictions of the test set, calibrated by ``calibrator``; None without a test set.
+
+        Those of a test set with more than eight million logits are not kept, but made again on each access.
+        """
+        return self.predict_test()
 
     @property
     def measured(self) -> Predictions:
         """The predictions for reports: those of the test set if there is one, else the out-of-fold ones."""
-        return self.held_out if self.test is None else self.test
+        test = self.test
+        return self.held_out if test is None else test
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +197,7 @@ class _Work:
         self._held_out: dict[str, Tensor] = {}
         self._seconds: dict[_Job, float] = {}
         self._borrowed: dict[_Job, float] = {}
+        self._waiting: set[_Job] = set()
         self.results: dict[str, MethodResult] = {}
         self.skipped: dict[str, str] = {}
 
@@ -195,26 +205,30 @@ class _Work:
         """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
         self.skipped = {name: reason for name in names if (reason := _too_large(name, self._logits))}
         wanted = [name for name in names if name not in self.skipped]
-        remaining = {name: len(self._folds.unique()) for name in wanted}
+        self._waiting = {
+            _Job(name, fold) for name in wanted for fold in (None, *self._folds.unique().tolist())
+        }
         side_by_side: SideBySide[_Job, Any] = SideBySide()
         with side_by_side:
             # The slowest methods stand last; begun first, they do not keep all others waiting.
             for name in reversed(wanted):
                 side_by_side.add(_Job(name), partial(self._timed, _Job(name)))
             for job, ended in side_by_side.ended():
-                for following in self._note(job, ended, remaining):
+                for following in self._note(job, ended):
                     side_by_side.add(following, partial(self._timed, following))
+                self._forget_parts()
                 if progress is not None:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
-        self._forget()
 
-    def _note(self, job: _Job, ended: Future[Any], remaining: dict[str, int]) -> list[_Job]:
+    def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
         try:
             result = ended.result()
         except CalibrantError as error:
             self.skipped.setdefault(job.name, str(error))
+        self._waiting.discard(job)
         if job.name in self.skipped:
+            self._waiting = {other for other in self._waiting if other.name != job.name}
             return []
         if job.measures:
             self.results[job.name] = result
@@ -226,8 +240,8 @@ class _Work:
         if job.name not in self._held_out:
             self._held_out[job.name] = result.new_empty(self._logits.shape)
         self._held_out[job.name][rows] = result
-        remaining[job.name] -= 1
-        return [] if remaining[job.name] else [_Job(job.name, measures=True)]
+        unfinished = any(other.name == job.name for other in self._waiting)
+        return [] if unfinished else [_Job(job.name, measures=True)]
 
     def _timed(self, job: _Job) -> Any:  # noqa: ANN401
         start = time.perf_counter()
@@ -255,39 +269,49 @@ class _Work:
 
     def _measure(self, name: str) -> MethodResult:
         calibrator = self._fitted[name]
-        held_out = Predictions(logits=self._held_out.pop(name), labels=self._labels.cpu())
-        final = None if self._test is None else calibrated(calibrator, self._test)
-        judged, before = (
-            (held_out, self._validation) if final is None or self._test is None else (final, self._test)
-        )
-        assert judged.logits is not None
+        predicted = self._held_out.pop(name)
+        if isinstance(calibrator, Identity):
+            predicted = self._logits  # the same predictions without a copy
+        held_out = Predictions(logits=predicted, labels=self._labels)
         assert held_out.labels is not None
+        metrics = evaluate(held_out, measures=SHOWN, n_bins=self._n_bins).metrics
+        losses: dict[ProperScore, Tensor] = {
+            "nll": log_losses(held_out.labels, logits=held_out.logits),
+            "brier": squared_errors(held_out.to_probs(), held_out.labels),
+        }
+        predict_test: Callable[[], Predictions | None] = partial(_predicted, calibrator, self._test)
+        final = predict_test()
+        if final is not None and not self._is_large():
+            predict_test = partial(_itself, final)
         return MethodResult(
             name=name,
             calibrator=calibrator,
-            metrics=evaluate(held_out, measures=SHOWN, n_bins=self._n_bins).metrics,
+            metrics=metrics,
             test_metrics=None
             if final is None
             else evaluate(final, measures=SHOWN, n_bins=self._n_bins).metrics,
-            improvement=paired_difference(
-                negative_log_likelihood,
-                judged.logits,
-                before.to_logits(),
-                judged.labels,
-                reads="logits",
-                n_resamples=self._n_resamples,
-                seed=self._seed,
-            ),
+            improvement=self._improvement(held_out, self._validation)
+            if final is None or self._test is None
+            else self._improvement(final, self._test),
             fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
-            losses=MappingProxyType(
-                {
-                    "nll": log_losses(held_out.labels, logits=held_out.logits),
-                    "brier": squared_errors(held_out.to_probs(), held_out.labels),
-                }
-            ),
+            losses=MappingProxyType(losses),
             held_out=held_out,
-            test=final,
+            predict_test=predict_test,
         )
+
+    def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
+        return paired_difference(
+            negative_log_likelihood,
+            after.to_logits(),
+            before.to_logits(),
+            after.labels,
+            reads="logits",
+            n_resamples=self._n_resamples,
+            seed=self._seed,
+        )
+
+    def _is_large(self) -> bool:
+        return self._test is not None and self._test.n * self._logits.shape[1] > _MANY_LOGITS
 
     def _times(self, names: Sequence[str]) -> tuple[int, int]:
         """Return the milliseconds that were spent, and those that everything will take at this rate."""
@@ -302,10 +326,23 @@ class _Work:
         spent = sum(known.values())
         return int(1000 * spent), int(1000 * (spent + to_come))
 
-    def _forget(self) -> None:
+    def _forget_parts(self) -> None:
+        """Drop shared results that no fit will use again; fits on all samples may use those of any part."""
+        folds_in_use = {job.fold for job in self._waiting}
         part = part_of(self._logits)
         assert part is not None
-        part.forget()
+        if None not in folds_in_use:
+            part.forget()
+            for fold in set(self._folds.unique().tolist()) - folds_in_use:
+                part.forget(fold)
+
+
+def _predicted(calibrator: Calibrator, test: Predictions | None) -> Predictions | None:
+    return None if test is None else calibrated(calibrator, test)
+
+
+def _itself(predictions: Predictions) -> Predictions:
+    return predictions
 
 
 def _labels(predictions: Predictions, name: str) -> Tensor:

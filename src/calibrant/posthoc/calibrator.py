@@ -22,6 +22,9 @@ from calibrant.inputs import (
 from calibrant.posthoc.fitting.shared import part_of
 from calibrant.threads import few_threads
 
+# Entries that are calibrated at a time.
+_BLOCK_ENTRIES = 1 << 22
+
 
 class UnusedSeed(TypedDict, total=False):
     """The seed, which every method accepts, for a method without randomness."""
@@ -115,8 +118,20 @@ class Calibrator(nn.Module, ABC):
         if self.needs_features:
             required_features(features, type(self).__name__)
         h = None if features is None else check_features(features, n=z.shape[0]).to(z.device)
-        calibrated: Tensor = self(z, h)
-        return calibrated
+        return self._in_blocks(z, h)
+
+    def _in_blocks(self, z: Tensor, h: Tensor | None) -> Tensor:
+        """Apply the map to some rows at a time, so that its own arrays are small beside the logits."""
+        rows = max(1, _BLOCK_ENTRIES // z.shape[1])
+        calibrated: Tensor = self(z[:rows], None if h is None else h[:rows])
+        if len(z) <= rows:
+            return calibrated
+        whole = calibrated.new_empty(z.shape)
+        whole[:rows] = calibrated
+        for start in range(rows, len(z), rows):
+            part = slice(start, start + rows)
+            whole[part] = self(z[part], None if h is None else h[part])
+        return whole
 
     @classmethod
     def then(cls, other: type["Calibrator"]) -> type["Calibrator"]:

@@ -36,10 +36,15 @@ class FittingSet:
 
     def __init__(self, logits: Tensor, labels: Tensor) -> None:
         top, predicted = logits.max(dim=1)
+        self._logits, self._top = logits, top
         self.log_sum_exp = log_sum_exp(logits)
         self.correct = (predicted == labels).double()
         self.label_deficit = (logits.gather(1, labels[:, None]).squeeze(1) - top).double()
-        self.mean_deficit = logits.mean(dim=1, dtype=torch.float64) - top
+
+    @cached_property
+    def mean_deficit(self) -> Tensor:
+        """Mean logit of each sample minus its largest."""
+        return self._logits.mean(dim=1, dtype=torch.float64) - self._top
 
     def __len__(self) -> int:
         return len(self.correct)

@@ -14,6 +14,9 @@ from torch import Tensor
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.binary import Mode, class_log_odds, join_top, normalised, split_top
 
+# Logits that are mapped at a time.
+_BLOCK_ENTRIES = 1 << 22
+
 
 class ScoreMap(Calibrator):
     """Calibrate the answers to binary questions by one map of the log-odds per question.
@@ -60,7 +63,10 @@ class ScoreMap(Calibrator):
             score: What the method minimises: the negative log-likelihood, or the Brier score.
         """
         loss = _nll if score == "nll" else _brier
-        if not loss(self(logits), labels) <= loss(torch.log_softmax(logits, dim=1), labels):
+        rows = max(1, _BLOCK_ENTRIES // logits.shape[1])
+        parts = list(zip(logits.split(rows), labels.split(rows), strict=True))
+        mapped = sum(loss(self(z), y) for z, y in parts)
+        if not mapped <= sum(loss(torch.log_softmax(z, dim=1), y) for z, y in parts):
             self.active.zero_()
         return self
 

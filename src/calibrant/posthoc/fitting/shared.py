@@ -66,10 +66,9 @@ class _Whole:
         return value
 
     def forget(self, left_out: frozenset[int]) -> None:
-        """Drop the results of a part, or all of them if no fold is left out."""
+        """Drop the results of a part."""
         with self._lock:
-            kept = self._results.items() if left_out else ()
-            self._results = {key: value for key, value in kept if key[0] != left_out}
+            self._results = {key: value for key, value in self._results.items() if key[0] != left_out}
 
 
 @dataclass(eq=False)
@@ -94,9 +93,9 @@ class Part:
     left_out: frozenset[int]
     folds: Tensor
 
-    def forget(self) -> None:
-        """Drop what was remembered of this part; of the whole set, also of all its parts."""
-        self.whole.forget(self.left_out)
+    def forget(self, *folds: int) -> None:
+        """Drop what was remembered of this part, or of this part without some folds."""
+        self.whole.forget(self.left_out | set(folds))
 
 
 def in_folds(logits: Tensor, folds: Tensor) -> Tensor:
