@@ -15,7 +15,7 @@ from calibrant.metrics import (
     sweep_calibration_error,
 )
 from calibrant.metrics.intervals import with_interval
-from calibrant.metrics.names import MEASURES
+from calibrant.metrics.names import MEASURES, measure_of
 from calibrant.metrics.resampling.counts import CountResampler, drawn_counts, weighted_of
 from calibrant.metrics.resampling.rows import RowResampler, call
 
@@ -58,7 +58,7 @@ def test_counts_give_the_measure_of_repeated_rows(name, dtype, ties):
     few = np.zeros((2, 301), dtype=np.int64)
     few[:, :40] = rng.integers(3, size=(2, 40))
     counts = np.concatenate([drawn_counts(301, 3, rng), rng.integers(2, size=(2, 301)), few])
-    found = weighted_of(measure.function, rows, options).values(counts)
+    found = weighted_of(measure_of(measure.function), rows, options).values(counts)
     repeated = [
         call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
         for row in counts
@@ -72,7 +72,7 @@ def test_any_number_of_bins_can_be_counted(name, n_bins):
     measure = MEASURES[name]
     rows, options = rows_of(measure, *predictions(97, 5)), measure.arguments(n_bins)
     counts = drawn_counts(97, 4, np.random.default_rng(1))
-    found = weighted_of(measure.function, rows, options).values(counts)
+    found = weighted_of(measure_of(measure.function), rows, options).values(counts)
     repeated = [
         call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
         for row in counts
@@ -120,7 +120,7 @@ def test_the_linear_kernel_error_is_resampled_by_its_pairs():
     probs, labels = predictions(101, 4)
     options = {"estimator": "linear", "width": 0.5}
     counts = drawn_counts(50, 3, np.random.default_rng(0))
-    found = weighted_of(skce, {"probs": probs, "labels": labels}, options).values(counts)
+    found = weighted_of(measure_of(skce), {"probs": probs, "labels": labels}, options).values(counts)
     for row, value in zip(counts, found, strict=True):
         samples = np.repeat(np.arange(100).reshape(50, 2), row, axis=0).ravel()
         assert value == pytest.approx(skce(probs[samples], labels[samples], **options), abs=1e-12)
@@ -147,7 +147,7 @@ def test_the_interval_of_the_linear_kernel_error_is_as_wide_as_it_varies_between
 )
 def test_what_has_no_counts_is_resampled_by_rows(metric, options):
     probs, labels = predictions(60, 3)
-    assert weighted_of(metric, {"probs": probs, "labels": labels}, options) is None
+    assert weighted_of(measure_of(metric), {"probs": probs, "labels": labels}, options) is None
     found = with_interval(metric, probs, labels, **options, n_resamples=10)
     assert found.low < found.high
 
@@ -164,7 +164,7 @@ def test_what_has_no_counts_is_resampled_by_rows(metric, options):
 def test_options_reach_the_counts(metric, options):
     probs, labels = predictions(80, 3)
     counts = drawn_counts(80, 2, np.random.default_rng(0))
-    found = weighted_of(metric, {"probs": probs, "labels": labels}, options).values(counts)
+    found = weighted_of(measure_of(metric), {"probs": probs, "labels": labels}, options).values(counts)
     repeated = [metric(probs.repeat(row, axis=0), labels.repeat(row), **options) for row in counts]
     assert found == pytest.approx(repeated, abs=1e-9)
 
@@ -173,7 +173,7 @@ def test_a_score_is_resampled_with_its_predictions():
     probs, labels = predictions(80, 3)
     rows, score = {"probs": probs, "labels": labels}, np.random.default_rng(0).normal(size=80)
     counts = drawn_counts(80, 2, np.random.default_rng(0))
-    found = weighted_of(aurc, rows, {"score": score}).values(counts)
+    found = weighted_of(measure_of(aurc), rows, {"score": score}).values(counts)
     repeated = [
         aurc(probs.repeat(row, axis=0), labels.repeat(row), score=score.repeat(row)) for row in counts
     ]
@@ -184,7 +184,7 @@ def test_counts_and_rows_have_the_same_draws_and_leave_out_the_same_groups():
     probs, labels = predictions(450, 3)
     rows = {"probs": torch.from_numpy(probs), "labels": torch.from_numpy(labels)}
     plain = RowResampler(lambda drawn: call(aurc, drawn, {}), rows)
-    counted = CountResampler(plain.value, weighted_of(aurc, rows, {}))
+    counted = CountResampler(plain.value, weighted_of(measure_of(aurc), rows, {}))
     ours = counted.replicates(25, np.random.default_rng(2))
     assert ours == pytest.approx(plain.replicates(25, np.random.default_rng(2)), abs=1e-12)
     ours, weights = counted.jackknife(np.random.default_rng(2))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index, rounded_down
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
-from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.resampling.classes import class_table, mass_class_weights, width_class_weights
+from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes
 
 # Rows are processed in blocks of about this many entries, which fit into the processor's cache.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from calibrant.bins import equal_width_bins
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
-from calibrant.metrics.measure import Counts, Weighted, mean_weights
 from calibrant.metrics.ranking import Ranking
 from calibrant.metrics.resampling.classes import ClassCells, class_weights
+from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 Method: TypeAlias = Literal["binned", "corp"]

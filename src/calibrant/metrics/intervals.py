@@ -135,17 +135,17 @@ def with_interval(
 
 
 def _resampler(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Resampler:
-    terms = terms_of(metric, {**rows, **options})
+    measure = measure_of(metric)
+    terms = terms_of(measure, {**rows, **options})
     if terms is not None:
         return TermResampler(terms)
-    measure = measure_of(metric)
     if measure is not None and measure.of_bins is not None:
         bins, outcomes = bin_options(measure, options), check_outcomes(**rows)
         if len(outcomes) > _FEW and bins is not None:
             return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     value = call(metric, rows, options)
-    weighted = weighted_of(metric, rows, options)
+    weighted = weighted_of(measure, rows, options)
     if weighted is not None:
         return CountResampler(value, weighted)
     return RowResampler(lambda drawn: call(metric, drawn, options), rows)

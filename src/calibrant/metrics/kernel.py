@@ -9,8 +9,8 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_labelled_probs, check_number
-from calibrant.metrics.measure import Counts, Weighted, mean_weights
 from calibrant.metrics.resampling.ordered import Ordered
+from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
 from calibrant.outcomes import Pairs, check_outcomes
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]

@@ -4,51 +4,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from calibrant.bins import Bins
-from calibrant.inputs import Floats
+from calibrant.metrics.resampling.weighted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
 RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
-Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 def column_heading(short: str, better: Better, *, percent: bool) -> str:
     """Return a short heading with its unit and an arrow towards better values."""
     arrow = {"lower": " ↓", "higher": " ↑", "neither": ""}[better]
     return f"{short}{' %' if percent else ''}{arrow}"
-
-
-@dataclass(frozen=True, eq=False)
-class Weighted:
-    """A measure of fixed samples, as a function of how often each of them is counted.
-
-    Attributes:
-        n: Number of units that are counted: samples, or pairs of them if the measure is a mean over pairs.
-        values: Takes counts of shape ``(r, n)``, with at least one unit in each row, and returns the measure
-            of each row; NaN where it is undefined.
-        held: Numbers in memory for each row of counts, which limits the rows per call.
-        work: Numbers computed for each row of counts, if these are more than are held.
-    """
-
-    n: int
-    values: Callable[[Counts], Floats]
-    held: int
-    work: int = 0
-
-
-def mean_weights(terms: Floats) -> Weighted:
-    """Return a mean of terms as a function of how often each of them is counted."""
-
-    def values(counts: Counts) -> Floats:
-        # Unlike a matrix product this starts no threads, which would wait for each other.
-        return np.asarray(np.einsum("rn,n->r", counts, terms) / counts.sum(axis=1))
-
-    return Weighted(len(terms), values, held=len(terms))
 
 
 @dataclass(frozen=True)

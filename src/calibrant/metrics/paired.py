@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
+from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
 from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
 from calibrant.metrics.resampling.rows import (
@@ -156,11 +157,12 @@ def _read(
 def _resampler(
     metric: Callable[..., Any], rows_a: Rows, rows_b: Rows, options: dict[str, Any], *, value: float
 ) -> Resampler:
-    terms_a = terms_of(metric, {**rows_a, **options})
-    terms_b = terms_of(metric, {**rows_b, **options})
+    measure = measure_of(metric)
+    terms_a = terms_of(measure, {**rows_a, **options})
+    terms_b = terms_of(measure, {**rows_b, **options})
     if terms_a is not None and terms_b is not None:
         return TermResampler(terms_a - terms_b)
-    weighted_a, weighted_b = weighted_of(metric, rows_a, options), weighted_of(metric, rows_b, options)
+    weighted_a, weighted_b = weighted_of(measure, rows_a, options), weighted_of(measure, rows_b, options)
     if weighted_a is not None and weighted_b is not None:
         return CountResampler(value, difference(weighted_a, weighted_b))
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
-from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.ranking import last_of_equals
 from calibrant.metrics.resampling.ordered import Ordered
+from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index, rounded_down
 from calibrant.inputs import Floats
-from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.ranking import last_of_equals
 from calibrant.metrics.resampling.ordered import EqualMass
+from calibrant.metrics.resampling.weighted import Counts, Weighted
 
 # Float32 holds whole numbers up to this one exactly.
 _EXACT = 1 << 24

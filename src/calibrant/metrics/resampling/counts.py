@@ -1,7 +1,7 @@
 """Bootstrap from counts: measure a resample by how often it contains each sample, without copies of rows."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from calibrant.bins import top_label_bins
 from calibrant.inputs import Floats
-from calibrant.metrics.measure import Counts, Measure, Weighted
-from calibrant.metrics.names import measure_of
+from calibrant.metrics.measure import Measure
 from calibrant.metrics.resampling.bootstrap import Resampler
 from calibrant.metrics.resampling.ordered import binned_weights
 from calibrant.metrics.resampling.rows import Rows, random_groups
+from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import check_outcomes
 
 # Rows of counts are processed in blocks of about this many numbers, which fit into the processor's cache.
@@ -76,9 +76,8 @@ def difference(a: Weighted, b: Weighted) -> Weighted:
     )
 
 
-def weighted_of(metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Weighted | None:
-    """Return a measure of these rows as a function of counts; None if the catalogue has no such form."""
-    measure = measure_of(metric)
+def weighted_of(measure: Measure | None, rows: Rows, options: Mapping[str, Any]) -> Weighted | None:
+    """Return a measure of these rows as a function of counts; None if its entry has no such form."""
     if measure is None:
         return None
     if measure.weighted is not None:

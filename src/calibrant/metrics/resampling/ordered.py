@@ -12,8 +12,8 @@ from torch import Tensor
 
 from calibrant.bins import Binning, Bins, rounded_down
 from calibrant.inputs import Floats
-from calibrant.metrics.measure import Counts, Weighted
 from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
+from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes
 
 

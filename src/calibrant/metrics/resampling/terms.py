@@ -1,7 +1,7 @@
 """Bootstrap of measures that are means over samples: compute the terms once, and draw them again."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.inputs import Floats
-from calibrant.metrics.names import measure_of
+from calibrant.metrics.measure import Measure
 from calibrant.metrics.resampling.bootstrap import Resampler
 
 # Up to this many terms are drawn one by one.
@@ -76,12 +76,11 @@ class TermResampler(Resampler):
         return count, mean + low, (square - mean * mean).clip(min=0.0)
 
 
-def terms_of(metric: Callable[..., Any], arguments: Mapping[str, Any]) -> Floats | None:
+def terms_of(measure: Measure | None, arguments: Mapping[str, Any]) -> Floats | None:
     """Return the terms whose mean is the measure; None if its catalogue entry has no terms."""
-    measure = measure_of(metric)
     if measure is None or measure.terms is None:
         return None
     # Wrong arguments raise the same error as in the measure itself.
-    inspect.signature(metric).bind(**arguments)
+    inspect.signature(measure.function).bind(**arguments)
     values: Floats = measure.terms(**arguments).double().cpu().numpy()
     return values
