@@ -39,6 +39,8 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
     _print_heading(console, title, result)
     console.print(tables.measures({"value": result.metrics}, result.intervals))
     print_skipped(console, result.skipped)
+    for name, remark in result.remarks.items():
+        console.print(f"[dim]{name}: {remark}[/dim]", highlight=False)
     console.print()
     console.print(_diagram(result))
     if parts.classes is not None:
@@ -58,6 +60,8 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
         answer["intervals"] = {name: [i.low, i.high] for name, i in result.intervals.items()}
     if result.skipped:
         answer["skipped"] = dict(result.skipped)
+    if result.remarks:
+        answer["remarks"] = dict(result.remarks)
     if parts.classes is not None:
         answer["classes"] = [dataclasses.asdict(row) for row in parts.classes]
     if parts.margins is not None:
