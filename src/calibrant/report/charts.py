@@ -1,28 +1,47 @@
 """The charts as Vega-Lite specifications; the page fills in their data by name.
 
-Colours are CSS variables, so that one drawing serves the light, dark and printed page. Marks that differ in
-colour also differ in place, shape or dashes.
+Specifications are plain dictionaries: importing Altair and building them with it takes a second. A test
+checks them against Altair's copy of the schema. Colours are CSS variables, so that one drawing serves the
+light, dark and printed page. Marks that differ in colour also differ in place, shape or dashes.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import altair as alt
-
-Layers: TypeAlias = alt.LayerChart | alt.FacetChart
+Spec: TypeAlias = dict[str, Any]
 
 BLUE, VERMILION, GREEN = "var(--blue)", "var(--vermilion)", "var(--green)"
-INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
+INK, SOFT, LINE, CARD = "var(--ink)", "var(--soft)", "var(--line)", "var(--card)"
 _LINES = (BLUE, VERMILION, GREEN, "var(--purple)", "var(--orange)", SOFT)
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 2])
+_UNIT = {"domain": [0, 1]}
+_TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+_CONFIG = {
+    "font": "system-ui, sans-serif",
+    "autosize": {"type": "fit-x", "contains": "padding"},
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": SOFT,
+        "titleColor": SOFT,
+        "gridColor": LINE,
+        "domainColor": LINE,
+        "tickColor": LINE,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+    },
+    "legend": {"labelColor": INK, "titleColor": SOFT, "labelFontSize": 12},
+}
 
 
-def specifications(scores: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
     """Return every chart by name.
 
     Args:
         scores: Names of the out-of-distribution scores, each of which gets a colour.
     """
-    drawn = {
+    return {
         "reliability": _reliability(),
         "histogram": _histogram(),
         "margins": _margins(),
@@ -30,191 +49,194 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
         "temperature": _temperature(),
         "detection": _detection(scores),
     }
-    return {name: _finish(chart, height) for name, (chart, height) in drawn.items()}
 
 
-def _reliability() -> tuple[Layers, int]:
-    x = alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False))
-    y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("accuracy"))
-    bins = alt.Chart(alt.NamedData("bins")).transform_filter("datum.n > 0")
-    tooltip = _gap_tooltip("confidence")
-    bars = bins.mark_bar(color=BLUE, stroke="var(--card)", strokeWidth=1).encode(
-        x=x, x2="high", y=y, y2=alt.datum(0), tooltip=tooltip
+def _reliability() -> Spec:
+    x = _field("low:Q", scale=_UNIT, axis=_percents("confidence", grid=False))
+    y = _field("accuracy:Q", scale=_UNIT, axis=_percents("accuracy"))
+    sides: Spec = {"x": x, "x2": {"field": "high"}, "y": y, "tooltip": _gap_tooltip("confidence")}
+    bars = _layer("bins", _mark("bar", color=BLUE, stroke=CARD, strokeWidth=1), **sides, y2={"datum": 0})
+    gap = _layer(
+        "bins",
+        _mark("bar", strokeWidth=1),
+        **sides,
+        y2={"field": "confidence"},
+        fill=_gap("-fill"),
+        stroke=_gap(),
     )
-    gap = bins.mark_bar(strokeWidth=1).encode(
-        x=x, x2="high", y=y, y2="confidence", fill=_gap("-fill"), stroke=_gap(), tooltip=tooltip
+    band = _layer(
+        "bins",
+        _mark("rule", color=INK, strokeWidth=1.2),
+        x=_field("middle:Q"),
+        y=_field("band_low:Q"),
+        y2={"field": "band_high"},
     )
-    band = bins.mark_rule(color=INK, strokeWidth=1.2).encode(
-        x=alt.X("middle:Q"), y="band_low:Q", y2="band_high"
-    )
-    return alt.layer(bars, gap, _diagonal(), band), 300
+    bars, gap, band = (each | {"transform": [{"filter": "datum.n > 0"}]} for each in (bars, gap, band))
+    return _chart(300, bars, gap, _diagonal(), band)
 
 
-def _histogram() -> tuple[Layers, int]:
-    bins = alt.Chart(alt.NamedData("parts"))
-    bars = bins.mark_bar(stroke="var(--card)", strokeWidth=0.5).encode(
-        x=alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("confidence", grid=False)),
-        x2="high",
-        y=alt.Y("bottom:Q", stack=None, axis=_percents("share of samples"), scale=alt.Scale(domainMin=0)),
-        y2="top",
-        color=alt.Color(
-            "outcome:N", scale=alt.Scale(domain=["correct", "wrong"], range=[BLUE, VERMILION]), legend=None
-        ),
+def _histogram() -> Spec:
+    bars = _layer(
+        "parts",
+        _mark("bar", stroke=CARD, strokeWidth=0.5),
+        x=_field("low:Q", scale=_UNIT, axis=_percents("confidence", grid=False)),
+        x2={"field": "high"},
+        y=_field("bottom:Q", stack=None, axis=_percents("share of samples"), scale={"domainMin": 0}),
+        y2={"field": "top"},
+        color=_field("outcome:N", scale=_scale(["correct", "wrong"], [BLUE, VERMILION]), legend=None),
         tooltip=[
-            alt.Tooltip("range:N", title="confidence"),
-            alt.Tooltip("outcome:N", title="outcome"),
-            alt.Tooltip("count:Q", format=",", title="samples"),
+            _field("range:N", title="confidence"),
+            _field("outcome:N", title="outcome"),
+            _field("count:Q", format=",", title="samples"),
         ],
     )
-    means = alt.Chart(alt.NamedData("means"))
-    rules = means.mark_rule(strokeWidth=1.6, color=INK).encode(
-        x="value:Q",
-        strokeDash=alt.StrokeDash(
-            "what:N",
-            scale=alt.Scale(domain=["accuracy", "mean confidence"], range=[[1, 0], [4, 3]]),
-            legend=None,
+    rules = _layer(
+        "means",
+        _mark("rule", strokeWidth=1.6, color=INK),
+        x=_field("value:Q"),
+        strokeDash=_field(
+            "what:N", scale=_scale(["accuracy", "mean confidence"], [[1, 0], [4, 3]]), legend=None
         ),
-        tooltip=[alt.Tooltip("what:N", title="mean"), alt.Tooltip("value:Q", format=".1%")],
+        tooltip=[_field("what:N", title="mean"), _field("value:Q", format=".1%")],
     )
-    return alt.layer(bars, rules), 200
+    return _chart(200, bars, rules)
 
 
-def _margins() -> tuple[Layers, int]:
-    groups = alt.Chart(alt.NamedData("groups"))
-    x = alt.X(
-        "range:O",
-        sort=None,
-        axis=alt.Axis(
-            title="logit margin, groups of equal count", labelAngle=0, labelOverlap=True, grid=False
-        ),
-    )
-    y = alt.Y("accuracy:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("accuracy, confidence"))
+def _margins() -> Spec:
+    axis = {
+        "title": "logit margin, groups of equal count",
+        "labelAngle": 0,
+        "labelOverlap": True,
+        "grid": False,
+    }
+    x = _field("range:O", sort=None, axis=axis)
     tooltip = _gap_tooltip("margin")
-    gap = groups.mark_bar(width={"band": 0.34}, strokeWidth=1).encode(
-        x=x, y=y, y2="confidence", fill=_gap("-fill"), stroke=_gap(), tooltip=tooltip
+    gap = _layer(
+        "groups",
+        _mark("bar", width={"band": 0.34}, strokeWidth=1),
+        x=x,
+        y=_field("accuracy:Q", scale=_UNIT, axis=_percents("accuracy, confidence")),
+        y2={"field": "confidence"},
+        fill=_gap("-fill"),
+        stroke=_gap(),
+        tooltip=tooltip,
     )
-    confidence = groups.mark_tick(color=INK, thickness=2.4, width={"band": 0.6}).encode(x=x, y="confidence:Q")
-    accuracy = groups.mark_point(
-        filled=True, color=BLUE, size=70, opacity=1, stroke="var(--card)", strokeWidth=1
-    ).encode(x=x, y="accuracy:Q", tooltip=tooltip)
-    return alt.layer(gap, confidence, accuracy), 240
+    tick = _mark("tick", color=INK, thickness=2.4, width={"band": 0.6})
+    dot = _mark("point", filled=True, color=BLUE, size=70, opacity=1, stroke=CARD, strokeWidth=1)
+    confidence = _layer("groups", tick, x=x, y=_field("confidence:Q"))
+    accuracy = _layer("groups", dot, x=x, y=_field("accuracy:Q"), tooltip=tooltip)
+    return _chart(240, gap, confidence, accuracy)
 
 
-def _risk() -> tuple[Layers, int]:
-    x = alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("coverage", grid=False))
-    y = alt.Y("risk:Q", axis=_percents("error rate"), scale=alt.Scale(domainMin=0, nice=True))
-    lines = alt.Chart(alt.NamedData("curves")).mark_line(strokeWidth=2.2, interpolate="linear")
-    colour = alt.Color(
-        "role:N", scale=alt.Scale(domain=["after", "before"], range=[BLUE, VERMILION]), legend=None
+def _risk() -> Spec:
+    x = _field("coverage:Q", scale=_UNIT, axis=_percents("coverage", grid=False))
+    y = _field("risk:Q", axis=_percents("error rate"), scale={"domainMin": 0, "nice": True})
+    roles = ["after", "before"]
+    lines = _layer(
+        "curves",
+        _mark("line", strokeWidth=2.2, interpolate="linear"),
+        x=x,
+        y=y,
+        color=_field("role:N", scale=_scale(roles, [BLUE, VERMILION]), legend=None),
+        strokeDash=_field("role:N", scale=_scale(roles, [[1, 0], [6, 3]]), legend=None),
     )
-    dash = alt.StrokeDash(
-        "role:N", scale=alt.Scale(domain=["after", "before"], range=[[1, 0], [6, 3]]), legend=None
-    )
-    mark = alt.Chart(alt.NamedData("here"))
-    rule = mark.mark_rule(color=INK, strokeWidth=1.4).encode(x=x)
-    dot = mark.mark_point(filled=True, color=INK, size=120, opacity=1).encode(x=x, y=y)
-    return alt.layer(lines.encode(x=x, y=y, color=colour, strokeDash=dash), rule, dot), 300
+    rule = _layer("here", _mark("rule", color=INK, strokeWidth=1.4), x=x)
+    dot = _layer("here", _mark("point", filled=True, color=INK, size=120, opacity=1), x=x, y=y)
+    return _chart(300, lines, rule, dot)
 
 
-def _temperature() -> tuple[Layers, int]:
-    x = alt.X(
+def _temperature() -> Spec:
+    x = _field(
         "margin:Q",
-        axis=alt.Axis(title="logit margin", grid=False, tickCount=8),
-        scale=alt.Scale(nice=False, zero=True),
+        axis={"title": "logit margin", "grid": False, "tickCount": 8},
+        scale={"nice": False, "zero": True},
     )
-    y = alt.Y("lowest:Q", axis=alt.Axis(title="temperature", tickCount=6), scale=alt.Scale(nice=False))
-    wanted = (
-        alt.Chart(alt.NamedData("wanted"))
-        .mark_area(color=SOFT, opacity=0.22, stroke=SOFT, strokeOpacity=0.7, clip=True)
-        .encode(x=x, y=y, y2="highest", detail="group:N")
+    wanted = _layer(
+        "wanted",
+        _mark("area", color=SOFT, opacity=0.22, stroke=SOFT, strokeOpacity=0.7, clip=True),
+        x=x,
+        y=_field("lowest:Q", axis={"title": "temperature", "tickCount": 6}, scale={"nice": False}),
+        y2={"field": "highest"},
+        detail=_field("group:N"),
     )
-    single = (
-        alt.Chart(alt.NamedData("single"))
-        .mark_rule(color=VERMILION, strokeDash=[6, 3], strokeWidth=2)
-        .encode(y="temperature:Q")
+    dashed = _mark("rule", color=VERMILION, strokeDash=[6, 3], strokeWidth=2)
+    single = _layer("single", dashed, y=_field("temperature:Q"))
+    line = _mark("line", color=BLUE, strokeWidth=2.6, clip=True)
+    curve = _layer("curve", line, x=x, y=_field("temperature:Q"))
+    return _chart(280, wanted, single, curve)
+
+
+def _detection(scores: tuple[str, ...]) -> Spec:
+    names = list(scores) or ["score"]
+    legend = {"title": None, "orient": "bottom", "columns": 2, "symbolStrokeWidth": 2.4}
+    lines = _layer(
+        "roc",
+        _mark("line", strokeWidth=2, clip=True),
+        x=_field("passed:Q", scale=_UNIT, axis=_percents("out-of-distribution inputs accepted")),
+        y=_field("kept:Q", scale=_UNIT, axis=_percents("known inputs accepted")),
+        color=_field("score:N", scale=_scale(names, _cycle(_LINES, len(names))), legend=legend),
+        strokeDash=_field("score:N", scale=_scale(names, _cycle(_DASHES, len(names)))),
     )
-    curve = (
-        alt.Chart(alt.NamedData("curve"))
-        .mark_line(color=BLUE, strokeWidth=2.6, clip=True)
-        .encode(x=x, y="temperature:Q")
-    )
-    return alt.layer(wanted, single, curve), 280
+    return _chart(300, _diagonal(), lines)
 
 
-def _detection(scores: tuple[str, ...]) -> tuple[Layers, int]:
-    domain = list(scores) or ["score"]
-    lines = (
-        alt.Chart(alt.NamedData("roc"))
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            x=alt.X(
-                "passed:Q",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=_percents("out-of-distribution inputs accepted"),
-            ),
-            y=alt.Y("kept:Q", scale=alt.Scale(domain=[0, 1]), axis=_percents("known inputs accepted")),
-            color=alt.Color(
-                "score:N",
-                scale=alt.Scale(domain=domain, range=_cycle(_LINES, len(domain))),
-                legend=alt.Legend(title=None, orient="bottom", columns=2, symbolStrokeWidth=2.4),
-            ),
-            strokeDash=alt.StrokeDash(
-                "score:N", scale=alt.Scale(domain=domain, range=_cycle(_DASHES, len(domain)))
-            ),
-        )
-    )
-    return alt.layer(_diagonal(), lines), 300
+def _diagonal() -> Spec:
+    mark = _mark("line", color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7)
+    ends = {"values": [{"end": 0}, {"end": 1}]}
+    return {"data": ends, "mark": mark, "encoding": {"x": _field("end:Q"), "y": _field("end:Q")}}
 
 
-def _diagonal() -> alt.Chart:
-    ends = alt.InlineData([{"end": 0}, {"end": 1}])
-    line = alt.Chart(ends).mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7)
-    drawn: alt.Chart = line.encode(x="end:Q", y="end:Q")
-    return drawn
+def _gap(part: str = "") -> Spec:
+    over = {"test": "datum.accuracy < datum.confidence", "value": f"var(--over{part})"}
+    return {"condition": [over], "value": f"var(--under{part})"}
 
 
-def _gap(part: str = "") -> Any:  # noqa: ANN401 - Altair's channels for fill and stroke have no common type
-    over = alt.when("datum.accuracy < datum.confidence")
-    return over.then(alt.value(f"var(--over{part})")).otherwise(alt.value(f"var(--under{part})"))
-
-
-def _gap_tooltip(of: str) -> list[alt.Tooltip]:
+def _gap_tooltip(of: str) -> list[Spec]:
     return [
-        alt.Tooltip("range:N", title=of),
-        alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
-        alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
-        alt.Tooltip("n:Q", format=",", title="samples"),
+        _field("range:N", title=of),
+        _field("accuracy:Q", format=".1%", title="accuracy"),
+        _field("confidence:Q", format=".1%", title="mean confidence"),
+        _field("n:Q", format=",", title="samples"),
     ]
 
 
-def _percents(title: str, *, grid: bool = True) -> alt.Axis:
-    return alt.Axis(title=f"{title} (%)", labelExpr="format(100 * datum.value, '~g')", grid=grid, tickCount=5)
+def _percents(title: str, *, grid: bool = True) -> Spec:
+    return {
+        "title": f"{title} (%)",
+        "labelExpr": "format(100 * datum.value, '~g')",
+        "grid": grid,
+        "tickCount": 5,
+    }
+
+
+def _scale(domain: Sequence[str], range_: Sequence[Any]) -> Spec:
+    return {"domain": list(domain), "range": list(range_)}
 
 
 def _cycle(values: tuple[Any, ...], n: int) -> list[Any]:
     return [values[i % len(values)] for i in range(n)]
 
 
-def _finish(chart: Layers, height: int) -> dict[str, Any]:
-    """Give a chart the width of its container, and the page's fonts and colours."""
-    whole = (
-        chart.properties(width="container", height=height, background="transparent")
-        .configure(
-            font="system-ui, sans-serif", autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
-        )
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=SOFT,
-            titleColor=SOFT,
-            gridColor=LINE,
-            domainColor=LINE,
-            tickColor=LINE,
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            titlePadding=8,
-        )
-        .configure_legend(labelColor=INK, titleColor=SOFT, labelFontSize=12)
-    )
-    specification: dict[str, Any] = whole.to_dict()
-    return specification
+def _field(name: str, **options: Any) -> Spec:  # noqa: ANN401  # any property of a channel
+    """Return what a channel shows: a field and, after the colon, the first letter of its type."""
+    field, letter = name.split(":")
+    return {"field": field, "type": _TYPES[letter], **options}
+
+
+def _mark(kind: str, **look: Any) -> Spec:  # noqa: ANN401  # any property of a mark
+    return {"type": kind, **look}
+
+
+def _layer(data: str, mark: Spec, **encoding: Any) -> Spec:  # noqa: ANN401  # a channel or a list of them
+    return {"data": {"name": data}, "mark": mark, "encoding": encoding}
+
+
+def _chart(height: int, *layers: Spec) -> Spec:
+    """Return layers as wide as their container, in the page's fonts and colours."""
+    return {
+        "layer": list(layers),
+        "width": "container",
+        "height": height,
+        "background": "transparent",
+        "config": _CONFIG,
+    }

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from calibrant.errors import FormatError
 from calibrant.files import read_json, write_file
+from calibrant.report.charts import specifications
+from calibrant.report.drawing_library import drawing_library
 from calibrant.report.page import Candidate, Page, page_from_json, page_to_json
 
 RESULTS, CALIBRATOR, REPORT = "results.json", "calibrator.safetensors", "report.html"
@@ -36,7 +37,7 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(percent=_percent, cell=_cell, digits=_digits, keep=_keep)
-    scripts = {"vega": _vega(), "page": _asset("page.js")}
+    scripts = {"vega": drawing_library(), "page": _asset("page.js")}
     return environment.get_template("template.html.j2").render(
         page=page,
         style=_asset("style.css"),
@@ -71,8 +72,6 @@ def load_page(folder: Path) -> Page:
 
 def _drawings(page: Page) -> dict[str, Any]:
     """Return the charts and the numbers that they draw."""
-    from calibrant.report.charts import specifications  # imports Altair, which takes half a second
-
     scores = () if page.foreign is None else tuple(each.score for each in page.foreign.scores)
     return {
         "charts": specifications(scores),
@@ -97,20 +96,6 @@ def _embed(value: object) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-@cache
-def _vega() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script."""
-    import altair as alt
-    import vl_convert
-
-    # The version of Vega-Lite that Altair writes charts for.
-    version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
-    if "</script" in script.lower() or "<!--" in script:
-        raise AssertionError("the drawing library contains a tag that would end the script")
-    return script
 
 
 def _asset(name: str) -> str:
