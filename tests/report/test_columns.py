@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions, evaluate
+from calibrant.evaluation.paired import paired_comparison
+from calibrant.metrics.names import MEASURES
 from calibrant.report.columns import columns
+from calibrant.report.significance import Samples, can_test, significantly_worse
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow(traced=True)
@@ -19,9 +23,13 @@ def models():
     return {name: Predictions(logits=each, labels=labels) for name, each in scores.items()}
 
 
+def samples(models, measures=("accuracy", "nll", "brier")):
+    return {name: Samples.of(each, each.outcomes(), measures) for name, each in models.items()}
+
+
 def test_the_best_is_marked_and_so_is_what_chance_explains(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    for column in columns(["nll", "brier", "ece"], metrics, models):
+    for column in columns(["nll", "brier", "ece"], metrics, samples(models)):
         assert column.tested
         assert set(column.best) | set(column.near) == {"honest", "nearly"}, column.name
         top = min(metrics, key=lambda name: metrics[name][column.name])
@@ -30,19 +38,67 @@ def test_the_best_is_marked_and_so_is_what_chance_explains(models):
 
 def test_higher_is_better_for_accuracy_and_equals_share_the_mark(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["accuracy"], metrics, models)
+    (column,) = columns(["accuracy"], metrics, samples(models))
     assert {"honest", "sharp"} <= set(column.best) | set(column.near)
     assert metrics[column.best[0]]["accuracy"] == max(each["accuracy"] for each in metrics.values())
 
 
 def test_without_predictions_of_all_nothing_is_tested(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["nll"], metrics, {"honest": models["honest"]})
+    (column,) = columns(["nll"], metrics, samples({"honest": models["honest"]}))
     assert (column.tested, column.near) == (False, ())
     assert column.best
 
 
 def test_what_has_no_better_direction_is_not_marked(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["mean_confidence"], metrics, models)
+    (column,) = columns(["mean_confidence"], metrics, samples(models))
     assert column.best == column.near == ()
+
+
+TESTED = [name for name, measure in MEASURES.items() if can_test(measure) and measure.min_classes <= 4]
+
+
+@pytest.mark.parametrize("n", [300, 40_000])
+@pytest.mark.parametrize("form", ["logits", "probs", "mixed"])
+def test_the_tests_of_all_candidates_at_once_are_those_of_each_pair(n, form):
+    logits, labels = (torch.from_numpy(each) for each in draw(n, 4, seed=3))
+    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+    scores = {"a": logits, "b": 1.02 * logits, "c": logits + 0.05 * noise, "d": 0.7 * logits}
+    models = {
+        name: Predictions(probs=each.softmax(1), labels=labels)
+        if form == "probs" or (form == "mixed" and name == "b")
+        else Predictions(logits=each, labels=labels)
+        for name, each in scores.items()
+    }
+    tests = [(name, other, "a") for name in TESTED for other in "bcd"]
+    found = significantly_worse(tests, samples(models, TESTED), seed=5)
+    for name, other, best in tests:
+        (pair,) = paired_comparison(
+            models[other],
+            models[best],
+            measures=[name],
+            n_resamples=200 if MEASURES[name].terms is None else 400,
+            seed=5,
+        ).differences.values()
+        assert ((name, other, best) in found) == (pair.p_value < 0.05), (name, other)
+    assert 0 < len(found) < len(tests)
+
+
+def test_terms_in_parts_are_those_of_all_rows(monkeypatch, models):
+    whole = samples(models)
+    monkeypatch.setattr("calibrant.report.significance._ENTRIES", 28)
+    for name, each in samples(models).items():
+        for measure, terms in each.terms.items():
+            assert np.array_equal(terms, whole[name].terms[measure])
+
+
+def test_confidences_without_classes_are_tested_too():
+    hits = np.arange(600) % 4 > 0
+    models = {
+        name: Predictions(confidence=np.full(600, value), correct=hits)
+        for name, value in (("right", 0.75), ("sure", 0.99))
+    }
+    metrics = {name: dict(evaluate(each, measures=["ece"]).metrics) for name, each in models.items()}
+    (column,) = columns(["ece"], metrics, samples(models, ["accuracy"]))
+    assert (column.best, column.near, column.tested) == (("right",), (), True)

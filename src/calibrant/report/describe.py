@@ -4,14 +4,17 @@ A page about files shows the core measures, a page about a comparison those that
 names further ones.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate, why_not
+from calibrant.evaluation.paired import paired_comparison
+from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
@@ -25,9 +28,11 @@ from calibrant.report.figures import (
     ood_panel,
     own_temperatures,
 )
-from calibrant.report.page import Candidate, Fact, Page, Shift
+from calibrant.report.page import Candidate, ComparedMeasure, Fact, Figures, Page, Shift
+from calibrant.report.significance import Samples
 from calibrant.report.sources import Sources, count
 from calibrant.report.verdict import verdict
+from calibrant.threads import few_threads
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison, MethodResult
@@ -48,13 +53,23 @@ def compare_files(
         sources: What the page is about.
         measures: Measures beside the core ones: ``"all"``, or names.
     """
+    first, *others = models.values()
+    for each in others:
+        paired_comparison(first, each, measures=())  # refuses other samples
+    with few_threads(_size(first)):
+        return _page_of_files(models, sources, measures)
+
+
+def _page_of_files(
+    models: Mapping[str, Predictions], sources: Sources, measures: str | Sequence[str]
+) -> Page:
     first, seed = next(iter(models.values())), sources.origin.seed
     extra, left_out = _further(measures, resolve_measures("core"), first)
     wanted = [*resolve_measures("core"), *extra]
     metrics = {name: evaluate(each, measures=wanted).metrics for name, each in models.items()}
+    drawn = {name: _draw(each, metrics[name], seed=seed) for name, each in models.items()}
     candidates = tuple(
-        Candidate(name, name, "", without_nan(metrics[name]), figures(each, metrics[name], seed=seed))
-        for name, each in models.items()
+        Candidate(name, name, "", without_nan(metrics[name]), each.figures) for name, each in drawn.items()
     )
     other = candidates[1].name if len(candidates) > 1 else None
     shown = [name for name in wanted if all(name in row.metrics for row in candidates)]
@@ -62,10 +77,10 @@ def compare_files(
         title=sources.title,
         measured_on=f"{sources.title}: {count(first)}",
         verdict=verdict(next(iter(metrics.values()))),
-        columns=columns(shown, {row.name: row.metrics for row in candidates}, models, seed=seed),
+        columns=_columns(shown, candidates, drawn, seed=seed),
         candidates=candidates,
         chosen=other,
-        classes=class_lines(first, None if other is None else models[other]),
+        classes=class_lines(_classes(first), None if other is None else _classes(models[other])),
         temperatures=own_temperatures(first, seed=seed),
         shift=_shift(sources.shift, None, sources.name("shift")),
         foreign=ood_panel(first, sources.foreign, sources.name("foreign")),
@@ -94,14 +109,23 @@ def describe_comparison(
     """
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
+    with few_threads(_size(sources.validation)):
+        return _page_of_comparison(comparison, chosen, sources, sources.validation, measures)
+
+
+def _page_of_comparison(
+    comparison: "Comparison",
+    chosen: "MethodResult",
+    sources: Sources,
+    validation: Predictions,
+    measures: str | Sequence[str],
+) -> Page:
     seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
     out_of_fold = sources.test is None
-    before = sources.validation if sources.test is None else sources.test
-    drawn = (chosen,) if out_of_fold else comparison.results
-    shown = {"uncalibrated": before}
-    shown |= {each.name: each.measured for each in drawn if each.name != "uncalibrated"}
+    before = validation if sources.test is None else sources.test
     extra, left_out = _further(measures, tuple(chosen.metrics), before)
-    rows = _candidates(comparison, shown, extra, seed)
+    shown = {each.name for each in comparison.results} if not out_of_fold else {chosen.name}
+    rows, drawn = _candidates(comparison, before, shown | {"uncalibrated"}, extra, seed)
     method = method_title(chosen.name)
     measured_on = f"{sources.name('validation' if out_of_fold else 'test')}: {count(before)}"
     return Page(
@@ -113,13 +137,13 @@ def describe_comparison(
             method=method,
             is_identity=is_identity,
         ),
-        columns=columns((*chosen.metrics, *extra), {row.name: row.metrics for row in rows}, shown, seed=seed),
+        columns=_columns((*chosen.metrics, *extra), rows, drawn, seed=seed),
         candidates=rows,
         chosen=None if is_identity else chosen.name,
         is_choice=True,
-        classes=class_lines(before, None if is_identity else shown[chosen.name]),
+        classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
         temperatures=compared_temperatures(
-            sources.validation,
+            validation,
             sources.name("validation"),
             {each.name: each.calibrator for each in comparison.results},
         ),
@@ -144,7 +168,9 @@ def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, 
     """
     method = next((each.title for each in page.candidates if each.name == page.chosen), "")
     added = Fact("Added", (f"shift: {name}, {shifted.n:,} predictions",))
-    return replace(page, shift=_shift(shifted, calibrator, name, method=method), facts=(*page.facts, added))
+    with few_threads(_size(shifted)):
+        panel = _shift(shifted, calibrator, name, method=method)
+    return replace(page, shift=panel, facts=(*page.facts, added))
 
 
 def method_title(name: str) -> str:
@@ -180,31 +206,66 @@ def _further(
     return [name for name, reason in reasons.items() if not reason], notes
 
 
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What remains of a candidate's predictions, which can be as large as memory allows."""
+
+    figures: Figures
+    samples: Samples
+
+
+def _draw(predictions: Predictions, metrics: Mapping[str, float], *, seed: int = 0) -> _Drawn:
+    outcomes = predictions.outcomes()
+    defined = [name for name, value in metrics.items() if math.isfinite(value)]
+    return _Drawn(
+        figures(predictions, outcomes, metrics, seed=seed), Samples.of(predictions, outcomes, defined)
+    )
+
+
+def _columns(
+    names: Sequence[str], rows: Sequence[Candidate], drawn: Mapping[str, _Drawn], *, seed: int = 0
+) -> tuple[ComparedMeasure, ...]:
+    samples = {name: each.samples for name, each in drawn.items()}
+    return columns(names, {row.name: row.metrics for row in rows}, samples, seed=seed)
+
+
 def _candidates(
-    comparison: "Comparison", shown: Mapping[str, Predictions], extra: Sequence[str], seed: int
-) -> tuple[Candidate, ...]:
-    """Return a row for each method, the uncalibrated model first; those in ``shown`` have figures."""
-    rows = []
+    comparison: "Comparison", before: Predictions, shown: Container[str], extra: Sequence[str], seed: int
+) -> tuple[tuple[Candidate, ...], dict[str, _Drawn]]:
+    """Return a row for each method, the uncalibrated model first, and the figures of those in ``shown``."""
+    rows, drawn = [], {}
     for each in comparison.results:
         known = each.metrics if each.test_metrics is None else each.test_metrics
         metrics = {**known, **evaluate(each.measured, measures=extra).metrics} if extra else known
+        if each.name in shown:
+            predictions = before if each.name == "uncalibrated" else each.measured
+            drawn[each.name] = _draw(predictions, metrics, seed=seed)
         rows.append(
             Candidate(
                 name=each.name,
                 title=method_title(each.name),
                 note=METHODS[each.name].paper,
                 metrics=without_nan(metrics),
-                figures=figures(shown[each.name], metrics, seed=seed) if each.name in shown else None,
+                figures=drawn[each.name].figures if each.name in shown else None,
                 fit_seconds=each.fit_seconds,
                 parameters=each.calibrator.n_parameters,
             )
         )
     if all(row.name != "uncalibrated" for row in rows):
-        before, paper = shown["uncalibrated"], METHODS["uncalibrated"].paper
+        paper = METHODS["uncalibrated"].paper
         metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
-        drawn = figures(before, metrics, seed=seed)
-        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, without_nan(metrics), drawn))
-    return tuple(rows)
+        first = drawn["uncalibrated"] = _draw(before, metrics, seed=seed)
+        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, without_nan(metrics), first.figures))
+    return tuple(rows), drawn
+
+
+def _classes(predictions: Predictions) -> tuple[ClassRow, ...]:
+    return () if predictions.k is None else by_class(predictions)
+
+
+def _size(predictions: Predictions) -> int:
+    """Return the number of probabilities."""
+    return predictions.n * (predictions.k or 1)
 
 
 def _shift(
@@ -216,14 +277,15 @@ def _shift(
     shown = {"uncalibrated": shifted}
     if calibrator is not None:
         shown[f"after {method}"] = calibrated(calibrator, shifted)
-    rows = []
+    rows, drawn = [], {}
     for title, each in shown.items():
         metrics = evaluate(each).metrics
-        rows.append(Candidate(title, title, "", without_nan(metrics), figures(each, metrics)))
+        drawn[title] = _draw(each, metrics)
+        rows.append(Candidate(title, title, "", without_nan(metrics), drawn[title].figures))
     return Shift(
         name=name,
         n=shifted.n,
-        columns=columns(tuple(rows[0].metrics), {row.name: row.metrics for row in rows}, shown),
+        columns=_columns(tuple(rows[0].metrics), rows, drawn),
         before=rows[0],
         after=rows[1] if len(rows) > 1 else None,
     )

@@ -1,6 +1,6 @@
 """The numbers that charts and panels draw: a few hundred, however many samples there are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -8,9 +8,11 @@ from calibrant.bins import equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError
 from calibrant.evaluation.detection import score_pairs
-from calibrant.evaluation.slices import by_class, by_margin
+from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
+from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve
 from calibrant.metrics.reliability_band import accuracy_band
@@ -42,23 +44,25 @@ CLASSES = 1000
 _RESAMPLES = 400
 
 
-def figures(predictions: Predictions, metrics: Mapping[str, float], *, seed: int = 0) -> Figures:
+def figures(
+    predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, float], *, seed: int = 0
+) -> Figures:
     """Bin, group and thin labelled predictions.
 
     Args:
         predictions: Labelled predictions.
+        outcomes: Their outcomes.
         metrics: Their measures; accuracy and mean confidence are computed if they are missing here.
         seed: Seed of the bootstrap bands.
     """
-    outcomes = predictions.outcomes()
     pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     risk = risk_coverage_curve(**pairs, max_points=POINTS)
-    accuracy, confidence = (
+    right, confidence = (
         metrics[name] if name in metrics else MEASURES[name].function(**pairs)
         for name in ("accuracy", "mean_confidence")
     )
     return Figures(
-        accuracy=accuracy,
+        accuracy=right,
         mean_confidence=confidence,
         bins=tuple(binned(outcomes, n_bins, seed=seed) for n_bins in BIN_NUMBERS),
         risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
@@ -81,12 +85,14 @@ def binned(outcomes: Outcomes, n_bins: int, *, seed: int = 0) -> Binned:
     )
 
 
-def class_lines(before: Predictions, after: Predictions | None) -> tuple[ClassLine, ...]:
-    """Return the classes, the least calibrated first; those beyond the first thousand are left out."""
-    if before.k is None:
-        return ()
-    rows = by_class(before)
-    others = [None] * len(rows) if after is None else by_class(after)
+def class_lines(rows: Sequence[ClassRow], others: Sequence[ClassRow] | None = None) -> tuple[ClassLine, ...]:
+    """Return the classes, the least calibrated first; those beyond the first thousand are left out.
+
+    Args:
+        rows: The classes before calibration.
+        others: The same classes after it.
+    """
+    after: Sequence[ClassRow | None] = [None] * len(rows) if others is None else others
     lines = [
         ClassLine(
             name=row.name,
@@ -98,7 +104,7 @@ def class_lines(before: Predictions, after: Predictions | None) -> tuple[ClassLi
             mean_probability_after=None if other is None else other.mean_probability,
             ece_after=None if other is None else other.ece,
         )
-        for row, other in zip(rows, others, strict=True)
+        for row, other in zip(rows, after, strict=True)
     ]
     return tuple(sorted(lines, key=lambda line: -line.ece)[:CLASSES])
 
@@ -166,11 +172,15 @@ def ood_panel(known: Predictions, foreign: Predictions | None, name: str) -> Out
 def _margins(predictions: Predictions) -> tuple[MarginGroup, ...]:
     if predictions.k is None:
         return ()
+    assert predictions.labels is not None
+    measures = {"accuracy": accuracy, "mean_confidence": mean_confidence}
     # Logarithms of probabilities have the margins of the logits.
-    scored = Predictions(logits=predictions.to_logits(), labels=predictions.labels)
+    parts = margin_slices(
+        predictions.to_logits(), predictions.labels, n_groups=MARGIN_GROUPS, measures=measures
+    )
     return tuple(
         MarginGroup(part.low, part.high, part.n, part.metrics["accuracy"], part.metrics["mean_confidence"])
-        for part in by_margin(scored, n_groups=MARGIN_GROUPS)
+        for part in parts
     )
 
 
