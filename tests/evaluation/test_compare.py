@@ -251,7 +251,8 @@ def test_progress_names_the_method_and_its_fold_and_ends_with_the_time_spent(val
         for name in ("temperature", "vector")
         for kind, fold in [("", ""), ("", ", fold 1"), ("", ", fold 2"), ("measuring ", "")]
     }
-    assert len(seen) == 8
+    assert seen[0] == ("vector", 0, 1)
+    assert len(seen) == 9
     assert all(0 <= done <= total for _, done, total in seen)
     assert seen[-1][1] == seen[-1][2]
 

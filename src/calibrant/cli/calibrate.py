@@ -31,7 +31,12 @@ def calibrate(
             "--out", help="Folder for calibrator.safetensors, results.json and report.html.", metavar="DIR"
         ),
     ] = None,
-    folds: Annotated[int, typer.Option("--folds", help="Folds of the cross-validation.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds", help="Folds of the cross-validation: 5, or 3 with more than eight million logits."
+        ),
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -213,6 +213,8 @@ class _Work:
             # The slowest methods stand last; begun first, they do not keep all others waiting.
             for name in reversed(wanted):
                 side_by_side.add(_Job(name), partial(self._timed, _Job(name)))
+            if progress is not None and wanted:
+                progress(wanted[-1], 0, 1)
             for job, ended in side_by_side.ended():
                 for following in self._note(job, ended):
                     side_by_side.add(following, partial(self._timed, following))

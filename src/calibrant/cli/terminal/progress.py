@@ -17,7 +17,7 @@ def progress_bar(*, visible: bool = True) -> "Iterator[Progress]":
     console = Console(stderr=True)
     with rich_progress.Progress(
         rich_progress.BarColumn(),
-        rich_progress.TextColumn("{task.completed}/{task.total}"),
+        rich_progress.TextColumn("{task.percentage:>3.0f} %"),
         rich_progress.TimeRemainingColumn(),
         rich_progress.TextColumn("{task.description}"),
         console=console,
