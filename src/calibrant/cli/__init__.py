@@ -1,8 +1,12 @@
 """The command line: one function per command, tables for people, JSON for programs."""
 
+import os
 import sys
+import threading
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from calibrant._version import __version__
 from calibrant.cli.apply import apply
@@ -19,8 +23,25 @@ from calibrant.cli.report import report
 from calibrant.cli.train import train
 from calibrant.errors import CalibrantError
 
+
+class _Group(TyperGroup):
+    """The commands, and options of ``calibrant`` itself."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # its type depends on the version of Typer
+        """Return the options; flags that are not given are False.
+
+        Otherwise Typer imports Pydantic to convert their missing value, a third of the time of --help.
+        """
+        params = super().get_params(ctx)
+        for each in params:
+            if each.default is None and getattr(each, "is_flag", False):
+                each.default = False
+        return params
+
+
 app = typer.Typer(
     name="calibrant",
+    cls=_Group,
     help="Honest confidence for classifiers: measure it, repair it, train for it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,7 +66,7 @@ def _options(
 
 for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export, monitor):
     app.command()(command)
-app.add_typer(bench, name="bench")
+app.add_typer(bench, name="bench", cls=_Group)
 
 
 def main() -> None:
@@ -55,3 +76,19 @@ def main() -> None:
     except CalibrantError as error:
         typer.echo(f"calibrant: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
+    finally:
+        _leave_abandoned_work()
+
+
+def _leave_abandoned_work() -> None:
+    """End the process if threads still compute what nobody waits for, after Ctrl-C or an error.
+
+    The interpreter would wait for them. A command that imported no threads has none to leave.
+    """
+    threads, error = sys.modules.get("calibrant.threads"), sys.exc_info()[1]
+    if threads is None or not isinstance(error, SystemExit) or not threads.work_was_abandoned():
+        return
+    if any(thread.name.startswith("calibrant") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.code if isinstance(error.code, int) else 1)
