@@ -164,7 +164,13 @@ def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> i
 
 
 def fit_strength(
-    x: Tensor, y: Tensor, ridge_of: Callable[[float], Ridge], strength: float | None, *, seed: int
+    x: Tensor,
+    y: Tensor,
+    ridge_of: Callable[[float], Ridge],
+    strength: float | None,
+    *,
+    seed: int,
+    tolerance: float = 1e-8,
 ) -> tuple[AffineMap, float]:
     """Fit the affine map with a ridge of this strength, or of the strength that :func:`choose_ridge` chooses.
 
@@ -176,7 +182,7 @@ def fit_strength(
         strength = math.inf if chosen is None else STRENGTHS[chosen]
     if strength == math.inf:
         return identity_map(x, ridge_of(1.0)), strength
-    return fit_affine(x, y, ridge_of(strength)), strength
+    return fit_affine(x, y, ridge_of(strength), tolerance=tolerance), strength
 
 
 def check_strength(strength: float | None) -> float | None:
