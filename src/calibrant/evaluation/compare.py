@@ -15,6 +15,7 @@ from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Progress, check_choice, check_count
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator, Identity
@@ -31,8 +32,6 @@ _MANY_LOGITS = 1 << 23
 # A fit may need this much memory, or this many times the memory of the logits if that is more.
 _MEMORY = 1 << 30
 _TIMES_LOGITS = 16
-
-SHOWN = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +275,8 @@ class _Work:
             predicted = self._logits  # the same predictions without a copy
         held_out = Predictions(logits=predicted, labels=self._labels)
         assert held_out.labels is not None
-        metrics = evaluate(held_out, measures=SHOWN, n_bins=self._n_bins).metrics
+        shown = [key for key, measure in MEASURES.items() if measure.compared]
+        metrics = evaluate(held_out, measures=shown, n_bins=self._n_bins).metrics
         losses: dict[ProperScore, Tensor] = {
             "nll": log_losses(held_out.labels, logits=held_out.logits),
             "brier": squared_errors(held_out.to_probs(), held_out.labels),
@@ -291,7 +291,7 @@ class _Work:
             metrics=metrics,
             test_metrics=None
             if final is None
-            else evaluate(final, measures=SHOWN, n_bins=self._n_bins).metrics,
+            else evaluate(final, measures=shown, n_bins=self._n_bins).metrics,
             improvement=self._improvement(held_out, self._validation)
             if final is None or self._test is None
             else self._improvement(final, self._test),

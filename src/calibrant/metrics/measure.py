@@ -34,6 +34,7 @@ class Measure:
         reads: Its inputs: ``"outcomes"`` (confidence and correct), ``"probs"``, or ``"logits"`` if available.
         better: Which direction is better.
         core: Whether it is shown by default.
+        compared: Whether it is a column of the table that compares post-hoc methods.
         options: Keyword arguments of the function for this measure.
         takes_bins: Whether the function has an argument ``n_bins``.
         percent: Whether tables show it times 100.
@@ -56,6 +57,7 @@ class Measure:
     reads: Reads = "outcomes"
     better: Better = "lower"
     core: bool = False
+    compared: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     takes_bins: bool = False
     percent: bool = True

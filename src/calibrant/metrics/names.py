@@ -67,7 +67,9 @@ def _mean_over_classes(bins: Bins) -> Tensor:
 
 
 MEASURES: dict[str, Measure] = {
-    "accuracy": Measure(accuracy, "accuracy", "accuracy", better="higher", core=True, terms=hits),
+    "accuracy": Measure(
+        accuracy, "accuracy", "accuracy", better="higher", core=True, compared=True, terms=hits
+    ),
     "mean_confidence": Measure(
         mean_confidence, "mean confidence", "confidence", better="neither", core=True, terms=confidences
     ),
@@ -77,17 +79,26 @@ MEASURES: dict[str, Measure] = {
         "NLL",
         "logits",
         core=True,
+        compared=True,
         percent=False,
         terms=log_losses,
     ),
     "brier": Measure(
-        brier_score, "Brier score", "Brier", "probs", core=True, percent=False, terms=squared_errors
+        brier_score,
+        "Brier score",
+        "Brier",
+        "probs",
+        core=True,
+        compared=True,
+        percent=False,
+        terms=squared_errors,
     ),
     "ece": Measure(
         expected_calibration_error,
         "ECE, equal width",
         "ECE",
         core=True,
+        compared=True,
         takes_bins=True,
         of_bins=Bins.expected_gap,
     ),
@@ -96,6 +107,7 @@ MEASURES: dict[str, Measure] = {
         "ECE, equal mass",
         "AdaECE",
         core=True,
+        compared=True,
         takes_bins=True,
         options={"binning": "mass"},
         of_bins=Bins.expected_gap,
@@ -107,6 +119,7 @@ MEASURES: dict[str, Measure] = {
         "cwECE",
         "probs",
         core=True,
+        compared=True,
         takes_bins=True,
         of_class_bins=_mean_over_classes,
         weighted=classwise_weights,
@@ -140,7 +153,7 @@ MEASURES: dict[str, Measure] = {
         min_classes=6,
         terms=top_k_misses,
     ),
-    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE", weighted=smooth_ece_weights),
+    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE", compared=True, weighted=smooth_ece_weights),
     "smce": Measure(
         smooth_calibration_error,
         "smooth calibration error (smCE)",
