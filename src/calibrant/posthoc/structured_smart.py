@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, at_least_float32
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.chain import Chain
-from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.folds import deal, shuffled
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -40,7 +40,8 @@ class StructuredSMART(Chain):
         """Fit the first step on all samples, the second on held-out predictions of the first.
 
         On its own fitting set matrix scaling looks better calibrated than it is. So SMART is fitted on the
-        predictions of five-fold cross-fitting, with the ridge that was chosen on all samples.
+        predictions of five-fold cross-fitting, with the ridge that was chosen on all samples. Within a
+        comparison the folds are those of the comparison, whose fits are used.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -79,7 +80,7 @@ def _cross_fitted(fitted: StructuredMatrixScaling, z: Tensor, y: Tensor, seed: i
     """Predict every sample by the same method, fitted on the other folds with the same options."""
     part = part_of(z)
     if part is None or len(part.folds.unique()) < 2:
-        folds = stratified_folds(y, N_FOLDS, seed=seed)
+        folds = deal(shuffled(len(z), seed=seed).argsort(), N_FOLDS)
         z = in_folds(z.view_as(z), folds)
     else:
         folds = part.folds

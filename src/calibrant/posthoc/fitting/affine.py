@@ -23,7 +23,7 @@ STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
 
 _FOLDS = 5
 # Above this many multiplications per pass, fewer of the folds are held out: there are many samples then.
-_FEWER_FOLDS = ((1 << 29, 1), (1 << 24, 3))
+_FEWER_FOLDS = ((1 << 29, 1),)
 
 # Below this a probability may have lost digits.
 _UNDERFLOW = 1e-30
@@ -133,10 +133,14 @@ def fit_affine(
         tolerance: Stop when a step lowers the objective by less than this.
         max_steps: Stop after this many steps.
     """
-    start = start or identity_map(x, ridge)
-    prices = _prices(ridge, start) / len(x)
-    scale = (_curvature(x, start) + 2 * prices + 1e-9).rsqrt()
-    likelihood = _Likelihood(x, y)
+    return _search(_Likelihood(x, y), ridge, start or identity_map(x, ridge), tolerance, max_steps)
+
+
+def _search(
+    likelihood: "_Likelihood", ridge: Ridge, start: AffineMap, tolerance: float, max_steps: int
+) -> AffineMap:
+    prices = _prices(ridge, start) / likelihood.n
+    scale = (likelihood.curvature(start) + 2 * prices + 1e-9).rsqrt()
 
     def objective(point: Tensor) -> tuple[float, Tensor]:
         columns = point * scale
@@ -202,10 +206,11 @@ def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, 
     parts = parts[: next((count for size, count in _FEWER_FOLDS if x.numel() * x.shape[1] > size), _FOLDS)]
     rows = torch.cat([held_out for _, held_out in parts])
     losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)
+    likelihoods = [_Likelihood(x[rest], y[rest]) for rest, _ in parts]
     for ridge in path:
         maps = [
-            fit_affine(x[rest], y[rest], ridge, start=begin, tolerance=1e-5, max_steps=50)
-            for (rest, _), begin in zip(parts, maps, strict=True)
+            _search(likelihood, ridge, begin, tolerance=2e-5, max_steps=50)
+            for likelihood, begin in zip(likelihoods, maps, strict=True)
         ]
         losses.append(torch.cat([m.nll(x[rows], y[rows]) for m, (_, rows) in zip(maps, parts, strict=True)]))
         if _has_passed_the_best(torch.stack(losses)):
@@ -260,15 +265,6 @@ def _prices(ridge: Ridge, like: AffineMap) -> Tensor:
     return _to_columns(AffineMap(change, torch.full_like(like.intercept, ridge.intercept)))
 
 
-def _curvature(x: Tensor, affine: AffineMap) -> Tensor:
-    """Return the diagonal of the Hessian of the mean negative log-likelihood, in columns."""
-    total = torch.zeros_like(_to_columns(affine))
-    for block in x.split(_rows_at_once(x)):
-        p = torch.softmax(affine(block), dim=1)
-        total += _products(p * (1 - p), block.square(), affine)
-    return total / len(x)
-
-
 class _Likelihood:
     """The mean negative log-likelihood of affine maps on one fitting set, and its gradient.
 
@@ -278,7 +274,7 @@ class _Likelihood:
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         rows = min(len(x), _rows_at_once(x))
-        self._n = len(x)
+        self.n = len(x)
         self._blocks = list(zip(x.split(rows), y[:, None].split(rows), strict=True))
         self._scores, self._probs = (torch.empty_like(x[:rows]) for _ in range(2))
         self._minus_one = x.new_full((rows, 1), -1.0)
@@ -299,7 +295,17 @@ class _Likelihood:
                 loss += _nll(u, y[:, 0]).sum()
             p.scatter_add_(1, y, self._minus_one[: len(x)])
             gradient += _products(p, x, affine)
-        return float(loss) / self._n, gradient.div_(self._n)
+        return float(loss) / self.n, gradient.div_(self.n)
+
+    def curvature(self, affine: AffineMap) -> Tensor:
+        """Return the diagonal of the Hessian at an affine map, in columns."""
+        total = torch.zeros_like(_to_columns(affine))
+        for x, _ in self._blocks:
+            u, p = self._scores[: len(x)], self._probs[: len(x)]
+            torch.softmax(_mapped(x, affine.weight, affine.intercept, out=u), dim=1, out=p)
+            p.sub_(torch.square(p, out=u))
+            total += _products(p, torch.square(x, out=u), affine)
+        return total.div_(self.n)
 
 
 def _products(left: Tensor, right: Tensor, like: AffineMap) -> Tensor:
