@@ -101,8 +101,8 @@ class TemperedForecasts(Forecasts):
 class _SoftBinSums(torch.autograd.Function):
     r"""Sums over samples of their shares in the soft bins, with the gradient written out.
 
-    The shares :math:`w_{ib} \propto e^{-\lambda (p_i - c_b)^2}` of a block of samples are computed in
-    float32, used and dropped, so that they stay in the cache; :math:`\partial w_{ib} / \partial p_i =
+    The shares :math:`w_{ib} \propto e^{-\lambda (p_i - c_b)^2}` of a block of samples are computed,
+    used and dropped, so that they stay in the cache; :math:`\partial w_{ib} / \partial p_i =
     2 \lambda w_{ib} (c_b - \sum_{b'} w_{ib'} c_{b'})`.
     """
 
@@ -114,9 +114,7 @@ class _SoftBinSums(torch.autograd.Function):
         terms = torch.stack(
             [torch.ones_like(confidence), confidence - correct, confidence * (1 - confidence)]
         )
-        for p, term in zip(
-            confidence.split(_BLOCK_ROWS), terms.float().split(_BLOCK_ROWS, dim=1), strict=True
-        ):
+        for p, term in zip(confidence.split(_BLOCK_ROWS), terms.split(_BLOCK_ROWS, dim=1), strict=True):
             share = _shares(p)
             sums[:, :2] += share @ term[:2].T
             sums[:, 2] += share.square_() @ term[2]
@@ -131,7 +129,7 @@ class _SoftBinSums(torch.autograd.Function):
         centers = _centers(confidence)
         by_total, by_surplus = gradients[:2]
         weights = torch.stack([by_total, by_total * centers, by_surplus, by_surplus * centers, centers])
-        blocks = [weights.float() @ _shares(p) for p in confidence.split(_BLOCK_ROWS)]
+        blocks = [weights @ _shares(p) for p in confidence.split(_BLOCK_ROWS)]
         total, total_c, surplus, surplus_c, center = torch.cat(blocks, dim=1).to(confidence).unbind()
         slope = total_c - center * total + (confidence - correct) * (surplus_c - center * surplus)
         return surplus + 2 * SHARPNESS * slope, None
@@ -143,10 +141,8 @@ def _soft_bin_sums(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _shares(confidence: Tensor) -> Tensor:
-    """Return the share of each sample in each soft bin, shape ``(n_bins, n)``, in float32."""
-    p = confidence.float()
-    # Shares below 1e-17 are all the same; denormal numbers would make everything slow.
-    share = (p - _centers(p)[:, None]).square_().mul_(-SHARPNESS).clamp_(min=-40.0).exp_()
+    """Return the share of each sample in each soft bin, shape ``(n_bins, n)``."""
+    share = (confidence - _centers(confidence)[:, None]).square_().mul_(-SHARPNESS).exp_()
     return share.div_(share.sum(dim=0))
 
 
