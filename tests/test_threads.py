@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -68,11 +69,11 @@ def test_jobs_run_side_by_side_and_may_be_followed_by_others():
     results = []
     with SideBySide() as jobs:
         for number in range(2):
-            jobs.add(number, lambda number=number: work(number))
+            jobs.add(number, partial(work, number))
         for name, ended in jobs.ended():
             results.append((name, *ended.result()))
             if name < 2:
-                jobs.add(name + 2, lambda number=name + 2: work(number))
+                jobs.add(name + 2, partial(work, name + 2))
     assert sorted(results) == [(0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1)]
     assert torch.get_num_threads() == 2
 
