@@ -86,6 +86,7 @@ def test_what_is_loaded_is_what_was_saved(name, fitted, tmp_path):
     fitted[name].save(path)
     loaded = load_calibrator(path)
     assert loaded.n_classes == 4
+    assert loaded.searched.items() <= fitted[name].searched.items()
     new = linear_model(50, 4, seed=2)
     assert torch.equal(log_probabilities(loaded, new), log_probabilities(fitted[name], new))
 

@@ -1,6 +1,7 @@
 """Structured scaling (Berta et al., "Structured Matrix Scaling for Multi-Class Calibration", 2025)."""
 
 import math
+from collections.abc import Mapping
 from typing import Self, TypeVar, Unpack
 
 import torch
@@ -39,7 +40,11 @@ class StructuredMatrixScaling(LinearMap):
             smoothing=smoothing,
             strength=torch.tensor(strength, dtype=torch.float64),
         )
-        self._searched = {"strength": strength}
+
+    @property
+    def searched(self) -> Mapping[str, float]:
+        """The strength of the ridge."""
+        return {"strength": float(self.strength)}
 
     @classmethod
     def fit(

@@ -6,6 +6,7 @@ The strength of the penalty is chosen by five-fold cross-validation.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -53,15 +54,15 @@ class LinearMap(Calibrator):
 
     weight: Tensor
     intercept: Tensor
+    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, weight: Tensor, intercept: Tensor) -> None:
         super().__init__(n_classes=len(intercept))
         self.register_buffers(weight=weight, intercept=intercept)
-        self._searched: dict[str, float] = {}
 
     @property
     def searched(self) -> Mapping[str, float]:
-        """The strength of the ridge, if the fit chose it; infinity is temperature scaling."""
+        """The strength of the ridge; infinity is temperature scaling. A file does not keep it."""
         return self._searched
 
     @classmethod
