@@ -24,6 +24,7 @@ ROWS = {
     "training_overhead": 1,
     "stream": 6,
     "scaling": 50,
+    "commands": 12,
 }
 
 
@@ -57,7 +58,7 @@ def test_a_benchmark_beside_peers_runs_in_small(name, rows_of):
 def test_a_benchmark_of_quality_runs_in_small(name, rows_of):
     rows = rows_of(name)
     assert len(rows) >= ROWS[name]
-    assert not any(cell in ("nan", "fails") for row in rows for cell in row)
+    assert not any(cell == "nan" or cell.startswith("fails") for row in rows for cell in row)
 
 
 def test_every_benchmark_is_run():
