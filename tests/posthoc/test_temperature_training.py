@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.posthoc.fitting.fitting_set import FittingSet
+from calibrant.posthoc.fitting.folds import shuffled
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_training import (
     Adam,
@@ -144,3 +145,11 @@ def test_the_steps_are_those_of_torch():
         reference.step()
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.detach().numpy() == pytest.approx(other.detach().numpy(), rel=1e-4)
+
+
+def test_very_many_samples_are_thinned_and_the_rest_is_not_seen(monkeypatch):
+    monkeypatch.setattr("calibrant.posthoc.fitting.temperature_training.MOST_SAMPLES", 500)
+    logits, labels = tensors(2000, 3, seed=1, sharpen=3.0)
+    seen = shuffled(2000, seed=4)[:500].sort().values
+    thinned, alone = SMART.fit(logits, labels, seed=4), SMART.fit(logits[seen], labels[seen], seed=4)
+    assert torch.equal(thinned(logits), alone(logits))

@@ -16,6 +16,7 @@ from torch import Tensor
 from calibrant.errors import FitError
 from calibrant.inputs import check_count, check_number
 from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
+from calibrant.posthoc.fitting.folds import shuffled
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers, network_temperature
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
 from calibrant.surrogates import Forecasts, Objective, check_objective, objective_value
@@ -29,6 +30,9 @@ _EVIDENT = 1.9
 
 # A temperature below this is too near the lowest that a network can give.
 _SMALL = 0.3
+
+# A network is trained on at most this many samples.
+MOST_SAMPLES = 1 << 16
 
 # The hidden units of this many rows are held at a time.
 _BLOCK_ROWS = 1 << 14
@@ -71,9 +75,13 @@ def train_temperatures(
 ) -> Layers:
     """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
 
-    If the fitting set is less likely than at a temperature of 1, by more than chance explains, the network
-    that is returned gives 1 for every sample.
+    More than :data:`MOST_SAMPLES` samples are thinned at random: the network has few parameters, and chance
+    alone shows an error below a thousandth in so many samples. If the fitting set is less likely than at a
+    temperature of 1, by more than chance explains, the network that is returned gives 1 for every sample.
     """
+    if len(inputs) > MOST_SAMPLES:
+        rows = shuffled(len(inputs), seed=plan.seed)[:MOST_SAMPLES].sort().values.to(logits.device)
+        inputs, logits, labels = inputs[rows], logits[rows], labels[rows]
     samples = fitting_set(logits, labels)
     x, mean, deviation = _standardised(inputs.double())
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
