@@ -562,8 +562,8 @@ _NOTES = (
     "among them. *Idle*: the same command just before, without a busy loop on each core.",
     "**MB above the data** is the peak resident set minus that of a process that only loads both files "
     "(AURC: minus that before the call).",
-    "**Objective** is the mean negative log-likelihood plus the ridge of structured matrix scaling with "
-    "strength 1. Both libraries minimise it. Ours must not be above the peer's by more than 1e-6; where it "
+    "**Objective** is the mean negative log-likelihood plus the ridge of structured matrix scaling at "
+    "strength one. Both libraries minimise it. Ours must not be above the peer's by more than 1e-6; where it "
     "is lower by more than that, the peer stopped before the optimum.",
     "**Predictions** are drawn from a seed: an overconfident model that confuses each class with three "
     "others. Sizes of `calibrate` and of fits are those of the validation set; the test set has as many "
