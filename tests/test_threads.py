@@ -67,7 +67,7 @@ def test_jobs_run_side_by_side_and_may_be_followed_by_others():
         return number, torch.get_num_threads()
 
     results = []
-    with SideBySide() as jobs:
+    with SideBySide(1 << 30) as jobs:
         for number in range(2):
             jobs.add(number, partial(work, number))
         for name, ended in jobs.ended():
@@ -87,7 +87,7 @@ def test_after_an_error_nobody_waits_for_what_still_runs(monkeypatch):
         release.wait(timeout=60)
 
     def interrupted():
-        with SideBySide() as jobs:
+        with SideBySide(1 << 30) as jobs:
             jobs.add("endless", endless)
             assert begun.wait(timeout=10)
             raise KeyboardInterrupt
@@ -102,7 +102,13 @@ def test_after_an_error_nobody_waits_for_what_still_runs(monkeypatch):
 
 def test_ended_work_is_not_abandoned(monkeypatch):
     monkeypatch.setattr(threads, "_abandoned", threading.Event())
-    with SideBySide() as jobs:
+    with SideBySide(1 << 30) as jobs:
         jobs.add("short", lambda: 1)
         assert [ended.result() for _, ended in jobs.ended()] == [1]
     assert not threads.work_was_abandoned()
+
+
+@pytest.mark.usefixtures("nothing_chosen")
+def test_jobs_on_few_numbers_run_one_after_another():
+    assert SideBySide(1000).n_workers == 1
+    assert SideBySide(1 << 30).n_workers == 2

@@ -22,6 +22,9 @@ J = TypeVar("J")
 # Work on fewer numbers than this runs on one thread.
 WORTH_THREADS = 1 << 22
 
+# Jobs on fewer numbers than this run one after another.
+WORTH_JOBS = 1 << 19
+
 _AT_IMPORT = torch.get_num_threads()
 _abandoned = threading.Event()
 
@@ -73,12 +76,14 @@ def chosen_by_user() -> bool:
 class SideBySide(Generic[J, T]):
     """Jobs that run side by side, one thread each, on as many cores as torch may use.
 
-    More jobs can be added whenever one has ended. On any error, and on Ctrl-C, jobs that have not begun are
-    dropped at once, and those that run are abandoned: their results are lost, but nobody waits for them.
+    Jobs on few numbers run one after another: threads of short operations wait for the interpreter. More jobs
+    can be added whenever one has ended. On any error, and on Ctrl-C, jobs that have not begun are dropped at
+    once, and those that run are abandoned: their results are lost, but nobody waits for them.
     """
 
-    def __init__(self) -> None:
-        self.n_workers = max(1, min(torch.get_num_threads(), os.cpu_count() or 1))
+    def __init__(self, n_numbers: int) -> None:
+        cores = max(1, min(torch.get_num_threads(), os.cpu_count() or 1))
+        self.n_workers = cores if n_numbers >= WORTH_JOBS else 1
         self._pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="calibrant")
         self._jobs: dict[Future[T], J] = {}
         self._one_thread = one_thread_each()

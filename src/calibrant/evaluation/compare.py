@@ -106,8 +106,8 @@ def compare(
 
     A method is fitted once on all samples and once without each fold. What it finds there by a search of its
     own, such as the strength of a ridge, is used without the folds too, and what several methods have in
-    common is computed once. Fits run side by side, one thread each, on as many cores as
-    ``torch.get_num_threads()`` allows; their number does not change the results.
+    common is computed once. Fits on more than half a million logits run side by side, one thread each, on as
+    many cores as ``torch.get_num_threads()`` allows; their number does not change the results.
 
     Args:
         validation: Logits or probabilities with labels, held out from training.
@@ -207,7 +207,7 @@ class _Work:
         self._waiting = {
             _Job(name, fold) for name in wanted for fold in (None, *self._folds.unique().tolist())
         }
-        side_by_side: SideBySide[_Job, Any] = SideBySide()
+        side_by_side: SideBySide[_Job, Any] = SideBySide(self._logits.numel())
         with side_by_side:
             # The slowest methods stand last; begun first, they do not keep all others waiting.
             for name in reversed(wanted):
