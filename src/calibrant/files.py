@@ -192,7 +192,7 @@ class _Reader:
             return {key: self.value(parts[1], entry, f"{where}.{key}") for key, entry in entries}
         return value if kind is Any else self.plain(kind, value, where)
 
-    def union(self, kinds: tuple[Any, ...], value: object, where: str) -> Any:  # noqa: ANN401
+    def union(self, kinds: tuple[Any, ...], value: object, where: str) -> Any:  # noqa: ANN401  # of one of the kinds
         wanted = [kind for kind in kinds if kind is not types.NoneType]
         if value is None and len(wanted) < len(kinds):
             return None

@@ -244,7 +244,7 @@ class _Work:
         unfinished = any(other.name == job.name for other in self._waiting)
         return [] if unfinished else [_Job(job.name, measures=True)]
 
-    def _timed(self, job: _Job) -> Any:  # noqa: ANN401
+    def _timed(self, job: _Job) -> Any:  # noqa: ANN401  # as _do
         start = time.perf_counter()
         with borrowed_seconds() as borrowed:
             result = self._do(job)
@@ -252,7 +252,7 @@ class _Work:
         self._borrowed[job] = borrowed()
         return result
 
-    def _do(self, job: _Job) -> Any:  # noqa: ANN401
+    def _do(self, job: _Job) -> Any:  # noqa: ANN401  # a calibrator, predictions or a MethodResult
         method, features = METHODS[job.name], self._validation.features
         if job.measures:
             return self._measure(job.name)

@@ -174,7 +174,7 @@ def _on_few_threads(fit: Callable[..., Any]) -> Callable[..., Any]:
     """Return a fit that uses one thread for few logits; threads of small operations wait for each other."""
 
     @functools.wraps(fit)
-    def fit_on_few_threads(cls: type[Calibrator], *args: Any, **options: Any) -> Any:  # noqa: ANN401
+    def fit_on_few_threads(cls: type[Calibrator], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as fit
         logits = args[0] if args else options.get("logits")
         with few_threads(math.prod(getattr(logits, "shape", ()))):
             return fit(cls, *args, **options)

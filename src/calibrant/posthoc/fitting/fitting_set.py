@@ -107,7 +107,11 @@ class _SoftBinSums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    def forward(
+        ctx: Any,  # noqa: ANN401  # torch gives it no type
+        confidence: Tensor,
+        correct: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return, for each bin, the sums of share, share times surplus, and squared share times variance."""
         ctx.save_for_backward(confidence, correct)
         sums = confidence.new_zeros((N_BINS, 3))
@@ -123,7 +127,7 @@ class _SoftBinSums(torch.autograd.Function):
         return total, surplus, variance
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  # torch gives it no type
         """Return the gradient by the confidences."""
         confidence, correct = ctx.saved_tensors
         centers = _centers(confidence)

@@ -75,9 +75,9 @@ def train_temperatures(
 ) -> Layers:
     """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
 
-    More than :data:`MOST_SAMPLES` samples are thinned at random: the network has few parameters, and chance
-    alone shows an error below a thousandth in so many samples. If the fitting set is less likely than at a
-    temperature of 1, by more than chance explains, the network that is returned gives 1 for every sample.
+    More than :data:`MOST_SAMPLES` samples are thinned at random, because the network has few parameters. If
+    the fitting set is less likely than at a temperature of 1, by more than chance explains, the network that
+    is returned gives 1 for every sample.
     """
     if len(inputs) > MOST_SAMPLES:
         rows = shuffled(len(inputs), seed=plan.seed)[:MOST_SAMPLES].sort().values.to(logits.device)
