@@ -87,7 +87,7 @@ def test_confidences_alone_suffice(run, files, kind):
         ),
         (
             ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "magic"),
-            "methods: expected auto, all, or names from",
+            "methods: expected the name of a method, got 'magic'",
         ),
         (
             ("corp", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "smart,spline"),

@@ -21,7 +21,7 @@ from calibrant.metrics.proper import log_losses, negative_log_likelihood, square
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.folds import stratified_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
-from calibrant.posthoc.names import METHODS, resolve_methods
+from calibrant.posthoc.names import method_named, resolve_methods
 from calibrant.threads import SideBySide
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -39,7 +39,7 @@ class MethodResult:
     """Result of one method.
 
     Attributes:
-        name: Name of the method in :data:`calibrant.posthoc.names.METHODS`.
+        name: Name of the method in :data:`calibrant.posthoc.names.METHODS`, with its options if it has any.
         calibrator: The calibrator, fitted on the whole validation set.
         metrics: Measures of the out-of-fold predictions of the validation set: every sample is calibrated by
             a fit on the other folds.
@@ -96,6 +96,8 @@ def compare(
     *,
     test: Predictions | None = None,
     methods: str | Sequence[str] = "auto",
+    fast: bool = False,
+    keep_accuracy: bool = False,
     n_folds: int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -113,7 +115,11 @@ def compare(
         validation: Logits or probabilities with labels, held out from training.
         test: Other samples with the same classes, on which the final fits are measured.
         methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
-            :data:`calibrant.posthoc.names.METHODS`. A method that needs too much memory is skipped.
+            :data:`calibrant.posthoc.names.METHODS`, with options as in ``"smart(settled=0)"``. A method that
+            needs too much memory is skipped.
+        fast: Whether ``"auto"`` means the quick methods only.
+        keep_accuracy: Whether methods that can change the predicted class are left out; named ones are
+            refused.
         n_folds: Number of folds of the validation set; each is calibrated by a fit on the others. By default
             5, or 3 if there are more than eight million logits.
         n_bins: Number of bins of the binned measures.
@@ -128,7 +134,7 @@ def compare(
         _labels(test, "test")
         if test.k != validation.k:
             raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
-    named = resolve_methods(methods, n_classes=validation.k)
+    named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
     if n_folds is None:
         n_folds = 5 if validation.n * validation.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
@@ -151,7 +157,7 @@ def compare(
 def _too_large(name: str, logits: Tensor) -> str:
     """Return why the fit of a method would not fit in memory; an empty string if it does."""
     n, k = logits.shape
-    needed = METHODS[name].calibrator.memory(n, k)
+    needed = method_named(name).calibrator.memory(n, k)
     limit = max(_MEMORY, _TIMES_LOGITS * logits.numel() * logits.element_size())
     if needed <= limit:
         return ""
@@ -253,7 +259,7 @@ class _Work:
         return result
 
     def _do(self, job: _Job) -> Any:  # noqa: ANN401  # a calibrator, predictions or a MethodResult
-        method, features = METHODS[job.name], self._validation.features
+        method, features = method_named(job.name), self._validation.features
         if job.measures:
             return self._measure(job.name)
         if job.fold is None:

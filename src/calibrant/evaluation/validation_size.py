@@ -13,7 +13,7 @@ from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats, Progress, check_count
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import canonical_name, method_named
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def by_validation_size(
     Args:
         validation: Logits or probabilities with labels, held out from training.
         test: Other samples with the same classes.
-        methods: Names from :data:`calibrant.posthoc.names.METHODS`.
+        methods: Names from :data:`calibrant.posthoc.names.METHODS`; ``"smart(settled=0)"`` sets an option.
         sizes: Numbers of samples; by default six, evenly spaced on a log scale from 100 (or a tenth) to all.
         n_repeats: Number of random subsets of each size.
         measure: Name from :data:`calibrant.metrics.names.MEASURES`.
@@ -77,17 +77,15 @@ def by_validation_size(
         seed: Equal seeds give equal subsets and fits.
         progress: Called with the name of the current method, the number done, and the total.
     """
-    for name in methods:
-        if name not in METHODS:
-            raise InputError(f"methods: expected names from {', '.join(METHODS)}, got {name!r}")
+    names = list(dict.fromkeys(canonical_name(name) for name in methods))
     steps = _sizes(validation.n, sizes)
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]
     before = evaluate(test, measures=[measure], n_bins=n_bins).metrics[measure]
     curves = {}
-    for done, name in enumerate(methods):
+    for done, name in enumerate(names):
         if progress is not None:
-            progress(name, done, len(methods))
+            progress(name, done, len(names))
         values = [
             [_measured(name, validation.take(order[:size]), test, measure, n_bins, seed) for order in orders]
             for size in steps
@@ -98,7 +96,7 @@ def by_validation_size(
 
 def _measured(name: str, part: Predictions, test: Predictions, measure: str, n_bins: int, seed: int) -> float:
     try:
-        calibrator = fit_method(METHODS[name], part, seed=seed)
+        calibrator = fit_method(method_named(name), part, seed=seed)
     except CalibrantError:
         return float("nan")
     return evaluate(calibrated(calibrator, test), measures=[measure], n_bins=n_bins).metrics[measure]

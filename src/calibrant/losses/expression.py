@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from calibrant.errors import InputError, did_you_mean
+from calibrant.expressions import parse_expression, read_term
 from calibrant.losses.loss import Loss
 
 Maker = Callable[..., Loss]
@@ -23,14 +24,10 @@ def parse_loss(text: str, makers: Mapping[str, Maker]) -> Loss:
         >>> parse_loss("focal(gamma=2) + 0.5 * mdca", {"focal": FocalLoss, "mdca": MDCALoss})
         FocalLoss(gamma=2) + 0.5 * MDCALoss()
     """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise _not_understood(text) from None
-    return _loss(tree, text, makers)
+    return _loss(parse_expression(text), text, makers)
 
 
-def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
+def _loss(node: ast.expr | None, text: str, makers: Mapping[str, Maker]) -> Loss:
     match node:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _loss(left, text, makers) + _loss(right, text, makers)
@@ -39,26 +36,13 @@ def _loss(node: ast.expr, text: str, makers: Mapping[str, Maker]) -> Loss:
             | ast.BinOp(left=scaled, op=ast.Mult(), right=ast.Constant(value=int() | float() as factor))
         ) if not isinstance(factor, bool):
             return factor * _loss(scaled, text, makers)
-        case ast.Name(id=name):
-            return _make(name, {}, makers)
-        case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
-            return _make(name, _options(keywords, text), makers)
-    raise _not_understood(text)
+    term = read_term(node)
+    if term is None:
+        raise _not_understood(text)
+    return _make(term.name, term.options, makers)
 
 
-def _options(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
-    options = {}
-    for keyword in keywords:
-        if keyword.arg is None:  # a mapping passed with **
-            raise _not_understood(text)
-        try:
-            options[keyword.arg] = ast.literal_eval(keyword.value)
-        except (TypeError, ValueError):
-            raise _not_understood(text) from None
-    return options
-
-
-def _make(name: str, options: dict[str, Any], makers: Mapping[str, Maker]) -> Loss:
+def _make(name: str, options: Mapping[str, Any], makers: Mapping[str, Maker]) -> Loss:
     if name not in makers:
         hint = did_you_mean(name, makers) or f"; known are {', '.join(makers)}"
         raise InputError(f"loss: expected the name of a loss, got {name!r}{hint}")

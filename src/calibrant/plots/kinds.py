@@ -4,7 +4,7 @@ To add a figure, write its display in a file of its own and add one entry here.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, Unpack
 
 from calibrant.data.predictions import Predictions
@@ -23,7 +23,7 @@ from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisp
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
-from calibrant.posthoc.names import METHODS, resolve_methods
+from calibrant.posthoc.names import canonical_name, method_named
 
 Part: TypeAlias = Literal["bins", "method", "val", "ood"]
 
@@ -36,7 +36,7 @@ class Request:
         predictions: Predictions to show.
         validation: Predictions to fit methods on.
         foreign: Predictions of out-of-distribution samples.
-        methods: Names of post-hoc methods.
+        methods: Names of post-hoc methods, with options as in ``"smart(settled=0)"``.
         n_bins: Number of bins or groups.
         place: ``title`` and ``width`` of the figure.
         progress: Called with the current step, the number of steps done, and their total.
@@ -73,7 +73,7 @@ class Request:
             raise InputError("--method: expected the name of a method to fit on --val, got none")
         named = {"uncalibrated": self.predictions}
         for name in self.methods:
-            named[name] = calibrated(fit_method(METHODS[name], self.fitting_set), self.predictions)
+            named[name] = calibrated(fit_method(method_named(name), self.fitting_set), self.predictions)
         return named
 
     @property
@@ -218,8 +218,8 @@ def draw(kind: str, request: Request) -> Display:
         if is_given and part not in chosen.takes:
             taken = ", ".join(f"--{name}" for name in sorted(chosen.takes)) or "none of them"
             raise InputError(f"--{part}: expected none for {kind}, which takes {taken}, got one")
-    resolve_methods(request.methods)
-    return chosen.draw(request)
+    names = tuple(dict.fromkeys(canonical_name(name) for name in request.methods))
+    return chosen.draw(replace(request, methods=names))
 
 
 def check_kind(kind: str) -> Kind:

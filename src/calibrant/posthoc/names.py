@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
+from calibrant.expressions import Term, parse_term
 from calibrant.inputs import ArrayLike
 from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
@@ -14,6 +15,7 @@ from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
+from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.isotonic import IsotonicCalibration
@@ -56,6 +58,22 @@ class Method:
     def preserves_accuracy(self) -> bool:
         """Whether the predicted class can never change, as with every map of the top label's confidence."""
         return self.top_label or self.calibrator.preserves_accuracy
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The options of the class's ``fit``, beside the features and the seed that every method takes."""
+        return tuple(
+            name
+            for name, each in inspect.signature(self.calibrator.fit).parameters.items()
+            if each.kind is not each.VAR_KEYWORD and name not in ("logits", "labels", "features", "seed")
+        )
+
+    def with_options(self, options: Mapping[str, Any]) -> "Method":
+        """Return the method with other options beside its own."""
+        top_label = self.top_label
+        if "mode" in options and issubclass(self.calibrator, ScoreMap):
+            top_label = options["mode"] == "top_label"
+        return replace(self, options={**self.options, **options}, top_label=top_label)
 
     def fit(
         self,
@@ -118,24 +136,90 @@ CALIBRATORS: Mapping[str, type[Calibrator]] = {
 # The methods that are compared by default: quick and strong ones. A matrix has a number per pair of classes;
 # with many classes it is slow to fit, and the samples are too few for it.
 _MANY_CLASSES = 300
-_SIMPLE = ("uncalibrated", "temperature", "ensemble", "spline", "smart")
-_AUTO = (*_SIMPLE, "structured_matrix", "structured_smart")
-_AUTO_MANY_CLASSES = (*_SIMPLE, "structured_vector", "structured_vector_smart")
+_FAST = ("uncalibrated", "temperature", "ensemble", "spline", "smart")
+_AUTO = (*_FAST, "structured_matrix", "structured_smart")
+_AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
-def resolve_methods(methods: str | Sequence[str], *, n_classes: int = 2) -> list[str]:
+def method_named(name: str) -> Method:
+    """Return the method of a name, or its variant with the options that follow in parentheses.
+
+    Example:
+        >>> method_named("smart(settled=0)").options
+        {'settled': 0}
+    """
+    term = _term(name)
+    method = METHODS[term.name]
+    return method.with_options(term.options) if term.options else method
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a method as results show it; unknown names and options are refused.
+
+    Example:
+        >>> canonical_name("smart( settled=0,epochs = 50 )")
+        'smart(settled=0, epochs=50)'
+    """
+    return _term(name).text
+
+
+def resolve_methods(
+    methods: str | Sequence[str], *, n_classes: int = 2, fast: bool = False, keep_accuracy: bool = False
+) -> list[str]:
     """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex.
+
+    A name may have options, as in ``"smart(settled=0)"``; variants of a method keep their order.
 
     Args:
         methods: What is meant.
         n_classes: Number of classes, on which ``"auto"`` depends.
+        fast: Whether ``"auto"`` means the quick methods only.
+        keep_accuracy: Whether methods that can change the predicted class are left out; named ones are
+            refused.
     """
-    if methods == "all":
-        return list(METHODS)
-    if methods == "auto":
-        methods = _AUTO if n_classes <= _MANY_CLASSES else _AUTO_MANY_CLASSES
+    if fast and methods != "auto":
+        raise InputError(f"fast: expected auto as methods, got {_listed(methods)}; leave out one of the two")
+    if methods in ("all", "auto"):
+        meant = METHODS if methods == "all" else _automatic(n_classes, fast=fast)
+        allowed = (name for name in METHODS if METHODS[name].preserves_accuracy or not keep_accuracy)
+        return [name for name in allowed if name in meant]
     wanted = (methods,) if isinstance(methods, str) else tuple(methods)
-    for name in wanted:
-        if name not in METHODS:
-            raise InputError(f"methods: expected auto, all, or names from {', '.join(METHODS)}, got {name!r}")
-    return [name for name in METHODS if name in wanted]
+    expected = "auto, all, or names of methods" if len(wanted) == 1 else "names of methods"
+    terms = [_term(name, expected) for name in wanted]
+    changing = [term.text for term in terms if not method_named(term.text).preserves_accuracy]
+    if keep_accuracy and changing:
+        raise InputError(
+            f"methods: expected methods that keep the predicted class, got {', '.join(changing)}; leave "
+            "them out, or allow that accuracy changes"
+        )
+    return list(dict.fromkeys(term.text for name in METHODS for term in terms if term.name == name))
+
+
+def _automatic(n_classes: int, *, fast: bool) -> tuple[str, ...]:
+    if fast:
+        return _FAST
+    return _AUTO if n_classes <= _MANY_CLASSES else _AUTO_MANY_CLASSES
+
+
+def _term(text: str, expected: str = "the name of a method") -> Term:
+    """Read the name of a method with its options; refuse names and options that do not exist."""
+    if text in METHODS:
+        return Term(text, {}, text)
+    term = parse_term(text)
+    if term is None:
+        raise InputError(f"methods: expected {expected}, such as 'smart(settled=0)', got {text!r}")
+    if term.name not in METHODS:
+        hint = did_you_mean(term.name, METHODS) or f"; known are {', '.join(METHODS)}"
+        raise InputError(f"methods: expected {expected}, got {term.name!r}{hint}")
+    options = METHODS[term.name].option_names
+    for name in term.options:
+        if name not in options:
+            taken = f"the options {', '.join(options)}" if options else "no options"
+            raise InputError(
+                f"methods: expected {taken} for {term.name}, got {name!r}{did_you_mean(name, options)}"
+            )
+    return term
+
+
+def _listed(names: str | Sequence[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)

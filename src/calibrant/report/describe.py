@@ -18,7 +18,7 @@ from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import method_named
 from calibrant.report.columns import columns
 from calibrant.report.figures import (
     POINTS,
@@ -174,11 +174,11 @@ def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, 
 
 
 def method_title(name: str) -> str:
-    """Return what a method is called in a sentence.
+    """Return what a method is called in a sentence, with its options if it has any.
 
     Example:
-        >>> method_title("structured_smart")
-        'structured SMART'
+        >>> method_title("structured_smart"), method_title("temperature(n_bins=5)")
+        ('structured SMART', 'temperature scaling (n_bins=5)')
     """
     capitals = {
         "smart": "SMART",
@@ -189,10 +189,11 @@ def method_title(name: str) -> str:
         "venn": "Venn",
         "abers": "Abers",
     }
-    words = [capitals.get(word, word) for word in name.split("_")]
-    return " ".join(
-        [*words, "scaling"] if words[-1] in ("temperature", "vector", "matrix", "Platt") else words
-    )
+    method, bracket, options = name.partition("(")
+    words = [capitals.get(word, word) for word in method.split("_")]
+    if words[-1] in ("temperature", "vector", "matrix", "Platt"):
+        words.append("scaling")
+    return " ".join([*words, bracket + options] if options else words)
 
 
 def _further(
@@ -244,7 +245,7 @@ def _candidates(
             Candidate(
                 name=each.name,
                 title=method_title(each.name),
-                note=METHODS[each.name].paper,
+                note=method_named(each.name).paper,
                 metrics=without_nan(metrics),
                 figures=drawn[each.name].figures if each.name in shown else None,
                 fit_seconds=each.fit_seconds,
@@ -252,7 +253,7 @@ def _candidates(
             )
         )
     if all(row.name != "uncalibrated" for row in rows):
-        paper = METHODS["uncalibrated"].paper
+        paper = method_named("uncalibrated").paper
         metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
         first = drawn["uncalibrated"] = _draw(before, metrics, seed=seed)
         rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, without_nan(metrics), first.figures))

@@ -133,14 +133,20 @@ def compared_temperatures(
         validation: The labelled predictions that the methods were fitted on.
         fitted_on: What they are called on the page.
         calibrators: The fitted methods by name; None is returned unless they include ``temperature``, and
-            ``smart`` with the margin as its indicator.
+            ``smart`` with the margin as its indicator, each with any options.
     """
-    smart, single = calibrators.get("smart"), calibrators.get("temperature")
+    smart, single = _first_variant("smart", calibrators), _first_variant("temperature", calibrators)
     if not isinstance(smart, SMART) or smart.indicator != "margin":
         return None
     if not isinstance(single, TemperatureScaling):
         return None
     return _temperatures(temperature_curve(validation, calibrator=smart, single=single), fitted_on)
+
+
+def _first_variant(method: str, calibrators: Mapping[str, Calibrator]) -> Calibrator | None:
+    """Return the method without options if it was fitted, else the first of its variants."""
+    variants = (each for name, each in calibrators.items() if name.startswith(f"{method}("))
+    return calibrators.get(method) or next(variants, None)
 
 
 def _temperatures(curve: TemperatureCurve, fitted_on: str) -> Temperatures:
