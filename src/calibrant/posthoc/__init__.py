@@ -11,6 +11,7 @@ from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
+from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
@@ -18,6 +19,7 @@ from calibrant.posthoc.model import CalibratedModel
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.proximity import ProximityCalibration
+from calibrant.posthoc.quadratic import QuadraticCalibration
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -40,12 +42,14 @@ __all__ = [
     "GroupCalibration",
     "HistogramBinning",
     "Identity",
+    "IntraOrderPreserving",
     "IsotonicCalibration",
     "MatrixScaling",
     "MetaCal",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
     "ProximityCalibration",
+    "QuadraticCalibration",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",

@@ -18,12 +18,14 @@ from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
+from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.proximity import ProximityCalibration
+from calibrant.posthoc.quadratic import QuadraticCalibration
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -97,6 +99,9 @@ METHODS: dict[str, Method] = {
     "temperature_ece": Method(TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}),
     "ensemble": Method(EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
     "spline": Method(SplineCalibration, "Gupta et al., ICLR 2021"),
+    "quadratic_top": Method(
+        QuadraticCalibration, "Platt scaling with a square", {"mode": "top_label"}, top_label=True
+    ),
     "isotonic_top": Method(
         IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
     ),
@@ -107,12 +112,14 @@ METHODS: dict[str, Method] = {
     "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
     "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
     "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
+    "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
     "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
     "vector": Method(VectorScaling, "Guo et al., ICML 2017"),
     "class_temperature": Method(ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
     "group": Method(GroupCalibration, "Yang et al., 2023"),
     "platt": Method(PlattScaling, "Platt, 1999"),
     "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
+    "quadratic": Method(QuadraticCalibration, "Platt scaling with a square", {"mode": "one_vs_rest"}),
     "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
     "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
     "structured_vector_smart": Method(StructuredVectorSMART, "structured vector scaling, then SMART"),

@@ -26,13 +26,15 @@ def fit_logistic(
     identity: Sequence[float],
     lower: Sequence[float],
     shrinkage: float,
+    ridge: Sequence[float] | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Minimise each column's cross-entropy of :math:`\sigma(\theta \cdot x)` plus a pull to the others.
 
     First one :math:`\bar\theta` is fitted to all columns together, leaning very slightly on the identity.
     Then every column has its own, pulled by :math:`\tfrac s2 \sum_j v_j (\theta_j - \bar\theta_j)^2`, where
     :math:`v_j` is the variance of the input if that is below 1, else 1: as weak as :math:`s` samples for
-    logits of any size.
+    logits of any size. A ridge :math:`r_j` pulls every regression, the shared one too, to the identity in the
+    same way.
 
     Args:
         scores: Shape ``(n, m)``.
@@ -41,14 +43,19 @@ def fit_logistic(
         identity: The coefficients that change nothing, one per input and one for the intercept.
         lower: Lower bounds of the same coefficients.
         shrinkage: The strength :math:`s` of the pull; 0 leaves the plain maximum of the likelihood.
+        ridge: The strengths :math:`r_j`, one per coefficient; none by default.
 
     Returns:
         Coefficients of each column, shape ``(m, d)``, and the shared ones, shape ``(d,)``, intercept last.
     """
     bound, start = torch.tensor([lower, identity], dtype=torch.float64, device=scores.device)
+    r = torch.zeros_like(start) if ridge is None else torch.tensor(ridge).to(start)
     together = scores.reshape(-1, 1), targets.reshape(-1, 1)
-    shared = _minimise(*together, inputs, start, bound, _PULL_TO_IDENTITY, begin=torch.zeros_like(start))
-    return _minimise(scores, targets, inputs, shared, bound, shrinkage, begin=shared), shared[0]
+    shared = _minimise(*together, inputs, start, bound, r + _PULL_TO_IDENTITY, begin=torch.zeros_like(start))
+    # Two pulls are one of their joint strength to the mean of both centres.
+    strength = r + shrinkage
+    centre = torch.lerp(shared, start, r / strength.clamp(min=torch.finfo(r.dtype).tiny))
+    return _minimise(scores, targets, inputs, centre, bound, strength, begin=shared), shared[0]
 
 
 def _minimise(
@@ -57,13 +64,13 @@ def _minimise(
     inputs: Inputs,
     centre: Tensor,
     bound: Tensor,
-    shrinkage: float,
+    strength: Tensor,
     *,
     begin: Tensor,
 ) -> Tensor:
     """Take Newton steps, cut at the bounds and shortened where they do not help: the problem is convex."""
     spread = [x.var(dim=0, correction=0).double().clamp(1e-12, 1.0) for x in inputs(scores)]
-    pull = shrinkage * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
+    pull = strength * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
 
     def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         loss, slope, curve = _cross_entropy(scores, targets, inputs, theta)

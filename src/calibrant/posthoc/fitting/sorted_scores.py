@@ -1,5 +1,6 @@
 """Sorted scores: counts of any binning in one pass over the samples, pooled neighbours, smoothed rates."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -131,3 +132,22 @@ def smoothed_log_odds(hits: Tensor, count: Tensor, smoothing: float) -> Tensor:
     total = (count + smoothing).clamp(min=tiny)
     yes, no = (hits + smoothing / 2) / total, (count - hits + smoothing / 2) / total
     return yes.clamp(min=tiny).log() - no.clamp(min=tiny).log()
+
+
+def balanced_quantiles(scores: Tensor, answers: Tensor, levels: Sequence[float]) -> Tensor:
+    """Return quantiles of all scores, shape ``(n, m)``, with the same total weight for yes and no.
+
+    With many classes nearly all answers are no, so nearly all plain quantiles would lie below the scores of
+    the few that are yes.
+
+    Example:
+        >>> scores, answers = torch.tensor([[-3.0, -2.0, -1.0, 5.0]]), torch.tensor([[0, 0, 0, 1]])
+        >>> balanced_quantiles(scores, answers, [0.4, 0.6])
+        tensor([-1.,  5.], dtype=torch.float64)
+    """
+    ordered, order = scores.reshape(-1).sort()
+    yes = answers.reshape(-1)[order].double()
+    shares = [each / each.sum().clamp(min=1) for each in (yes, 1 - yes)]
+    reached = (shares[0] + shares[1]).cumsum(dim=0)
+    at = torch.tensor(levels, dtype=torch.float64, device=scores.device) * reached[-1]
+    return ordered[torch.searchsorted(reached, at).clamp(max=len(ordered) - 1)].double()
