@@ -81,9 +81,9 @@ def test_a_method_that_cannot_be_fitted_leaves_the_model_as_it_is_and_says_so(tm
     logits = np.eye(3)[np.arange(30) % 3] * 5
     right = Predictions(logits=logits, labels=np.arange(30) % 3)
     with pytest.raises(FitError):
-        TemperatureScaling.fit(right.logits, right.labels)
+        TemperatureScaling.fit(right.logits, right.labels, prior=0)
     save_predictions(right, tmp_path / "a.npz")
-    key = {"source": f"files:{tmp_path}/a.npz,{tmp_path}/a.npz", "method": "temperature"}
+    key = {"source": f"files:{tmp_path}/a.npz,{tmp_path}/a.npz", "method": "temperature", "prior": 0}
     values = only(run_posthoc(key, SMALL, 0, None)).values
     assert values["fitted"] == 0
     assert values["nll"] == pytest.approx(evaluate(right, measures=["nll"]).metrics["nll"])

@@ -115,9 +115,9 @@ def test_bad_sets_are_refused(validation):
 def test_choosing_from_no_results_gives_the_reasons():
     all_right = Predictions(logits=np.eye(2)[np.arange(40) % 2], labels=np.arange(40) % 2)
     with pytest.raises(
-        InputError, match="could be fitted, got none .temperature: temperature scaling: no optimum"
+        InputError, match=r"could be fitted, got none .temperature\(prior=0\): temperature scaling: no optimum"
     ):
-        choose(compare(all_right, methods=["temperature"]))
+        choose(compare(all_right, methods=["temperature(prior=0)"]))
 
 
 @pytest.fixture

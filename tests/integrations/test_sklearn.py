@@ -124,13 +124,13 @@ def separable():
 
 def test_a_calibrator_that_cannot_be_fitted_is_not_passed_over_in_silence():
     with pytest.warns(UncalibratedWarning, match="own scores are used uncalibrated; temperature scaling: no"):
-        calibrated = CalibratedClassifier().fit(*separable())
+        calibrated = CalibratedClassifier(options={"prior": 0}).fit(*separable())
     assert isinstance(calibrated.calibrator_, Identity)
     assert calibrated.predict_proba(separable()[0]) == pytest.approx(
         calibrated.estimator_.predict_proba(separable()[0])
     )
     with pytest.raises(FitError, match="no optimum"):
-        CalibratedClassifier(on_fit_error="raise").fit(*separable())
+        CalibratedClassifier(options={"prior": 0}, on_fit_error="raise").fit(*separable())
 
 
 class Mute(ClassifierMixin, BaseEstimator):

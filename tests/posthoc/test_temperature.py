@@ -71,21 +71,52 @@ def test_shifting_a_row_changes_nothing(overconfident):
     assert float(TemperatureScaling.fit(shifted, labels).temperature) == pytest.approx(base, rel=1e-9)
 
 
-def test_separable_data_have_no_temperature():
-    with pytest.raises(FitError, match="no optimum, every label has the largest logit"):
-        TemperatureScaling.fit([[5.0, 0.0], [0.0, 5.0]], [0, 1])
+SEPARABLE = ([[5.0, 0.0], [0.0, 5.0]], [0, 1])
+BY_CHANCE = ([[5.0, 0.0], [0.0, 5.0]], [1, 0])
 
 
-def test_one_sample_has_no_temperature():
-    with pytest.raises(FitError, match="no optimum"):
-        TemperatureScaling.fit([[5.0, 0.0]], [0])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (SEPARABLE, "no optimum, every label has the largest logit"),
+        (([[5.0, 0.0]], [0]), "no optimum, every label has the largest logit"),
+        (BY_CHANCE, "no optimum, the logits predict the labels no better than chance"),
+        ((np.zeros((4, 3)) + 7.0, [0, 1, 2, 0]), "no optimum, the logits predict the labels no better"),
+    ],
+)
+def test_without_an_optimum_and_a_prior_there_is_no_temperature(data, reason):
+    with pytest.raises(FitError, match=reason):
+        TemperatureScaling.fit(*data, prior=0)
 
 
-def test_labels_met_no_better_than_by_chance_have_no_temperature():
-    with pytest.raises(FitError, match="no better than chance"):
-        TemperatureScaling.fit([[5.0, 0.0], [0.0, 5.0]], [1, 0])
-    with pytest.raises(FitError, match="no better than chance"):
-        TemperatureScaling.fit(np.zeros((4, 3)) + 7.0, [0, 1, 2, 0])
+@pytest.mark.parametrize(("data", "lowest", "highest"), [(SEPARABLE, 0.05, 1), (BY_CHANCE, 1, 1000)])
+@pytest.mark.parametrize("prior", [0.01, 0.25, 1.0])
+def test_without_an_optimum_the_prior_decides(data, lowest, highest, prior):
+    """The temperature is the minimum of the likelihood with the prior, by a plain search."""
+    logits, labels = np.array(data[0]), np.array(data[1])
+
+    def objective(t):
+        z = logits / t
+        nll = np.logaddexp(*z.T) - z[np.arange(len(z)), labels]
+        return nll.sum() + prior / 2 * np.log(t) ** 2
+
+    grid = np.geomspace(1e-3, 1e5, 400_001)
+    best = grid[np.argmin([objective(t) for t in grid[::100]]) * 100]
+    near = grid[(grid > best / 1.1) & (grid < best * 1.1)]
+    expected = near[np.argmin([objective(t) for t in near])]
+    found = float(TemperatureScaling.fit(*data, prior=prior).temperature)
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert prior != 0.25 or lowest < found < highest
+    assert float(TemperatureScaling.fit(*data, prior=prior, start=50.0).temperature) == pytest.approx(found)
+
+
+def test_constant_logits_keep_a_temperature_of_one():
+    assert float(TemperatureScaling.fit(np.full((4, 3), 7.0), [0, 1, 2, 0]).temperature) == 1
+
+
+def test_where_there_is_an_optimum_the_prior_has_no_say(overconfident):
+    plain = float(TemperatureScaling.fit(*overconfident, prior=0).temperature)
+    assert float(TemperatureScaling.fit(*overconfident, prior=100.0).temperature) == plain
 
 
 def test_one_miss_among_many_hits_is_enough():

@@ -59,9 +59,6 @@ class DirichletCalibration(LinearMap):
             intercept: The factor :math:`\mu`; equal to :math:`\lambda`, or :math:`\lambda` to it, if only one
                 is given.
             strength: The common strength, if neither factor is given; infinity is temperature scaling.
-
-        Raises:
-            FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         n, k = z.shape

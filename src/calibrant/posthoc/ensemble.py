@@ -41,9 +41,6 @@ class EnsembleTemperatureScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-
-        Raises:
-            FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)

@@ -47,9 +47,6 @@ class MatrixScaling(LinearMap):
             seed: Seed of the folds.
             penalty: What is penalised: every entry alike, or off-diagonals and intercepts.
             strength: The factor :math:`\lambda`; infinity is temperature scaling.
-
-        Raises:
-            FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         k = z.shape[1]

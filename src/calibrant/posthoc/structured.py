@@ -73,9 +73,6 @@ class StructuredMatrixScaling(LinearMap):
             labels: Integer classes of shape ``(n,)``.
             seed: Seed of the folds.
             strength: The factor :math:`\lambda`; infinity is the smoothed temperature scaling.
-
-        Raises:
-            FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         return _fitted(z, y, cls, check_strength(strength), seed)

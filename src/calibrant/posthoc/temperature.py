@@ -8,6 +8,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
 from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
 from calibrant.posthoc.fitting.temperature_search import (
+    PRIOR,
     best_calibrated_temperature,
     likeliest_temperature,
     minimise_over_temperature,
@@ -40,10 +41,14 @@ class TemperatureScaling(Calibrator):
         *,
         objective: TemperatureObjective = "nll",
         start: float = 1.0,
+        prior: float = PRIOR,
         n_bins: int = 15,
         **unused: Unpack[Unused],
     ) -> Self:
-        """Minimise the negative log-likelihood, which is convex in the inverse temperature.
+        r"""Minimise the negative log-likelihood, which is convex in the inverse temperature.
+
+        If every label has the largest logit, or if the logits predict labels no better than chance, there is no
+        optimum. Then a weak normal prior on :math:`\log T` decides, with mean 0 and deviation 2.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -53,17 +58,18 @@ class TemperatureScaling(Calibrator):
                 :func:`~calibrant.surrogates.objective_value` knows. All but the likelihood are searched on a
                 grid, and the result is never worse than a temperature of 1.
             start: Temperature at which the search for the likelihood begins.
+            prior: Weight of the prior, the inverse of its variance, where the likelihood has no optimum; 0
+                refuses such a fitting set.
             n_bins: Number of equal-width bins for ``"ece"``.
 
         Raises:
-            FitError: The likelihood has no optimum: every label has the largest logit (it grows as the
-                temperature falls to 0), or the logits predict labels no better than chance (it grows as
-                the temperature rises without end).
+            FitError: The likelihood has no optimum, and ``prior`` is 0.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         check_number(start, "start")
         if objective == "nll":
-            temperature = likeliest_temperature(z, y, start=start)
+            prior = check_number(prior, "prior", at_least=0)
+            temperature = likeliest_temperature(z, y, start=start, prior=prior)
         elif objective == "ece":
             temperature = best_calibrated_temperature(z, y, n_bins=check_count(n_bins, "n_bins"))
         else:

@@ -40,9 +40,6 @@ class VectorScaling(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             ridge: The factor :math:`r` in nats. 5 was likelier than 0.5 on held-out CIFAR-10 and CLINC150
                 predictions (100 to 5,000 samples), less likely on digits with 150 and 600.
-
-        Raises:
-            FitError: Temperature scaling has no optimum.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         r = check_number(ridge, "ridge")

@@ -22,12 +22,16 @@ ECE_GRID = tuple(step / 10 for step in range(1, 101))
 # Entries handled at once: two blocks of them stay in the processor's cache, and calls are few.
 _BLOCK_ENTRIES = 1 << 18
 
+# Weight of the prior where the likelihood has no optimum: log T is normal around 0 with deviation 2, so that T
+# lies between 1/50 and 50.
+PRIOR = 0.25
+
 # Subsets of about this many rows locate the optimum, the second to within a few per cent.
 _SAMPLE_ROWS = (250, 2000)
 
 
 @once_per_part
-def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0) -> float:
+def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0, prior: float = PRIOR) -> float:
     r"""Return the temperature under which the labels are likeliest.
 
     The negative log-likelihood is convex in the inverse temperature. At its optimum :math:`\beta = 1/T` the
@@ -35,35 +39,53 @@ def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0) -> float:
     :math:`\sum_i \mathbb{E}_{c \sim p_i(\beta)}[z_{ic}] = \sum_i z_{i y_i}`; the left side increases with
     :math:`\beta`, so Newton steps within a bracket find it from any start.
 
+    There is no optimum if every label has the largest logit (the likelihood grows as the temperature falls to
+    0), or if the logits predict labels no better than chance (it grows as the temperature rises without end).
+    Then a weak prior decides, which adds :math:`\tfrac w2 (\log T)^2`.
+
     Args:
         z: Logits of shape ``(n, k)``.
         y: Labels of shape ``(n,)``.
         start: Temperature at which the search begins.
+        prior: Weight :math:`w` of the prior.
 
     Raises:
-        FitError: The likelihood has no optimum: every label has the largest logit (it grows as the
-            temperature falls to 0), or the logits predict labels no better than chance (it grows as the
-            temperature rises without end).
+        FitError: The likelihood has no optimum, and the prior has no weight.
     """
     deficits = Deficits(z, y)
-    if deficits.label <= deficits.mean:
-        raise FitError(
-            "temperature scaling: no optimum, the logits predict the labels no better than chance, so the "
-            "likelihood grows as the temperature rises without end; check the order of the classes"
-        )
-    if deficits.label == 0:
-        raise FitError(
-            "temperature scaling: no optimum, every label has the largest logit, so the likelihood grows "
-            "as the temperature falls to 0; fit on data that the model was not trained on"
-        )
+    reason = _why_no_optimum(deficits)
+    if reason and prior == 0:
+        raise FitError(f"temperature scaling: no optimum, {reason}")
     log_beta, tolerance = -math.log(start), 1e-6
     for rows in _SAMPLE_ROWS:
         stride = len(z) // rows
-        part = Deficits(z[::stride], y[::stride]) if stride > 3 else None
+        part = Deficits(z[::stride], y[::stride]) if stride > 3 and not reason else None
         if part and part.mean < part.label < 0:  # else its likelihood has no optimum
             # Newton's error is about the square of its last step: from here two passes over all rows suffice.
             log_beta, tolerance = increasing_root(part.slope, start=log_beta, tolerance=1e-3), 3e-4
-    return math.exp(-increasing_root(deficits.slope, start=log_beta, tolerance=tolerance))
+    weight = prior / len(z) if reason else 0.0
+
+    def slope(x: float) -> tuple[float, float]:
+        value, rise = deficits.slope(x)
+        pull = weight * math.exp(-x)
+        return value + pull * x, rise + pull * (1 - x)
+
+    return math.exp(-increasing_root(slope, start=log_beta, tolerance=tolerance))
+
+
+def _why_no_optimum(deficits: "Deficits") -> str:
+    """Return why the likelihood has no optimum; an empty string if it has one."""
+    if deficits.label == 0 and deficits.mean < 0:
+        return (
+            "every label has the largest logit, so the likelihood grows as the temperature falls to 0; fit on "
+            "data that the model was not trained on"
+        )
+    if deficits.label <= deficits.mean:
+        return (
+            "the logits predict the labels no better than chance, so the likelihood grows as the temperature "
+            "rises without end; check the order of the classes"
+        )
+    return ""
 
 
 def best_calibrated_temperature(z: Tensor, y: Tensor, *, n_bins: int) -> float:

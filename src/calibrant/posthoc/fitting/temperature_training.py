@@ -13,7 +13,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from calibrant.errors import FitError
 from calibrant.inputs import check_count, check_number
 from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
 from calibrant.posthoc.fitting.folds import shuffled
@@ -106,11 +105,9 @@ def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
     """
     if plan.epochs == 0:
         return 1.0
-    try:
-        likeliest = likeliest_temperature(logits, labels)
-    except FitError:
-        return 1.0
-    return likeliest if likeliest < _SMALL else 1.0
+    likeliest = likeliest_temperature(logits, labels)
+    # If all labels have the largest logit, it is as small as the prior allows, and means nothing.
+    return likeliest if likeliest < _SMALL and bool((logits.argmax(dim=1) != labels).any()) else 1.0
 
 
 @torch.no_grad()
