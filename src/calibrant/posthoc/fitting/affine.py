@@ -164,7 +164,7 @@ def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> i
     """
     if len(x) < 2 * _FOLDS:
         return None
-    chosen = _strongest_within_error(_held_out(x, y, path, identity_map(x, path[0]), seed))
+    chosen = strongest_within_error(_held_out(x, y, path, identity_map(x, path[0]), seed))
     return chosen - 1 if chosen else None
 
 
@@ -227,7 +227,12 @@ def _has_passed_the_best(losses: Tensor) -> bool:
     return best < len(losses) - 2 or (best < len(losses) - 1 and clearly)
 
 
-def _strongest_within_error(losses: Tensor) -> int:
+def strongest_within_error(losses: Tensor) -> int:
+    """Return the first row of losses within one standard error (of the paired difference) of the best row.
+
+    Args:
+        losses: The held-out loss of each sample, one row for each ridge, the strongest first.
+    """
     best = int(losses.sum(dim=1).argmin())
     excess = losses[: best + 1] - losses[best]
     error = excess.std(dim=1) * math.sqrt(losses.shape[1])
