@@ -82,6 +82,17 @@ def test_tasks_that_cannot_be_ranked_are_refused(tasks):
         elo_ratings(tasks)
 
 
+def test_methods_of_the_arena_may_have_options():
+    settings = {"methods": ["temperature", "isotonic( mode='top_label' )", "isotonic_top"]}
+    records = list(run_arena({"source": "digits/naive_bayes"}, settings, 0, None))
+    assert [r.labels["method"] for r in records] == [
+        "temperature",
+        "isotonic(mode='top_label')",
+        "isotonic_top",
+    ]
+    assert records[1].values["brier"] == records[2].values["brier"]
+
+
 def test_the_arena_reports_gains_and_wins_of_every_method_on_the_same_samples():
     settings = {"methods": ["uncalibrated", "temperature", "histogram"]}
     found = {

@@ -107,8 +107,23 @@ def test_a_single_temperature_takes_the_objectives_of_trained_methods():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InputError, match="^method: expected"):
+    with pytest.raises(InputError, match="^methods: expected the name of a method, got 'magic'"):
         fit_by_name("magic", load_model_predictions("digits", seed=0).validation)
+
+
+def test_options_in_the_name_of_a_method_reach_it_before_those_that_it_shares():
+    settings = {**SMALL, "sets": ["test"], "options": {"smart": {"epochs": 3, "settled": 2.0}}}
+    key = {"source": "digits", "indicator": "entropy"}
+    named = only(run_posthoc({**key, "method": "smart( settled = 0.0 )"}, settings, 0, None))
+    listed = {**key, "method": "smart", "epochs": 3, "settled": 0.0}
+    assert named.labels == {"set": "test", "method": "smart(settled=0.0)"}
+    assert named.values["nll"] == only(run_posthoc(listed, SMALL | {"sets": ["test"]}, 0, None)).values["nll"]
+
+
+def test_an_objective_in_the_name_of_a_method_is_that_of_the_option():
+    validation = load_model_predictions("digits", seed=0).validation
+    named = fit_by_name("temperature(objective='mse')", validation)
+    assert named.temperature == fit_by_name("temperature", validation, objective="mse").temperature
 
 
 def test_notes_become_the_label_that_the_papers_use():

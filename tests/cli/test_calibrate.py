@@ -87,6 +87,34 @@ def test_json_is_what_is_saved(run, files):
     assert answer["methods"]["temperature"]["parameters"] == 1
 
 
+def test_methods_with_options_are_named_in_tables_and_results(run, files, tmp_path):
+    wanted = "temperature, vector( ridge = 1e3 ),temperature(start=2,n_bins=5)"
+    code, text, err = run("calibrate", files[0], "--methods", wanted, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert "temperature(start=2, n_bins=5) " in text
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(results["methods"]) == [
+        "temperature",
+        "temperature(start=2, n_bins=5)",
+        "vector(ridge=1000.0)",
+    ]
+    assert run("report", tmp_path / "out")[0] == 0
+
+
+def test_a_long_name_cuts_no_number(run, files):
+    name = "smart(objective='charbonnier', indicator='margin', epochs=5, batch_size=200, settled=0)"
+    text = run("calibrate", files[0], "--methods", f"temperature,{name}")[1]
+    assert "batch_size=200" in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(run, files):
+    answer = json.loads(run("calibrate", files[0], "--fast", "--json")[1])
+    assert list(answer["methods"]) == ["uncalibrated", "temperature", "ensemble", "spline", "smart"]
+    told = json.loads(run("calibrate", files[0], "--folds", 2, "--keep-accuracy", "--json")[1])
+    assert list(told["methods"]) == list(answer["methods"])
+
+
 def test_a_method_that_cannot_be_fitted_is_shown_with_the_reason(run, files):
     text = run("calibrate", files[0], "--methods", "temperature,proximity")[1]
     assert "proximity is left out: features: expected" in text
@@ -114,6 +142,10 @@ def test_apply_writes_calibrated_predictions_without_needing_labels(run, files, 
     [
         (("calibrate", "absent.npz"), "no such file"),
         (("calibrate", "VAL", "--methods", "alchemy"), "got 'alchemy'"),
+        (("calibrate", "VAL", "--methods", "smart(setled=0)"), "got 'setled'; did you mean 'settled'?"),
+        (("calibrate", "VAL", "--methods", "smart(settled=0"), "such as 'smart(settled=0)', got"),
+        (("calibrate", "VAL", "--methods", "vector", "--keep-accuracy"), "predicted class, got vector;"),
+        (("calibrate", "VAL", "--methods", "all", "--fast"), "fast: expected auto as methods, got all;"),
         (("calibrate", "VAL", "--out", "VAL"), "expected a folder, got the file"),
         (("calibrate", "VAL", "--folds", "1"), "n_folds: expected a whole number of at least 2, got 1"),
         (("apply", "VAL", "VAL", "--out", "x.npz"), "expected a safetensors file"),

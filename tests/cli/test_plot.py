@@ -55,6 +55,16 @@ def test_a_method_is_fitted_on_the_validation_set_and_shown(run, files):
     assert errors[1] < errors[0] / 2
 
 
+def test_methods_with_options_are_drawn_by_name(run, files):
+    out = files / "figure.svg"
+    wanted = "temperature(start=2, n_bins = 5), isotonic(mode='top_label')"
+    code, _, err = run(
+        "plot", "methods", *named(files, ("TEST", "--val", "VAL")), "--method", wanted, "--out", out
+    )
+    assert (code, err) == (0, "")
+    assert "temperature(start=2, n_bins=5)" in out.read_text()
+
+
 def test_title_and_width_are_options(run, files):
     out = files / "figure.svg"
     run("plot", "reliability", files / "test.npz", *OPTIONS["reliability"], "--out", out)

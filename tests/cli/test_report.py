@@ -45,6 +45,25 @@ def test_methods_are_compared_on_val_and_panels_appear_when_asked_for(run, files
     assert 'data-name="uncalibrated"' in page  # the uncalibrated model is always first
 
 
+def test_methods_with_options_are_text_on_the_page(run, files):
+    wanted = "temperature(start=2),isotonic(mode='top_label')"
+    assert run("report", "test.npz", "--val", "val.npz", "--methods", wanted)[0] == 0
+    page = (files / "report.html").read_text()
+    assert '<option value="isotonic(mode=&#39;top_label&#39;)"' in page
+    assert "temperature scaling (start=2)" in page
+    assert "Guo et al., ICML 2017" in page
+
+
+def test_only_quick_methods_or_those_that_keep_accuracy_are_compared(run, files):
+    assert run("report", "test.npz", "--val", "val.npz", "--fast", "--out", "fast.html")[0] == 0
+    page = (files / "fast.html").read_text()
+    assert 'data-name="smart"' in page
+    assert "structured" not in page.partition("<script")[0]
+    code, _, err = run("report", "test.npz", "--val", "val.npz", "--methods", "vector", "--keep-accuracy")
+    assert code == 2
+    assert "expected methods that keep the predicted class, got vector" in err
+
+
 def test_models_are_compared_on_the_same_samples(run, files):
     assert run("report", "test.npz", "other.npz")[0] == 0
     page = (files / "report.html").read_text()

@@ -125,6 +125,7 @@ def test_it_comes_back_from_a_file_the_same(world, variant, tmp_path):
     [
         ({"variant": "both"}, "^variant: expected 'miscoverage' or 'accuracy', got 'both'"),
         ({"bound": 0.0}, "^bound: expected a number between 0 and 1, got 0.0"),
+        ({"bound": "x"}, "^bound: expected a number between 0 and 1, got x"),
         ({"tolerance": 1.0}, "^tolerance: expected a number between 0 and 1, got 1.0"),
     ],
 )

@@ -20,6 +20,22 @@ def test_a_choice_that_is_not_tried_is_refused():
         check_posthoc(PosthocSettings(choose="vector"))
 
 
+def test_methods_with_options_are_named_in_one_form():
+    methods = ("smart( settled=0 )", "temperature")
+    for choose in ("auto", "smart(settled=0)", "smart(settled = 0)"):
+        named = check_posthoc(PosthocSettings(methods=methods, choose=choose))
+        assert named == ("uncalibrated", "temperature", "smart(settled=0)")
+    with pytest.raises(InputError, match=r"^posthoc\.methods: expected the options .*, got 'setled'"):
+        check_posthoc(PosthocSettings(methods=("smart(setled=0)",)))
+
+
+def test_a_method_with_options_can_be_chosen(tmp_path):
+    config = small_config('posthoc.methods=["vector(ridge=1e9)"]', "posthoc.choose=vector( ridge=1e9 )")
+    outcome = assess(train(config, tmp_path / "run"))
+    assert outcome.chosen.name == "vector(ridge=1000000000.0)"
+    assert list(outcome.as_json()) == ["uncalibrated", outcome.chosen.name]
+
+
 def test_the_outcome_measures_every_method_on_every_set(tmp_path):
     config = small_config('data.corruptions=["contrast-3", "blur-5"]', "data.foreign_classes=[8, 9]")
     run = train(config, tmp_path / "run")

@@ -2,8 +2,9 @@
 
 The workers ``arena`` and ``calarena`` compare all methods on the same tasks. A job of ``arena`` is one task,
 a ``source``; a job of ``calarena`` is one ``part`` of the tasks in a ``file``. Both read ``methods`` from the
-settings; the default is every method that needs no features. The mean ``win_rate`` over jobs is CalArena's
-win rate; :mod:`calibrant.bench.rankings` computes ELO ratings from the rows.
+settings, with options as in ``"smart(settled=0)"``; the default is every method that needs no features. The
+mean ``win_rate`` over jobs is CalArena's win rate; :mod:`calibrant.bench.rankings` computes ELO ratings from
+the rows.
 
 A file holds one group ``{dataset}/{model}`` for each task, with the arrays ``probas_cal``, ``labels_cal``,
 ``probas_test`` and ``labels_test``. Get the files from https://huggingface.co/datasets/probkit/CalArena.
@@ -29,7 +30,7 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats
 from calibrant.metrics.proper import post_hoc_improvement
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import METHODS, canonical_name
 
 if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
@@ -97,7 +98,8 @@ class CalArenaCalibrator:
     If a method cannot be fitted, the probabilities stay uncalibrated and :attr:`fitted_` is false.
 
     Args:
-        method: Name of a method in :data:`calibrant.posthoc.names.METHODS` that needs no features.
+        method: Name of a method in :data:`calibrant.posthoc.names.METHODS` that needs no features, with
+            options if it has any.
         seed: Seed of the method.
         options: Keyword arguments of the method's ``fit``.
 
@@ -180,7 +182,7 @@ def compare_on_task(
 
 def _methods(settings: Mapping[str, Any]) -> list[str]:
     every = [name for name, method in METHODS.items() if not method.calibrator.needs_features]
-    return list(settings.get("methods", every))
+    return [canonical_name(name) for name in settings.get("methods", every)]
 
 
 def as_predictions(p: npt.NDArray[Any], y: npt.NDArray[Any] | None = None) -> Predictions:

@@ -1,11 +1,13 @@
 """The worker ``posthoc``: fit a post-hoc method on one part of a model's predictions, measure it on another.
 
-The grid names a ``source`` of predictions and a ``method``; ``samples`` is the number of samples to fit on;
-further keys are options of the method. The seed decides which samples are used. Settings:
+The grid names a ``source`` of predictions and a ``method``, with options as in ``"smart(settled=0)"``;
+``samples`` is the number of samples to fit on; further keys are options of the method. The seed decides which
+samples are used. Settings:
 
 - ``measures``: names of :data:`calibrant.metrics.names.MEASURES`.
 - ``sets``: the test sets to measure; all by default.
-- ``options``: options of a method that all its points share, by the name of the method.
+- ``options``: options of a method that all its points share, by the name of the method; options in
+  a name, as in ``smart(settled=0)``, take precedence.
 - ``notes``: for each value of an option, its notation in the papers' tables; becomes the label ``setting``.
 - ``reductions``: measures whose reduction compared with the uncalibrated model is also reported.
 """
@@ -21,11 +23,11 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import check_choice
+from calibrant.expressions import parse_term
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.temperature_training import best_single_temperature
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import canonical_name, method_named
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.surrogates import check_objective
 
@@ -46,13 +48,16 @@ def run_posthoc(
     if "samples" in key:
         validation = validation.take(list(range(min(key["samples"], validation.n))))
     options = {name: value for name, value in key.items() if name not in _NOT_OPTIONS}
-    every = {**settings.get("options", {}).get(key["method"], {}), **options}
+    method = canonical_name(key["method"])
+    every = {**_shared_options(method, settings), **options}
     start = time.process_time()
-    calibrator, fitted = fit_or_identity(key["method"], validation, seed=seed, **every)
+    calibrator, fitted = fit_or_identity(method, validation, seed=seed, **every)
     fit_seconds = time.process_time() - start
     notes = settings.get("notes", {})
     noted = [notes[name][str(value)] for name, value in options.items() if name in notes]
     labels = {"setting": ";".join(noted)} if noted else {}
+    if method != key["method"]:
+        labels["method"] = method
     for name in settings.get("sets", source.tests):
         if name not in source.tests:
             continue
@@ -89,23 +94,31 @@ def fit_by_name(name: str, predictions: Predictions, *, seed: int = 0, **options
     include it.
 
     Args:
-        name: One of :data:`calibrant.posthoc.names.METHODS`.
+        name: One of :data:`calibrant.posthoc.names.METHODS`, with options if it has any.
         predictions: Predictions to fit on.
         seed: Seed of the method.
         options: Keyword arguments of the method's ``fit``.
     """
-    method = METHODS[check_choice(name, "method", METHODS)]
+    method = method_named(name)
     if method.calibrator.needs_features and predictions.features is None:
         raise FitError(f"{name}: expected features of the samples, got none")
     z, y = predictions.to_logits(), predictions.labels
     if y is None:
         raise InputError("labels: expected the true class of each sample to fit on, got none")
-    objective = options.get("objective", "nll")
-    if name == "temperature" and objective not in ("nll", "ece"):
+    every = {**method.options, **options}
+    objective = every.get("objective", "nll")
+    if method.calibrator is TemperatureScaling and objective not in ("nll", "ece"):
         return TemperatureScaling(best_single_temperature(FittingSet(z, y), check_objective(objective)))
-    return method.calibrator.fit(
-        z, y, features=predictions.features, seed=seed, **{**method.options, **options}
-    )
+    return method.calibrator.fit(z, y, features=predictions.features, seed=seed, **every)
+
+
+def _shared_options(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that all variants of a method share by the settings, without those in its name."""
+    term = parse_term(method)
+    if term is None:  # a method that was added with another kind of name
+        return dict(settings.get("options", {}).get(method, {}))
+    shared = settings.get("options", {}).get(term.name, {})
+    return {name: value for name, value in shared.items() if name not in term.options}
 
 
 def _measured(predictions: Predictions, settings: Mapping[str, Any]) -> dict[str, float]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from calibrant._version import __version__
-from calibrant.cli.options import AsJson, Methods, Seed, command_line, word_or_list
+from calibrant.cli.options import AsJson, Fast, KeepAccuracy, Methods, Seed, command_line, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
@@ -25,6 +26,8 @@ def calibrate(
         Path | None, typer.Option("--test", help="Predictions to measure on.", metavar="TEST")
     ] = None,
     methods: Methods = "auto",
+    fast: Fast = False,
+    keep_accuracy: KeepAccuracy = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -61,7 +64,14 @@ def calibrate(
         raise InputError(f"--out: expected a folder, got the file {out}; name another one")
     with progress_bar(visible=not as_json) as progress:
         comparison = compare(
-            validation, test=held_out, methods=wanted, n_folds=folds, seed=seed, progress=progress
+            validation,
+            test=held_out,
+            methods=wanted,
+            fast=fast,
+            keep_accuracy=keep_accuracy,
+            n_folds=folds,
+            seed=seed,
+            progress=progress,
         )
         chosen = choose(comparison)
         answer = _answer(comparison, chosen, seed)
@@ -83,7 +93,7 @@ def calibrate(
     show.print_skipped(console, comparison.skipped)
     gain = chosen.improvement
     console.print(
-        f"\nChosen: [bold]{chosen.name}[/bold]. It changes the negative log-likelihood by "
+        f"\nChosen: [bold]{escape(chosen.name)}[/bold]. It changes the negative log-likelihood by "
         f"{gain.difference:+.4f} (95 % interval {gain.low:+.4f} to {gain.high:+.4f}).",
         highlight=False,
     )

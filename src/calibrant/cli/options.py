@@ -15,7 +15,16 @@ Ood: TypeAlias = Annotated[
 ]
 Methods: TypeAlias = Annotated[
     str,
-    typer.Option("--methods", help="Methods to fit: auto, all, or names with commas.", metavar="NAMES"),
+    typer.Option(
+        "--methods",
+        help="Methods to fit: auto, all, or names with commas, with options as in 'smart(settled=0)'.",
+        metavar="NAMES",
+    ),
+]
+Fast: TypeAlias = Annotated[bool, typer.Option("--fast", help="Compare the quick methods only.")]
+KeepAccuracy: TypeAlias = Annotated[
+    bool,
+    typer.Option("--keep-accuracy", help="Compare only methods that never change the predicted class."),
 ]
 Stream: TypeAlias = Annotated[
     bool,
@@ -26,19 +35,26 @@ SavedCalibrator: TypeAlias = Annotated[
 ]
 
 
-def comma_list(text: str) -> list[str]:
-    """Return the names in a list with commas.
+def split_list(text: str) -> list[str]:
+    """Return the names in a list with commas; commas within parentheses or brackets do not separate names.
 
     Example:
-        >>> comma_list("nll, ece")
-        ['nll', 'ece']
+        >>> split_list("temperature, smart(settled=0, epochs=50)")
+        ['temperature', 'smart(settled=0, epochs=50)']
     """
-    return [name.strip() for name in text.split(",")]
+    names, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth <= 0:
+            names.append("")
+        else:
+            names[-1] += letter
+    return [name.strip() for name in names]
 
 
 def word_or_list(text: str, *words: str) -> str | list[str]:
     """Return the text if it is one of the words, such as ``all``, else the names in a list with commas."""
-    return text if text in words else comma_list(text)
+    return text if text in words else split_list(text)
 
 
 def command_line() -> str:

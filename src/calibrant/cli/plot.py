@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.options import comma_list
+from calibrant.cli.options import split_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
@@ -34,7 +34,11 @@ def plot(
     bins: Annotated[int | None, typer.Option("--bins", help="Number of bins or groups.")] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="Post-hoc methods to fit on --val, comma-separated.", metavar="NAMES"),
+        typer.Option(
+            "--method",
+            help="Methods to fit on --val: names with commas, with options as in 'smart(settled=0)'.",
+            metavar="NAMES",
+        ),
     ] = None,
     val: Annotated[
         Path | None, typer.Option("--val", help="Predictions to fit methods on.", metavar="VAL")
@@ -79,7 +83,7 @@ def plot(
             load_predictions(path, need_labels=kind != "ood"),
             validation=None if val is None else load_predictions(val),
             foreign=None if ood is None else load_predictions(ood, need_labels=False),
-            methods=() if method is None else tuple(comma_list(method)),
+            methods=() if method is None else tuple(split_list(method)),
             n_bins=bins,
             place={"title": title, "width": width},
             progress=progress,

@@ -1,13 +1,13 @@
 """The command ``calibrant report``."""
 
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli.options import Methods, Ood, Seed, command_line, word_or_list
+from calibrant.cli.options import Fast, KeepAccuracy, Methods, Ood, Seed, command_line, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
@@ -34,6 +34,8 @@ def report(
         typer.Option("--val", help="Predictions to fit post-hoc methods on, to compare them.", metavar="VAL"),
     ] = None,
     methods: Methods = "auto",
+    fast: Fast = False,
+    keep_accuracy: KeepAccuracy = False,
     measures: Annotated[
         str | None,
         typer.Option(
@@ -64,7 +66,8 @@ def report(
 
     with progress_bar() as progress:
         if paths[0].is_dir():
-            page = _of_folder(paths, shift, has_more=any(each is not None for each in (val, ood, measures)))
+            more = (val is not None, ood is not None, measures is not None, fast, keep_accuracy)
+            page = _of_folder(paths, shift, has_more=any(more))
             target = paths[0] / REPORT if out is None else out
         else:
             if val is not None and len(paths) > 1:
@@ -75,7 +78,9 @@ def report(
             named = {"validation": val, "test": test, "shift": shift, "foreign": ood}
             files = {role: path for role, path in named.items() if path is not None}
             further = () if measures is None else word_or_list(measures, "core", "all")
-            page = _of_files(paths, files, methods, further, seed, progress)
+            wanted = word_or_list(methods, "auto", "all")
+            compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
+            page = _of_files(paths, files, compared, further, seed, progress)
             target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
@@ -105,12 +110,15 @@ def _of_folder(paths: list[Path], shift: Path | None, *, has_more: bool) -> "Pag
 def _of_files(
     paths: list[Path],
     files: dict[str, Path],
-    methods: str,
+    compared: Mapping[str, Any],
     measures: str | Sequence[str],
     seed: int,
     progress: "Progress",
 ) -> "Page":
-    """Describe the first file; compare it with the others, or with methods that are fitted on a file."""
+    """Describe the first file; compare it with the others, or with methods that are fitted on a file.
+
+    ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`.
+    """
     from calibrant.data.files import load_predictions
     from calibrant.evaluation.compare import choose, compare
     from calibrant.report.describe import compare_files, describe_comparison
@@ -130,9 +138,8 @@ def _of_files(
         origin=Origin(command_line(), files | shown, seed),
     )
     if not models:
-        wanted = word_or_list(methods, "auto", "all")
         comparison = compare(
-            given["validation"], test=given["test"], methods=wanted, seed=seed, progress=progress
+            given["validation"], test=given["test"], seed=seed, progress=progress, **compared
         )
         progress("measuring", 0, 1)
         return describe_comparison(comparison, choose(comparison), sources, measures=measures)

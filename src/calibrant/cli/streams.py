@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import typer
 
-from calibrant.cli.options import comma_list, word_or_list
+from calibrant.cli.options import split_list, word_or_list
 from calibrant.cli.terminal import show
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
@@ -53,7 +53,7 @@ def unserved(measures: str) -> list[str]:
     """Return the options that name measures which a stream cannot give."""
     if measures in ("core", "all"):
         return []
-    names = resolve_measures(comma_list(measures))
+    names = resolve_measures(split_list(measures))
     return [f"--measures {name}" for name in names if name not in streamed_measures()]
 
 

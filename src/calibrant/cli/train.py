@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from calibrant._version import __version__
 from calibrant.cli.options import command_line
@@ -160,5 +161,5 @@ def _show(run: "Run", outcome: "Outcome") -> None:
         console.print("\nShifted and out-of-distribution sets:", highlight=False)
         console.print(tables.elsewhere(outcome.as_json()))
     written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
-    console.print(f"\nChosen: [bold]{outcome.chosen.name}[/bold].", highlight=False)
+    console.print(f"\nChosen: [bold]{escape(outcome.chosen.name)}[/bold].", highlight=False)
     console.print(f"Saved in {run.folder}: {written}", highlight=False)

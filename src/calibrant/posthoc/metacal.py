@@ -107,7 +107,7 @@ class MetaCal(Calibrator):
 
 
 def _check_share(value: float, name: str) -> float:
-    if not 0 < value < 1:
+    if not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
         raise InputError(f"{name}: expected a number between 0 and 1, got {value}")
     return float(value)
 

@@ -10,6 +10,7 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.expressions import parse_term
 from calibrant.inputs import Progress
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.names import resolve_methods
@@ -68,7 +69,7 @@ def check_posthoc(settings: PosthocSettings) -> tuple[str, ...]:
         named = tuple(resolve_methods((_UNCALIBRATED, *settings.methods)))
     except InputError as error:
         raise InputError(f"posthoc.{error}") from None
-    if settings.choose not in ("auto", *named):
+    if _choice(settings) not in ("auto", *named):
         raise InputError(
             f"posthoc.choose: expected auto or one of {', '.join(named)}, got {settings.choose!r}; "
             "add it to posthoc.methods"
@@ -87,18 +88,25 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
         seed=run.config.seed,
         progress=progress,
     )
-    if settings.choose in comparison.skipped:
+    wanted = _choice(settings)
+    if wanted in comparison.skipped:
         raise InputError(
-            f"posthoc.choose: expected a method that can be fitted, got {settings.choose}: "
-            f"{comparison.skipped[settings.choose]}"
+            f"posthoc.choose: expected a method that can be fitted, got {wanted}: "
+            f"{comparison.skipped[wanted]}"
         )
-    chosen = choose(comparison) if settings.choose == "auto" else comparison[settings.choose]
+    chosen = choose(comparison) if wanted == "auto" else comparison[wanted]
     methods = {}
     for done, result in enumerate(comparison.results):
         if progress is not None:
             progress(f"measuring {result.name}", done, len(comparison.results))
         methods[result.name] = _outcome(run.predictions, result)
     return Outcome(comparison, chosen, methods)
+
+
+def _choice(settings: PosthocSettings) -> str:
+    """Return the method to save, as results name it, or ``"auto"``."""
+    term = parse_term(settings.choose)
+    return settings.choose if term is None else term.text
 
 
 def _outcome(predictions: Mapping[str, Predictions], result: MethodResult) -> MethodOutcome:

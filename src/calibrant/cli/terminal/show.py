@@ -125,7 +125,7 @@ def verdict(metrics: Mapping[str, float]) -> str:
 def print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
     """Print what was left out, each with the reason."""
     for name, reason in skipped.items():
-        console.print(f"[dim]{name} is left out: {reason}[/dim]", highlight=False)
+        console.print(f"[dim]{escape(name)} is left out: {escape(reason)}[/dim]", highlight=False)
 
 
 def reliability_diagram(

@@ -109,6 +109,10 @@ def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
     names = tuple(chosen.metrics)
     table = _table(f"on {where}", *(heading(MEASURES[name]) for name in names), "fit s", "params")
     table.padding = (0, 1, 0, 0)  # ten columns fit into the 80 characters of a terminal
+    if any("(" in result.name for result in comparison.results):  # long names go on below; no number is cut
+        for column in table.columns:
+            column.no_wrap = column is not table.columns[0]
+        table.columns[0].overflow = "fold"
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
     best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in names}
     for result, values in zip(comparison.results, shown, strict=True):
@@ -118,7 +122,7 @@ def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
             cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
         mark = "→ " if result is chosen else "  "
         parameters = f"{result.calibrator.n_parameters:,}"
-        table.add_row(mark + result.name, *cells, f"{result.fit_seconds:.2f}", parameters)
+        table.add_row(mark + escape(result.name), *cells, f"{result.fit_seconds:.2f}", parameters)
     return table
 
 
@@ -133,7 +137,7 @@ def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
 
 def elsewhere(methods: Mapping[str, Any]) -> Table:
     """Lay out shifted and out-of-distribution sets, one a row, uncalibrated and calibrated by each method."""
-    table = _table("set", "measure", *methods)
+    table = _table("set", "measure", *map(escape, methods))
     first = next(iter(methods.values()))
     for part in list(first["measures"])[1:]:
         for name in ("accuracy", "ece"):

@@ -190,7 +190,8 @@ class PosthocSettings:
     """The post-hoc methods to fit on the validation part after training.
 
     Attributes:
-        methods: Names of post-hoc methods; the uncalibrated model is always compared too.
+        methods: Names of post-hoc methods, with options as in ``"smart(settled=0)"``; the uncalibrated model
+            is always compared too.
         choose: The method to save: a name, or ``"auto"`` to choose as ``calibrant calibrate`` does.
         folds: Folds of the cross-validation.
     """
