@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike, check_number
+from calibrant.inputs import ArrayLike, Floats, check_number
 from calibrant.posthoc.calibrator import Unused, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
@@ -14,7 +14,7 @@ from calibrant.posthoc.fitting.sorted_scores import ScoreGroups, smoothed_log_od
 
 
 class IsotonicCalibration(ScoreMap):
-    """Replace confidence by the best-fitting rising curve; samples on a flat piece get the same confidence.
+    """Replace confidence by the best-fitting rising curve, a step function unless it is centred.
 
     Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. Every class keeps the model's
     probability if the Brier score of the fitting set would rise.
@@ -35,6 +35,7 @@ class IsotonicCalibration(ScoreMap):
         *,
         mode: Mode = "top_label",
         smoothing: float = 1.0,
+        centred: bool = False,
         **unused: Unpack[Unused],
     ) -> Self:
         """Find the rising step function nearest to the answers, by pooling neighbours that violate the order.
@@ -48,11 +49,14 @@ class IsotonicCalibration(ScoreMap):
                 probability of every class.
             smoothing: This many samples, half of them right, are added to each step, so that a step of few
                 samples does not become certain. 0 is plain isotonic regression.
+            centred: Shrink each flat piece to one point at the mean of its scores, so that the curve rises
+                strictly between these points: centred isotonic regression (Oron & Flournoy, 2017). As in the
+                paper, pieces at exactly 0 or 1 stay flat, which only plain isotonic regression has.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
         scores, answers = binary_questions(z, y, mode)
-        knots, values = _rising_curve(ScoreGroups.of(scores, answers), smoothing)
+        knots, values = _rising_curve(ScoreGroups.of(scores, answers), smoothing, centred=centred)
         active = both_answers(answers)
         fitted = cls(mode, knots.to(z.device), values.to(z.device), active, n_classes=z.shape[1])
         return fitted.unless_worse(z, y, score="brier")
@@ -62,7 +66,7 @@ class IsotonicCalibration(ScoreMap):
         return interpolate(scores, self.knots, self.values)
 
 
-def _rising_curve(groups: ScoreGroups, smoothing: float) -> tuple[Tensor, Tensor]:
+def _rising_curve(groups: ScoreGroups, smoothing: float, *, centred: bool) -> tuple[Tensor, Tensor]:
     """Return the ends of the flat pieces of each column and their log-odds, both of shape ``(m, b)``."""
     blocks = groups.pooled(groups.hits / groups.count)
     while True:
@@ -74,8 +78,18 @@ def _rising_curve(groups: ScoreGroups, smoothing: float) -> tuple[Tensor, Tensor
         blocks = fewer
     n_columns = int(blocks.column[-1]) + 1
     columns = torch.from_numpy(blocks.column).repeat_interleave(2)
-    ends = torch.from_numpy(np.stack([blocks.low, blocks.high], axis=1).ravel())
+    low, high = _shrunk_ends(blocks, smoothing) if centred else (blocks.low, blocks.high)
+    ends = torch.from_numpy(np.stack([low, high], axis=1).ravel())
     return (
         ragged(columns, ends, n_columns, fill=torch.inf),
         ragged(columns, values.repeat_interleave(2), n_columns, fill=0.0),
     )
+
+
+def _shrunk_ends(blocks: ScoreGroups, smoothing: float) -> tuple[Floats, Floats]:
+    """Return both ends of what centred isotonic regression leaves of each flat piece: mostly one point."""
+    one_answer = ((blocks.hits == 0) | (blocks.hits == blocks.count)) & (smoothing == 0)
+    new_column = np.diff(blocks.column, prepend=-1, append=-1) != 0
+    low = np.where(one_answer | new_column[:-1], blocks.low, blocks.mean)
+    high = np.where(one_answer | new_column[1:], blocks.high, blocks.mean)
+    return low, high

@@ -105,6 +105,9 @@ METHODS: dict[str, Method] = {
     "isotonic_top": Method(
         IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
     ),
+    "isotonic_centred_top": Method(
+        IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "top_label", "centred": True}, top_label=True
+    ),
     "histogram_top": Method(
         HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
     ),
@@ -121,6 +124,9 @@ METHODS: dict[str, Method] = {
     "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
     "quadratic": Method(QuadraticCalibration, "Platt scaling with a square", {"mode": "one_vs_rest"}),
     "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
+    "isotonic_centred": Method(
+        IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "one_vs_rest", "centred": True}
+    ),
     "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
     "structured_vector_smart": Method(StructuredVectorSMART, "structured vector scaling, then SMART"),
     "structured_matrix": Method(StructuredMatrixScaling, "arXiv 2511.03685"),

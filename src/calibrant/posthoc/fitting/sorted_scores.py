@@ -77,6 +77,7 @@ class ScoreGroups:
         high: Its highest score.
         count: Its number of samples.
         hits: How many of them are positive.
+        total: The sum of their scores.
     """
 
     column: npt.NDArray[np.int64]
@@ -84,6 +85,7 @@ class ScoreGroups:
     high: Floats
     count: Floats
     hits: Floats
+    total: Floats
 
     @classmethod
     def of(cls, scores: Tensor, answers: Tensor) -> "ScoreGroups":
@@ -92,13 +94,20 @@ class ScoreGroups:
         hits = sorted_answers.cpu().numpy().astype(np.float64)
         flat = ordered.double().cpu().numpy()
         m, n = flat.shape
-        one_each = cls(np.repeat(np.arange(m), n), flat.ravel(), flat.ravel(), np.ones(m * n), hits.ravel())
+        each = flat.ravel()
+        one_each = cls(np.repeat(np.arange(m), n), each, each, np.ones(m * n), hits.ravel(), each)
         new = np.ones((m, n), dtype=bool)
         new[:, 1:] = flat[:, 1:] != flat[:, :-1]
         return one_each.joined(np.flatnonzero(new))
 
     def __len__(self) -> int:
         return len(self.column)
+
+    @property
+    def mean(self) -> Floats:
+        """The mean score of each run."""
+        # Rounding must not move it out of the run.
+        return np.clip(self.total / self.count, self.low, self.high)
 
     def pooled(self, rates: Floats) -> "ScoreGroups":
         """Join neighbours of one column until rates rise: isotonic regression with counts as weights."""
@@ -111,7 +120,7 @@ class ScoreGroups:
     def joined(self, starts: npt.NDArray[np.int64]) -> "ScoreGroups":
         """Join all runs from each start to the next."""
         ends = np.append(starts[1:], len(self)) - 1
-        sums = (np.add.reduceat(each, starts) for each in (self.count, self.hits))
+        sums = (np.add.reduceat(each, starts) for each in (self.count, self.hits, self.total))
         return ScoreGroups(self.column[starts], self.low[starts], self.high[ends], *sums)
 
 
