@@ -46,11 +46,12 @@ def test_methods_are_compared_on_val_and_panels_appear_when_asked_for(run, files
 
 
 def test_methods_with_options_are_text_on_the_page(run, files):
-    wanted = "temperature(start=2),isotonic(mode='top_label')"
+    wanted = "temperature(start=2),isotonic(mode='top_label'),smart(settled=0, epochs=5)"
     assert run("report", "test.npz", "--val", "val.npz", "--methods", wanted)[0] == 0
     page = (files / "report.html").read_text()
     assert '<option value="isotonic(mode=&#39;top_label&#39;)"' in page
     assert "temperature scaling (start=2)" in page
+    assert "Temperature by logit margin" in page
     assert "Guo et al., ICML 2017" in page
 
 

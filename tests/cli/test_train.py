@@ -169,6 +169,7 @@ def test_the_network_of_a_run_reads_raw_images(refcal):
         ("hardware.strategy=fsdp", "hardware.strategy: expected auto or ddp"),
         ("hardware.precision=half", "hardware: expected what Lightning Fabric takes"),
         ('posthoc.methods=["temprature"]', "posthoc.methods: "),
+        ('posthoc.methods=["smart(setled=0)"]', "for smart, got 'setled'; did you mean 'settled'?"),
         ("posthoc.choose=vector", "posthoc.choose: expected auto or one of"),
         ("training.loss=supervised_contrastive", "training.loss: expected a loss of logits"),
     ],

@@ -100,6 +100,37 @@ def test_names_are_put_in_order_and_unknown_ones_refused():
         resolve_methods("alchemy")
 
 
+def test_variants_of_a_method_are_compared_under_their_names(validation):
+    names = ["vector(ridge=1e9)", "temperature", "vector( ridge=0.1 )"]
+    result = compare(validation, methods=names, n_folds=2, n_resamples=20)
+    assert [r.name for r in result.results] == [
+        "temperature",
+        "vector(ridge=1000000000.0)",
+        "vector(ridge=0.1)",
+    ]
+    strong, weak = (float(r.calibrator.intercept.abs().max()) for r in result.results[1:])
+    assert strong < weak
+
+
+def test_a_strength_that_is_given_is_used_without_each_fold_too(validation):
+    given = compare(validation, methods=["matrix(strength=1e6)"], n_folds=2, n_resamples=20)
+    fitted = given.results[0].calibrator
+    assert fitted.searched["strength"] == 1e6
+
+
+def test_a_bad_value_of_an_option_is_the_reason_to_skip_the_method(validation):
+    result = compare(validation, methods=["temperature", "vector(ridge='x')"], n_folds=2, n_resamples=20)
+    assert dict(result.skipped) == {"vector(ridge='x')": "ridge: expected a positive number, got x"}
+
+
+def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(validation, monkeypatch):
+    monkeypatch.setattr(sys.modules["calibrant.posthoc.names"], "_FAST", ("temperature", "platt"))
+    options = {"n_folds": 2, "n_resamples": 20}
+    assert [r.name for r in compare(validation, fast=True, **options).results] == ["temperature", "platt"]
+    kept = compare(validation, fast=True, keep_accuracy=True, **options).results
+    assert [r.name for r in kept] == ["temperature"]
+
+
 def test_bad_sets_are_refused(validation):
     pairs = Predictions(confidence=[0.5] * 20, correct=[True] * 20)
     with pytest.raises(InputError, match="^validation: expected logits or probs with labels"):
@@ -115,7 +146,8 @@ def test_bad_sets_are_refused(validation):
 def test_choosing_from_no_results_gives_the_reasons():
     all_right = Predictions(logits=np.eye(2)[np.arange(40) % 2], labels=np.arange(40) % 2)
     with pytest.raises(
-        InputError, match=r"could be fitted, got none .temperature\(prior=0\): temperature scaling: no optimum"
+        InputError,
+        match=r"could be fitted, got none .temperature\(prior=0\): temperature scaling: no optimum",
     ):
         choose(compare(all_right, methods=["temperature(prior=0)"]))
 
