@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.report import page_from_json
-from tests.report.conftest import FILE, HOSTILE
+from tests.report.conftest import FILE, HOSTILE, call
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +69,21 @@ def test_the_picker_changes_what_is_compared(page, written):
     assert changed.isdisjoint({"reliability-before", "histogram-before"})
     ece = next(each.ece for each in other.figures.bins if each.n_bins == 15)
     assert page.inner_text("#ece-after") == f"ECE {100 * ece:.2f}\N{NO-BREAK SPACE}%"
+
+
+def test_methods_with_options_can_be_picked_and_fit_a_narrow_screen(look, written):
+    folder = written.folder.parent
+    name, path = "isotonic(mode='top_label', smoothing=0.5)", folder / "options.html"
+    told = ("--val", folder / "val.npz", "--methods", f"temperature(start=2),{name}", "--out", path)
+    assert call("report", folder / FILE, *told) == 0
+    seen = look(path, width=400)
+    seen.page.select_option("#method", name)
+    title = "isotonic (mode='top_label', smoothing=0.5)"
+    seen.page.wait_for_function(
+        "wanted => document.querySelector('.picked').textContent === wanted", arg=title
+    )
+    assert seen.messages == []
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_headings_sort_the_rows_both_ways(page, written):
