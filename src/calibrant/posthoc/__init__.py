@@ -10,6 +10,7 @@ from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.group import GroupCalibration
+from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
@@ -40,6 +41,7 @@ __all__ = [
     "EnsembleTemperatureScaling",
     "FeatureClipping",
     "GroupCalibration",
+    "HCalibration",
     "HistogramBinning",
     "Identity",
     "IntraOrderPreserving",

@@ -17,6 +17,7 @@ from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.group import GroupCalibration
+from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
@@ -115,6 +116,7 @@ METHODS: dict[str, Method] = {
     "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
     "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
     "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
+    "h_calibration": Method(HCalibration, "Huang et al., TPAMI 2025"),
     "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
     "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
     "vector": Method(VectorScaling, "Guo et al., ICML 2017"),

@@ -205,9 +205,11 @@ def _seen(y: Tensor, top: int) -> Tensor:
     return torch.log_softmax(y, dim=1)[:, :top]
 
 
-def thinned(logits: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return all rows, or as many at random as :data:`MOST_ENTRIES` allows."""
-    rows = max(1, MOST_ENTRIES // logits.shape[1])
+def thinned(
+    logits: Tensor, labels: Tensor, *, seed: int, most_entries: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return all rows, or as many at random as ``most_entries`` (:data:`MOST_ENTRIES`) allows."""
+    rows = max(1, (most_entries or MOST_ENTRIES) // logits.shape[1])
     if len(logits) <= rows:
         return logits, labels
     chosen = shuffled(len(logits), seed=seed)[:rows].sort().values.to(logits.device)
