@@ -70,7 +70,7 @@ def test_blocks_of_samples_change_nothing(clouds, monkeypatch):
     logits, labels, features, _ = clouds
     calibrator = ProximityCalibration.fit(logits[:500], labels[:500], features=features[:500])
     whole = calibrator.proximity(torch.tensor(features[:100]))
-    monkeypatch.setattr("calibrant.posthoc.proximity._BLOCK_ENTRIES", 7 * 500)
+    monkeypatch.setattr("calibrant.posthoc.fitting.neighbours._BLOCK_ENTRIES", 7 * 500)
     assert torch.allclose(calibrator.proximity(torch.tensor(features[:100])), whole, atol=1e-6)
 
 

@@ -12,6 +12,7 @@ from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.density_aware import DensityAware
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
@@ -135,6 +136,7 @@ METHODS: dict[str, Method] = {
     "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
     "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
     "dirichlet": Method(DirichletCalibration, "Kull et al., NeurIPS 2019"),
+    "density_aware": Method(DensityAware, "Tomani et al., ICML 2023"),
     "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
     "proximity_bins": Method(
         ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}

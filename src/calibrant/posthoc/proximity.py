@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import FitError
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
 from calibrant.posthoc.fitting.binary import TopLabel, join_top, split_top
+from calibrant.posthoc.fitting.neighbours import nearest_distances, prepared
 
 ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 
@@ -20,12 +20,6 @@ _NODES = (257, 129)
 
 # Cells of a grid with fewer samples than this would learn noise.
 _CELL = 20
-
-# Squared distances below this share of the squared lengths are rounding errors in float32.
-_SAME = 1e-6
-
-# Distances held at once: 4 MB of them, which stay in the processor's cache.
-_BLOCK_ENTRIES = 1 << 20
 
 
 class ProximityCalibration(Calibrator):
@@ -113,7 +107,7 @@ class ProximityCalibration(Calibrator):
                 "so right and wrong predictions cannot be compared; fit on more held-out samples"
             )
         n_neighbours = min(check_count(n_neighbours, "n_neighbours"), len(z) - 1)
-        references = _prepared(h, normalize=normalize)
+        references = prepared(h, normalize=normalize)
         proximity = _proximity(references, references, n_neighbours).double()
         top = split_top(z.double())
         confidence = top.log_odds.sigmoid()
@@ -139,7 +133,7 @@ class ProximityCalibration(Calibrator):
 
     def proximity(self, features: Tensor) -> Tensor:
         """Return how close samples are to the fitting set, between 0 and 1, shape ``(n,)``."""
-        return _proximity(_prepared(features, normalize=self.normalize), self.references, self.n_neighbours)
+        return _proximity(prepared(features, normalize=self.normalize), self.references, self.n_neighbours)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
@@ -155,27 +149,8 @@ def _with_confidence(top: TopLabel, confidence: Tensor) -> Tensor:
     return join_top(top, torch.logit(confidence, eps=torch.finfo(confidence.dtype).eps))
 
 
-def _prepared(features: Tensor, *, normalize: bool) -> Tensor:
-    h = features.to(torch.float32)
-    return F.normalize(h, dim=1) if normalize else h
-
-
 def _proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor:
-    # A graph has no loop over blocks of a batch whose size it does not know.
-    if torch.compiler.is_compiling():
-        return _block_proximity(h, references, n_neighbours)
-    rows = max(1, _BLOCK_ENTRIES // len(references))
-    return torch.cat([_block_proximity(block, references, n_neighbours) for block in h.split(rows)])
-
-
-def _block_proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor:
-    size = h.square().sum(dim=1, keepdim=True) + references.square().sum(dim=1)
-    # Written out, because torch.cdist has no counterpart in ONNX. What differs from 0 by rounding only is a
-    # copy, which goes to the farthest place there is.
-    squared = size - 2 * h @ references.T
-    squared = torch.where(squared <= _SAME * size, 2 * size, squared)
-    nearest = squared.topk(n_neighbours, dim=1, largest=False, sorted=False).values
-    return torch.exp(-nearest.clamp(min=1e-12).sqrt().mean(dim=1))
+    return torch.exp(-nearest_distances(h, references, n_neighbours).mean(dim=1))
 
 
 def density_ratio(confidence: Tensor, other: Tensor, correct: Tensor) -> dict[str, Tensor]:
