@@ -15,6 +15,7 @@ from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.model import CalibratedModel
@@ -48,6 +49,7 @@ __all__ = [
     "Identity",
     "IntraOrderPreserving",
     "IsotonicCalibration",
+    "LogisticSpline",
     "MatrixScaling",
     "MetaCal",
     "ParameterizedTemperatureScaling",

@@ -22,6 +22,7 @@ from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
@@ -110,6 +111,9 @@ METHODS: dict[str, Method] = {
     "isotonic_centred_top": Method(
         IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "top_label", "centred": True}, top_label=True
     ),
+    "logistic_spline_top": Method(
+        LogisticSpline, "Lucena, arXiv 1809.07751", {"mode": "top_label"}, top_label=True
+    ),
     "histogram_top": Method(
         HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
     ),
@@ -126,6 +130,7 @@ METHODS: dict[str, Method] = {
     "platt": Method(PlattScaling, "Platt, 1999"),
     "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
     "quadratic": Method(QuadraticCalibration, "Platt scaling with a square", {"mode": "one_vs_rest"}),
+    "logistic_spline": Method(LogisticSpline, "Lucena, arXiv 1809.07751", {"mode": "one_vs_rest"}),
     "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
     "isotonic_centred": Method(
         IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "one_vs_rest", "centred": True}

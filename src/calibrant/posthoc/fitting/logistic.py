@@ -1,7 +1,7 @@
 """Many small logistic regressions at once, one per column, each pulled to a regression of all columns."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ def fit_logistic(
     lower: Sequence[float],
     shrinkage: float,
     ridge: Sequence[float] | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Minimise each column's cross-entropy of :math:`\sigma(\theta \cdot x)` plus a pull to the others.
 
@@ -44,23 +45,52 @@ def fit_logistic(
         lower: Lower bounds of the same coefficients.
         shrinkage: The strength :math:`s` of the pull; 0 leaves the plain maximum of the likelihood.
         ridge: The strengths :math:`r_j`, one per coefficient; none by default.
+        weights: How many samples each entry of the scores stands for, shape ``(n, m)``; one by default.
 
     Returns:
         Coefficients of each column, shape ``(m, d)``, and the shared ones, shape ``(d,)``, intercept last.
     """
     bound, start = torch.tensor([lower, identity], dtype=torch.float64, device=scores.device)
     r = torch.zeros_like(start) if ridge is None else torch.tensor(ridge).to(start)
-    together = scores.reshape(-1, 1), targets.reshape(-1, 1)
-    shared = _minimise(*together, inputs, start, bound, r + _PULL_TO_IDENTITY, begin=torch.zeros_like(start))
+    apart = _Samples(scores, targets, torch.ones_like(targets[:1]) if weights is None else weights)
+    shared = _minimise(
+        apart.together(), inputs, start, bound, r + _PULL_TO_IDENTITY, begin=torch.zeros_like(start)
+    )
     # Two pulls are one of their joint strength to the mean of both centres.
     strength = r + shrinkage
     centre = torch.lerp(shared, start, r / strength.clamp(min=torch.finfo(r.dtype).tiny))
-    return _minimise(scores, targets, inputs, centre, bound, strength, begin=shared), shared[0]
+    return _minimise(apart, inputs, centre, bound, strength, begin=shared), shared[0]
+
+
+class _Samples(NamedTuple):
+    """Scores and targets of shape ``(n, m)``; weights of the same shape, or one row of ones for all."""
+
+    scores: Tensor
+    targets: Tensor
+    weights: Tensor
+
+    def together(self) -> "_Samples":
+        """Return all columns as one."""
+        one_row = len(self.weights) < len(self.scores)
+        weights = self.weights[:, :1] if one_row else self.weights.reshape(-1, 1)
+        return _Samples(self.scores.reshape(-1, 1), self.targets.reshape(-1, 1), weights)
+
+    def blocks(self, rows: int) -> Iterator["_Samples"]:
+        """Yield some rows at a time."""
+        for start in range(0, len(self.scores), rows):
+            part = slice(start, start + rows)
+            weights = self.weights if len(self.weights) < len(self.scores) else self.weights[part]
+            yield _Samples(self.scores[part], self.targets[part], weights)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Return the variance of each column of an input, between 1e-12 and 1."""
+        share = self.weights.expand_as(self.targets)
+        share = share / share.sum(dim=0).clamp(min=1e-12)
+        return (share * (x.double() - (share * x).sum(dim=0)).square()).sum(dim=0).clamp(1e-12, 1.0)
 
 
 def _minimise(
-    scores: Tensor,
-    targets: Tensor,
+    samples: _Samples,
     inputs: Inputs,
     centre: Tensor,
     bound: Tensor,
@@ -69,11 +99,11 @@ def _minimise(
     begin: Tensor,
 ) -> Tensor:
     """Take Newton steps, cut at the bounds and shortened where they do not help: the problem is convex."""
-    spread = [x.var(dim=0, correction=0).double().clamp(1e-12, 1.0) for x in inputs(scores)]
+    spread = [samples.variance(x) for x in inputs(samples.scores)]
     pull = strength * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
 
     def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        loss, slope, curve = _cross_entropy(scores, targets, inputs, theta)
+        loss, slope, curve = _cross_entropy(samples, inputs, theta)
         away = theta - centre
         loss = loss + (pull * away.square()).sum(dim=1) / 2
         return loss, slope + pull * away, curve + torch.diag_embed(pull)
@@ -109,21 +139,19 @@ def _newton_step(theta: Tensor, bound: Tensor, slope: Tensor, curve: Tensor) -> 
     return step, -(step * slope).sum(dim=1) / 2
 
 
-def _cross_entropy(
-    scores: Tensor, targets: Tensor, inputs: Inputs, theta: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _cross_entropy(samples: _Samples, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss of each column and its first and second derivatives, summed over rows in float64."""
     m, d = theta.shape
     loss, slope, curve = theta.new_zeros(m), theta.new_zeros(m, d), theta.new_zeros(m, d, d)
     rows = max(1, _BLOCK_ENTRIES // m)
-    for s, y in zip(scores.split(rows), targets.split(rows), strict=True):
+    for s, y, count in samples.blocks(rows):
         x = inputs(s.double())
         eta = sum((c * each for c, each in zip(theta.T, x, strict=False)), theta[:, -1])
         p = torch.sigmoid(eta)
         q = 1 - p
         # softplus(eta), several times faster in float64 than the function of that name.
-        loss += (eta.clamp(min=0) - torch.maximum(p, q).log() - y * eta).sum(dim=0)
-        surplus, weight = p - y, p * q
+        loss += (count * (eta.clamp(min=0) - torch.maximum(p, q).log() - y * eta)).sum(dim=0)
+        surplus, weight = count * (p - y), count * p * q
         for i in range(d):
             # The last input is the constant 1.
             slope[:, i] += (surplus * x[i] if i < d - 1 else surplus).sum(dim=0)

@@ -1,0 +1,242 @@
+"""Logistic regression on a spline (Lucena, "Spline-Based Probability Calibration", arXiv 1809.07751)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor
+
+from calibrant.inputs import ArrayLike, check_count, check_number
+from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
+from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
+from calibrant.posthoc.fitting.score_map import ScoreMap
+from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
+
+# Strengths of the ridge that are tried, the strongest first.
+RIDGES = (1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+
+# The outermost knots leave this share of the samples outside, if both answers count equally.
+_TAIL = 0.02
+_FOLDS = 5
+_BINS = 100
+
+
+class LogisticSpline(ScoreMap):
+    r"""Map log-odds by a natural cubic spline with a ridge that cross-validation chooses.
+
+    .. math:: \log\frac{q}{1 - q} = a s + b + \sum_j \theta_j N_j(s)
+
+    with the model's log-odds :math:`s`. The :math:`N_j` are the curved natural cubic splines of some knots,
+    straight beyond the outermost ones. Knots are quantiles of the scores, and the same for all classes. A
+    ridge on the :math:`\theta_j` is chosen by cross-validated log loss. The curve may fall.
+
+    Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. A class that never occurs in
+    the fitting set gets the map that is fitted to all classes together. The model stays uncalibrated if all
+    answers are the same, or if the likelihood of the fitting set would fall.
+    """
+
+    knots: Tensor
+    coefficients: Tensor
+    _searched: Mapping[str, float] = MappingProxyType({})
+
+    def __init__(
+        self, mode: Mode, knots: Tensor, coefficients: Tensor, active: Tensor, *, n_classes: int
+    ) -> None:
+        super().__init__(mode, active, n_classes=n_classes)
+        self.register_buffers(knots=knots, coefficients=coefficients)
+
+    @property
+    def searched(self) -> Mapping[str, Any]:
+        """The strength of the ridge. A file does not keep it."""
+        return self._searched
+
+    @classmethod
+    def memory(cls, n: int, k: int) -> int:
+        """Return about how many bytes a fit needs: the inputs of the regression are computed at once."""
+        return 100 * n * k
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        mode: Mode = "one_vs_rest",
+        n_knots: int = 6,
+        ridge: float | None = None,
+        shrinkage: float = 10.0,
+        seed: int = 0,
+        **unused: Unpack[UnusedFeatures],
+    ) -> Self:
+        r"""Fit a logistic regression on the log-odds and a spline basis.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            mode: ``"one_vs_rest"`` calibrates the probability of every class, ``"top_label"`` the confidence
+                in the predicted class.
+            n_knots: Knots of the spline; fewer if the scores have fewer values. The ridge makes the number
+                unimportant.
+            ridge: How strongly the :math:`\theta_j` are pulled to 0, in samples; much is Platt scaling. By
+                default the one of 1000, 100, 30, ..., 0.1 with the lowest log loss of all questions in
+                five-fold cross-validation, where scores are rounded to a hundred quantiles.
+            shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
+                samples; classes with few samples need it.
+            seed: Seed of the folds.
+
+        Raises:
+            FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
+        """
+        z, y = check_fitting_set(logits, labels, **unused)
+        n_knots = check_count(n_knots, "n_knots", at_least=3)
+        shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
+        scores, answers = binary_questions(z, y, mode)
+        if shrinkage == 0:
+            refuse_separable(scores, answers, method="logistic spline")
+        levels = torch.linspace(_TAIL, 1 - _TAIL, n_knots, dtype=torch.float64).tolist()
+        knots = _distinct(balanced_quantiles(scores, answers, levels))
+        mixture = _mixture(knots)
+        regress = partial(_regress, inputs=partial(_mixed, knots=knots, mixture=mixture), shrinkage=shrinkage)
+        if ridge is None:
+            folds = stratified_folds(y, _FOLDS, seed=seed).to(z.device)
+            ridge = _choose_ridge(_Bins(scores, answers, folds), regress)
+        ridge = check_number(ridge, "ridge", at_least=0)
+        theta, shared = regress(scores, answers.double(), ridge=ridge)
+        theta = torch.where(both_answers(answers)[:, None], theta, shared)
+        theta[:, 1:-1] = theta[:, 1:-1] @ mixture.T
+        fitted = cls(mode, knots, theta, both_answers(answers).any(), n_classes=z.shape[1])
+        fitted._searched = {"ridge": ridge}
+        return fitted.unless_worse(z, y, score="nll")
+
+    def mapped(self, scores: Tensor) -> Tensor:
+        """Return the height of the spline at each score."""
+        return _height(_basis(scores, self.knots), self.coefficients.to(scores.dtype))
+
+
+def _height(x: Sequence[Tensor], theta: Tensor) -> Tensor:
+    """Return the inputs times their coefficients, shape ``(m, d)``, plus the last coefficient."""
+    height = theta[:, -1].expand_as(x[0])
+    for each, factor in zip(x, theta.T, strict=False):
+        height = height + factor * each
+    return height
+
+
+def _regress(
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    inputs: Inputs,
+    shrinkage: float,
+    ridge: float,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    curved = len(inputs(scores[:1])) - 1
+    return fit_logistic(
+        scores,
+        targets,
+        inputs,
+        identity=(1.0, *[0.0] * curved, 0.0),
+        lower=[-math.inf] * (curved + 2),
+        shrinkage=shrinkage,
+        ridge=(0.0, *[ridge] * curved, 0.0),
+        weights=weights,
+    )
+
+
+def _choose_ridge(bins: "_Bins", regress: partial[tuple[Tensor, Tensor]]) -> float:
+    """Return the ridge with the lowest log loss on held-out folds."""
+    x = regress.keywords["inputs"](bins.scores)
+    losses = [0.0] * len(RIDGES)
+    for fold in range(_FOLDS):
+        count, hits = bins.count.sum(dim=0) - bins.count[fold], bins.hits.sum(dim=0) - bins.hits[fold]
+        for i, ridge in enumerate(RIDGES):
+            theta, _ = regress(bins.scores, hits / count.clamp(min=1), ridge=ridge, weights=count)
+            log_yes, log_no = log_sigmoids(_height(x, theta))
+            held = bins.hits[fold] * log_yes + (bins.count[fold] - bins.hits[fold]) * log_no
+            losses[i] -= float(held.sum())
+    return RIDGES[losses.index(min(losses))]
+
+
+class _Bins:
+    """Samples of each question counted in bins that all questions share, one set of counts for each fold.
+
+    Attributes:
+        scores: Mean score of each bin and question, shape ``(b, m)``.
+        count: Samples of each fold, shape ``(f, b, m)``.
+        hits: Positive answers among them.
+    """
+
+    def __init__(self, scores: Tensor, answers: Tensor, folds: Tensor) -> None:
+        s, m = scores.double(), scores.shape[1]
+        levels = torch.arange(1, _BINS, dtype=torch.float64) / _BINS
+        edges = balanced_quantiles(scores, answers, levels.tolist()).unique()
+        n_bins = len(edges) + 1
+        shape = (_FOLDS, n_bins, m)
+        place = (folds[:, None] * n_bins + torch.searchsorted(edges, s)) * m + torch.arange(
+            m, device=s.device
+        )
+
+        def summed(each: Tensor) -> Tensor:
+            flat = torch.bincount(place.reshape(-1), each.reshape(-1), minlength=math.prod(shape))
+            return flat.reshape(shape)
+
+        self.count, self.hits = summed(torch.ones_like(s)), summed(answers.double())
+        self.scores = summed(s).sum(dim=0) / self.count.sum(dim=0).clamp(min=1)
+
+
+def _distinct(knots: Tensor) -> Tensor:
+    """Leave out knots that nearly coincide with the one before; a spline through them would be wild."""
+    kept = knots[:1].tolist()
+    for each in knots[1:].tolist():
+        if each - kept[-1] > 1e-3 * float(knots[-1] - knots[0]):
+            kept.append(each)
+    return torch.tensor(kept, dtype=torch.float64, device=knots.device)
+
+
+def _basis(scores: Tensor, knots: Tensor) -> list[Tensor]:
+    r"""Return the scores and the curved natural cubic splines of the knots, which are straight beyond them.
+
+    With places :math:`t` from 0 at the first knot to 1 at the last one, :math:`N_j = d_j - d_{K-1}` and
+    :math:`d_j = (t - t_j)_+^3 / (1 - t_j)`, in units of the scores.
+    """
+    if len(knots) < 3:
+        return [scores]
+    first, last = knots[0].to(scores.dtype), knots[-1].to(scores.dtype)
+    width = last - first
+    t = ((knots - knots[0]) / (knots[-1] - knots[0])).to(scores.dtype)
+    inside = torch.minimum(torch.maximum(scores, first), last)
+    # The cubes of scores far beyond the last knot would cancel each other and lose all digits.
+    place, beyond = (inside - first) / width, (scores - last).clamp(min=0)
+    cubes = [(place - each).clamp(min=0) ** 3 / (1 - each) for each in t[:-1]]
+    slopes = 3 * (t[-2] - t[:-2])
+    return [scores, *(width * (c - cubes[-1]) + a * beyond for c, a in zip(cubes[:-1], slopes, strict=True))]
+
+
+def _mixed(scores: Tensor, knots: Tensor, mixture: Tensor) -> list[Tensor]:
+    """Return the scores and mixtures of the curved splines, the inputs of the regression."""
+    straight, *curved = _basis(scores, knots)
+    if not curved:
+        return [straight]
+    return [straight, *(torch.stack(curved, dim=-1) @ mixture.to(scores.dtype)).unbind(dim=-1)]
+
+
+def _mixture(knots: Tensor) -> Tensor:
+    """Return mixtures of the curved splines, in columns, whose second derivatives are orthonormal."""
+    if len(knots) < 3:
+        return knots.new_zeros(0, 0)
+    t = (knots - knots[0]) / (knots[-1] - knots[0])
+    inner = t[1:-1]
+    ramps = (inner[:, None] - t[:-1]).clamp(min=0) / (1 - t[:-1])
+    # Second derivatives at the inner knots; between knots they are linear, at the outermost ones zero.
+    curvature = 6 * (ramps[:, :-1] - ramps[:, -1:])
+    gaps = t.diff()
+    mass = torch.diag((gaps[:-1] + gaps[1:]) / 3)
+    mass = mass + torch.diag(gaps[1:-1] / 6, 1) + torch.diag(gaps[1:-1] / 6, -1)
+    lower = torch.linalg.cholesky(curvature.T @ mass @ curvature)
+    mixture: Tensor = torch.linalg.inv(lower).T
+    return mixture
