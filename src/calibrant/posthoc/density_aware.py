@@ -185,8 +185,10 @@ def _search(
     """Return the weights and the intercept of the temperature, for logits that need one of about 1."""
     from scipy.optimize import minimize
 
-    rows = _some(len(z), seed).to(z.device)
-    samples, s = FittingSet(z[rows], y[rows]), distances[rows]
+    if len(z) > _MOST_REFERENCES:
+        rows = _some(len(z), seed).to(z.device)
+        z, y, distances = z[rows], y[rows], distances[rows]
+    samples, s = FittingSet(z, y), distances
     mean, deviation = s.mean(dim=0), s.std(dim=0, correction=0)
     deviation = torch.where(deviation <= 1e-6 * mean, torch.ones_like(deviation), deviation)
     x = (s - mean) / deviation
