@@ -73,8 +73,8 @@ class QuadraticCalibration(ScoreMap):
             mode: ``"one_vs_rest"`` calibrates the probability of every class, ``"top_label"`` the confidence
                 in the predicted class.
             ridge: How strongly the bend :math:`c` is pulled to 0, in samples. Fitted on 200 confidences of
-                language models, the NLL of new data is 0.569 with 20 and 0.570 with 0. The largest loss
-                against Platt scaling in one of these fits is 0.013 with 20 and 0.024 with 0.
+                language models, the NLL of new data is 0.569 with 20 and 0.570 with 0. In 216 fits on
+                200 to 5,000 of them, the largest loss against Platt scaling is 0.013 with 20, 0.024 with 0.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
                 samples; classes with few samples need it.
 
