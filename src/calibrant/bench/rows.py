@@ -12,6 +12,7 @@ from calibrant.errors import FormatError, InputError
 from calibrant.files import write_file
 
 ROWS = "rows.jsonl"
+LEFT_OUT = "left_out.json"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,18 @@ def saved_experiment(folder: Path) -> Experiment:
     if len(files) != 1:
         raise InputError(f"DIR: expected a folder that calibrant bench run wrote, got {folder}")
     return parse_experiment(files[0].stem, files[0].read_text(encoding="utf-8"))
+
+
+def save_left_out(reasons: Mapping[str, str], folder: Path) -> None:
+    """Write why files of the data were left out, by their names; write nothing if none was."""
+    if reasons or (folder / LEFT_OUT).exists():
+        write_file(folder / LEFT_OUT, json.dumps(dict(reasons), indent=1) + "\n")
+
+
+def files_left_out(folder: Path) -> dict[str, str]:
+    """Read why files of the data were left out, by their names."""
+    path = folder / LEFT_OUT
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 class RowFile:

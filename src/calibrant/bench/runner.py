@@ -5,20 +5,31 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from calibrant._version import __version__
+from calibrant.bench.arena_real import expand_files, run_arena_real
 from calibrant.bench.calarena import run_arena, run_calarena
 from calibrant.bench.experiment import Experiment, Job, Preset
 from calibrant.bench.posthoc import run_posthoc
-from calibrant.bench.rows import Record, Row, RowFile, finished_rows, identity, save_experiment
+from calibrant.bench.rows import (
+    Record,
+    Row,
+    RowFile,
+    finished_rows,
+    identity,
+    save_experiment,
+    save_left_out,
+)
 from calibrant.bench.smart_ablations import indicator_study, sensitivity_study
 from calibrant.bench.smart_theory import bound_study, mismatch_study
 from calibrant.bench.training import run_training
@@ -27,6 +38,10 @@ from calibrant.inputs import Progress, check_choice, check_count
 
 # Takes the point of the grid, the settings of the preset, the seed, and the folder of data sets.
 Worker: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any], int, Path | None], Iterable[Record]]
+
+# Takes the jobs of the grid and the folder of data sets; returns the jobs for the files in it, and why other
+# files are left out.
+Expand: TypeAlias = Callable[[Sequence[Job], Path | None], tuple[list[Job], dict[str, str]]]
 
 STUDIES: Mapping[str, Worker] = {
     "indicators": indicator_study,
@@ -51,7 +66,11 @@ WORKERS: Mapping[str, Worker] = {
     "studies": run_study,
     "arena": run_arena,
     "calarena": run_calarena,
+    "arena_real": run_arena_real,
 }
+
+#: Workers whose jobs depend on the files in the folder of data sets.
+EXPANSIONS: Mapping[str, Expand] = {"arena_real": expand_files}
 
 
 def run_experiment(
@@ -85,9 +104,13 @@ def run_experiment(
     check_data(experiment, preset, data)
     done = {identity(row) for row in finished_rows(folder)}
     every = list(experiment.jobs(preset, seeds=None if seeds is None else check_count(seeds, "--seeds")))
+    left_out: dict[str, str] = {}
+    if experiment.worker in EXPANSIONS:
+        every, left_out = EXPANSIONS[experiment.worker](every, data)
     missing = [job for job in every if identity(job) not in done]
     file = RowFile(folder)
     save_experiment(experiment, folder)
+    save_left_out(left_out, folder)
     finished = len(every) - len(missing)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(check_count(jobs, "--jobs"), mp_context=context, initializer=_prepare) as pool:
@@ -127,12 +150,17 @@ def run_job(job: Job, data: Path | None) -> Row:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that compute the numbers."""
     found = {"calibrant": __version__, "python": platform.python_version()}
-    return found | {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    found |= {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    for name in ("probmetrics", "netcal"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _prepare() -> None:
     """Prepare a worker process: use one thread, and end when the parent process ends."""
     torch.set_num_threads(1)
+    threadpool_limits(1)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

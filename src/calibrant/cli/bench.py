@@ -103,10 +103,15 @@ def table(
 
 def _texts(folder: Path) -> dict[str, str]:
     """Return the tables of a folder in each format."""
-    from calibrant.bench.rows import finished_rows, saved_experiment
+    from calibrant.bench.leaderboard import leaderboard_page
+    from calibrant.bench.rows import files_left_out, finished_rows, saved_experiment
     from calibrant.bench.table import make_tables
     from calibrant.bench.writers import to_csv, to_latex, to_markdown
 
-    tables = make_tables(saved_experiment(folder), finished_rows(folder))
+    experiment, rows = saved_experiment(folder), finished_rows(folder)
+    tables = make_tables(experiment, rows)
     writers = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-    return {form: "\n".join(write(each) for each in tables) for form, write in writers.items()}
+    texts = {form: "\n".join(write(each) for each in tables) for form, write in writers.items()}
+    if experiment.worker == "arena_real":
+        texts["markdown"] = leaderboard_page(rows, left_out=files_left_out(folder))
+    return texts
