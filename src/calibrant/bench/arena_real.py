@@ -213,7 +213,7 @@ def _from_comparison(
     start = time.process_time()
     comparison = compare(fitting, keep_accuracy=keep_accuracy, seed=seed)
     results = {name: choose(comparison) for name in names if name != POOL}
-    results |= {POOL: each for each in comparison.results if each.name == POOL and POOL in names}
+    results |= {each.name: each for each in comparison.results if each.name == POOL and POOL in names}
     seconds = time.process_time() - start
     return [
         _Attempt(
