@@ -105,7 +105,7 @@ def test_probabilities_of_zero_are_taken_and_the_result_is_a_distribution():
 
 def test_the_adapter_keeps_the_probabilities_where_a_method_cannot_be_fitted():
     p = np.array([[0.9, 0.1], [0.2, 0.8]] * 20)
-    adapter = CalArenaCalibrator("temperature").fit(p, p.argmax(axis=1))
+    adapter = CalArenaCalibrator("temperature", prior=0).fit(p, p.argmax(axis=1))
     assert not adapter.fitted_
     assert adapter.predict_proba(p) == pytest.approx(p)
 

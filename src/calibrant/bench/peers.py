@@ -112,6 +112,7 @@ def _scikit_learn(logits: Floats, labels: Ints) -> Predict:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import KFold
 
     class Model(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """A classifier whose inputs are its logits."""
@@ -128,7 +129,10 @@ def _scikit_learn(logits: Floats, labels: Ints) -> Predict:
         def predict(self, logits: Floats) -> Ints:
             return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
-    found = CalibratedClassifierCV(FrozenEstimator(Model()), method="temperature").fit(logits, labels)
+    # A frozen model is the same in every fold; given as a list, folds need not hold two samples of each class.
+    folds = list(KFold(2).split(logits))
+    found = CalibratedClassifierCV(FrozenEstimator(Model()), method="temperature", cv=folds)
+    found.fit(logits, labels)
     return lambda logits: np.asarray(found.predict_proba(logits), dtype=np.float64)
 
 
