@@ -129,7 +129,7 @@ def _scikit_learn(logits: Floats, labels: Ints) -> Predict:
         def predict(self, logits: Floats) -> Ints:
             return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
-    # A frozen model is the same in every fold; given as a list, folds need not hold two samples of each class.
+    # A frozen model is the same in every fold; a list of folds need not hold two samples of each class.
     folds = list(KFold(2).split(logits))
     found = CalibratedClassifierCV(FrozenEstimator(Model()), method="temperature", cv=folds)
     found.fit(logits, labels)
@@ -148,6 +148,7 @@ def _is_installed(package: str) -> bool:
 
 _PROBMETRICS = ("probmetrics.calibrators",)
 _NETCAL = ("netcal.scaling",)
+_SCIKIT_LEARN = ("sklearn.calibration", "sklearn.frozen")
 
 PEERS: dict[str, Peer] = {
     "probmetrics temperature": Peer(partial(_probmetrics, "ts-mix"), _PROBMETRICS, keeps_accuracy=True),
@@ -162,5 +163,5 @@ PEERS: dict[str, Peer] = {
     "netcal temperature": Peer(partial(_netcal, "TemperatureScaling"), _NETCAL, keeps_accuracy=True),
     "netcal logistic": Peer(partial(_netcal, "LogisticCalibration"), _NETCAL, two_classes=True),
     "netcal beta": Peer(partial(_netcal, "BetaCalibration"), _NETCAL, two_classes=True),
-    "scikit-learn temperature": Peer(_scikit_learn, ("sklearn.frozen",), keeps_accuracy=True),
+    "scikit-learn temperature": Peer(_scikit_learn, _SCIKIT_LEARN, keeps_accuracy=True),
 }
