@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
+from calibrant.inputs import Floats
 
 
 def increasing_root(
@@ -171,3 +173,55 @@ class _Curvature:
         of_steps[oldest_first], of_changes[oldest_first] = back.to(s), (-unit * solved).to(s)
         step: Tensor = unit * gradient + of_steps @ s + of_changes @ y
         return -step
+
+
+def likeliest_shares(likelihoods: Floats, *, tolerance: float = 1e-10, max_steps: int = 100) -> Floats:
+    r"""Mix distributions so that what was observed is likeliest: shares on the simplex, shape ``(m,)``.
+
+    .. math:: \min_w \; -\frac1n \sum_i \log \sum_j w_j \ell_{ij}, \quad w \ge 0, \; \sum_j w_j = 1
+
+    The problem is convex. With :math:`\sum_j w_j` added to the objective the shares need only be at least 0:
+    at the optimum they sum to 1. Each Newton step is then a least-squares problem with non-negative unknowns.
+
+    Args:
+        likelihoods: Probability of each observation under each distribution, shape ``(n, m)``; only their
+            ratios within a row matter, and no row may be all zeros.
+        tolerance: Stop when the mean log-likelihood is within this of the optimum.
+        max_steps: Give up, with a :class:`~calibrant.errors.FitError`, after this many steps.
+
+    Example:
+        >>> likeliest_shares(np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])).round(4)
+        array([0.7083, 0.2917])
+    """
+    from scipy.optimize import nnls
+
+    n, m = likelihoods.shape
+    scaled = likelihoods / likelihoods.max(axis=1, keepdims=True)
+    shares: Floats = np.full(m, 1 / m)
+    for _ in range(max_steps):
+        # The ratios' mean is 1 for every distribution in use, and at most 1 for the others, at the optimum.
+        ratios = scaled / (scaled @ shares)[:, None]
+        gain = ratios.mean(axis=0)
+        if math.log(gain.max()) <= tolerance:
+            return np.asarray(shares / shares.sum(), dtype=np.float64)
+        curvature = ratios.T @ ratios / n
+        # Distributions that are the same leave it singular.
+        curvature += 1e-10 * np.trace(curvature) * np.eye(m)
+        root = np.linalg.cholesky(curvature)
+        target = np.linalg.solve(root, curvature @ shares + gain - 1)
+        step = nnls(root.T, target)[0] - shares
+        shares = shares + _shortened(step, shares, scaled) * step
+    raise FitError(f"the search for shares did not settle within {max_steps} steps")
+
+
+def _shortened(step: Floats, shares: Floats, likelihoods: Floats) -> float:
+    """Return the largest of 1, 1/2, 1/4, ... at which a step lowers the objective of the shares."""
+
+    def objective(at: Floats) -> float:
+        mixed = likelihoods @ at
+        return math.inf if mixed.min() <= 0 else float(at.sum() - np.log(mixed).mean())
+
+    length, now = 1.0, objective(shares)
+    while length > 1e-6 and objective(shares + length * step) > now:
+        length /= 2
+    return length

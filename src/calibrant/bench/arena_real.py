@@ -35,8 +35,8 @@ from calibrant.bench.rows import Record
 from calibrant.data.files import FORMATS, load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FitError, InputError
+from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.compare import choose, compare
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.metrics.proper import log_losses
 from calibrant.posthoc.names import METHODS, canonical_name, method_named

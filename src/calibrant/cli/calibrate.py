@@ -52,7 +52,7 @@ def calibrate(
     """
     from calibrant.cli.terminal import show, tables
     from calibrant.data.files import load_predictions
-    from calibrant.evaluation.compare import choose, compare
+    from calibrant.evaluation import choose, compare
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report

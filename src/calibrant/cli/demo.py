@@ -29,7 +29,7 @@ def demo(
     """
     from calibrant.cli.terminal import tables
     from calibrant.data.bundled import load_bundled
-    from calibrant.evaluation.compare import choose, compare
+    from calibrant.evaluation import choose, compare
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import REPORT, write_report

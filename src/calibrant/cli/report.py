@@ -120,7 +120,7 @@ def _of_files(
     ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`.
     """
     from calibrant.data.files import load_predictions
-    from calibrant.evaluation.compare import choose, compare
+    from calibrant.evaluation import choose, compare
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
 

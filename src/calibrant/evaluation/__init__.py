@@ -1,7 +1,8 @@
 """Evaluate predictions: measures with intervals, parts of the data, comparisons, detection, curves."""
 
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
+from calibrant.evaluation.choose import Choice, choose, decide
+from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
@@ -12,6 +13,7 @@ from calibrant.evaluation.temperature_curve import FeasibleGroup, TemperatureCur
 from calibrant.evaluation.validation_size import SizeCurve, ValidationSizes, by_validation_size
 
 __all__ = [
+    "Choice",
     "ClassRow",
     "Comparison",
     "Evaluation",
@@ -29,6 +31,7 @@ __all__ = [
     "calibrated",
     "choose",
     "compare",
+    "decide",
     "detect_ood",
     "diagnose_margins",
     "evaluate",

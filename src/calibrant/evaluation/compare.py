@@ -1,4 +1,4 @@
-"""Compare post-hoc methods by cross-validation, and choose one."""
+"""Compare post-hoc methods by cross-validation, and pool them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,22 +6,24 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
+import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Progress, check_choice, check_count
+from calibrant.inputs import Progress, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.folds import each_fold, stratified_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
-from calibrant.posthoc.names import method_named, resolve_methods
+from calibrant.posthoc.names import POOL, method_named, pool_members, resolve_methods
+from calibrant.posthoc.pool import Pool, likeliest_mixture
 from calibrant.threads import SideBySide
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -46,7 +48,8 @@ class MethodResult:
         test_metrics: Measures on the test set, if one was given.
         improvement: Negative log-likelihood minus that of the uncalibrated model, on the test set if one was
             given, else out of fold; negative is better.
-        fit_seconds: Time of the fit on the whole validation set, with what it shares with other methods.
+        fit_seconds: Time of the fit on the whole validation set, with what it shares with other methods; for
+            the pool, the time of all fits with and without folds.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set.
         predict_test: Returns the predictions of the test set, see :attr:`test`.
@@ -90,6 +93,12 @@ class Comparison:
     def __getitem__(self, name: str) -> MethodResult:
         return next(result for result in self.results if result.name == name)
 
+    @property
+    def pool(self) -> Pool | None:
+        """The mixture of all methods, if there is one."""
+        found = (result.calibrator for result in self.results if result.name == POOL)
+        return next((pool for pool in found if isinstance(pool, Pool)), None)
+
 
 def compare(
     validation: Predictions,
@@ -111,12 +120,15 @@ def compare(
     common is computed once. Fits on more than half a million logits run side by side, one thread each, on as
     many cores as ``torch.get_num_threads()`` allows; their number does not change the results.
 
+    The pool mixes the other methods in the shares that make their out-of-fold predictions likeliest. Its own
+    out-of-fold predictions use shares that were found on the other folds.
+
     Args:
         validation: Logits or probabilities with labels, held out from training.
         test: Other samples with the same classes, on which the final fits are measured.
         methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
             :data:`calibrant.posthoc.names.METHODS`, with options as in ``"smart(settled=0)"``. A method that
-            needs too much memory is skipped.
+            needs too much memory is skipped. ``"pool"`` mixes all others; alone, it mixes the automatic ones.
         fast: Whether ``"auto"`` means the quick methods only.
         keep_accuracy: Whether methods that can change the predicted class are left out; named ones are
             refused.
@@ -135,6 +147,9 @@ def compare(
         if test.k != validation.k:
             raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
     named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
+    if named == [POOL]:
+        members = pool_members(named, n_classes=validation.k)
+        named = [*resolve_methods(members, keep_accuracy=keep_accuracy), POOL]
     if n_folds is None:
         n_folds = 5 if validation.n * validation.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
@@ -208,8 +223,9 @@ class _Work:
 
     def run(self, names: Sequence[str], progress: Progress | None) -> None:
         """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
-        self.skipped = {name: reason for name in names if (reason := _too_large(name, self._logits))}
-        wanted = [name for name in names if name not in self.skipped]
+        singles = [name for name in names if name != POOL]
+        self.skipped = {name: reason for name in singles if (reason := _too_large(name, self._logits))}
+        wanted = [name for name in singles if name not in self.skipped]
         self._waiting = {
             _Job(name, fold) for name in wanted for fold in (None, *self._folds.unique().tolist())
         }
@@ -226,6 +242,8 @@ class _Work:
                 self._forget_parts()
                 if progress is not None:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
+        if len(singles) < len(names):
+            self._pool([self.results[name] for name in wanted if name in self.results])
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
@@ -273,6 +291,25 @@ class _Work:
         )
         held_out_features = None if features is None else features[held_out]
         return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
+
+    def _pool(self, members: Sequence[MethodResult]) -> None:
+        """Mix the methods; the shares for the samples of a fold are found on the other folds."""
+        if len(members) < 2:
+            self.skipped[POOL] = "fewer than two methods could be fitted"
+            return
+        start = time.perf_counter()
+        held_out = [_log_probs(member) for member in members]
+        self._fitted[POOL] = Pool.of(
+            {member.name: member.calibrator for member in members}, held_out, self._labels
+        )
+        mixed = torch.empty_like(held_out[-1])
+        for rest, inside in each_fold(self._folds.to(mixed.device)):
+            mixed[inside] = likeliest_mixture(held_out, self._labels, rest)(held_out, inside)
+        self._held_out[POOL] = mixed
+        spent = sum(self._seconds.values())
+        self._seconds[_Job(POOL)] = spent + time.perf_counter() - start
+        self._borrowed[_Job(POOL)] = 0.0
+        self.results[POOL] = self._measure(POOL)
 
     def _measure(self, name: str) -> MethodResult:
         calibrator = self._fitted[name]
@@ -345,6 +382,12 @@ class _Work:
                 part.forget(fold)
 
 
+def _log_probs(result: MethodResult) -> Tensor:
+    """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
+    logits = result.held_out.to_logits()
+    return torch.log_softmax(logits, dim=1) if isinstance(result.calibrator, Identity) else logits
+
+
 def _predicted(calibrator: Calibrator, test: Predictions | None) -> Predictions | None:
     return None if test is None else calibrated(calibrator, test)
 
@@ -357,24 +400,3 @@ def _labels(predictions: Predictions, name: str) -> Tensor:
     if predictions.k is None or predictions.labels is None:
         raise InputError(f"{name}: expected logits or probs with labels, got predictions without them")
     return predictions.labels
-
-
-def choose(comparison: Comparison, *, score: ProperScore = "nll") -> MethodResult:
-    """Return the simplest method that is within one standard error of the best by a proper score.
-
-    The standard error is that of the mean difference to the best method on the same out-of-fold samples, so
-    samples that are hard for all methods do not affect the choice. The order from simple to complex is that
-    of :data:`calibrant.posthoc.names.METHODS`.
-    """
-    check_choice(score, "score", get_args(ProperScore))
-    if not comparison.results:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.skipped.items())
-        raise InputError(
-            f"comparison: expected at least one method that could be fitted, got none ({reasons})"
-        )
-    best = min(comparison.results, key=lambda result: float(result.losses[score].mean()))
-    for result in comparison.results:
-        behind = result.losses[score] - best.losses[score]
-        if float(behind.mean()) <= float(behind.std()) / len(behind) ** 0.5:
-            return result
-    return best

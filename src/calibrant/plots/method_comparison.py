@@ -57,7 +57,7 @@ class MethodComparisonDisplay(Display):
             measure: The measure to show beside the change in NLL.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
-        from calibrant.evaluation.compare import choose
+        from calibrant.evaluation.choose import choose
 
         results = comparison.results
         return cls(

@@ -21,6 +21,7 @@ from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.model import CalibratedModel
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
 from calibrant.posthoc.platt import PlattScaling
+from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
 from calibrant.posthoc.smart import SMART
@@ -54,6 +55,7 @@ __all__ = [
     "MetaCal",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "Pool",
     "ProximityCalibration",
     "QuadraticCalibration",
     "SplineCalibration",

@@ -56,8 +56,8 @@ class Calibrator(nn.Module, ABC):
         options: Names of plain attributes (numbers, text, lists of them) that are saved to a file.
     """
 
-    preserves_accuracy: ClassVar[bool] = False
-    needs_features: ClassVar[bool] = False
+    preserves_accuracy: bool = False
+    needs_features: bool = False
     options: ClassVar[tuple[str, ...]] = ()
     methods: ClassVar[dict[str, type["Calibrator"]]] = {}
 

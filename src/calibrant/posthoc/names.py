@@ -27,6 +27,7 @@ from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
 from calibrant.posthoc.platt import PlattScaling
+from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
 from calibrant.posthoc.smart import SMART
@@ -95,6 +96,9 @@ class Method:
         )
 
 
+# The name of the mixture of all methods that are compared.
+POOL = "pool"
+
 # From simple to complex: of equally good methods, the first is chosen.
 METHODS: dict[str, Method] = {
     "uncalibrated": Method(Identity, "no calibration"),
@@ -149,17 +153,27 @@ METHODS: dict[str, Method] = {
     "feature_clipping": Method(FeatureClipping, "Tao et al., AAAI 2025"),
     "metacal": Method(MetaCal, "Ma & Blaschko, ICML 2021"),
     "metacal_accuracy": Method(MetaCal, "Ma & Blaschko, ICML 2021", {"variant": "accuracy"}),
+    POOL: Method(Pool, "mixture of the other methods that are compared"),
 }
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {
     name: method.calibrator for name, method in METHODS.items() if not method.options
 }
 
-# The methods that are compared by default: quick and strong ones. A matrix has a number per pair of classes;
-# with many classes it is slow to fit, and the samples are too few for it.
+# The methods that are compared by default, as docs/results/arena.md shows. Maps of every class help most with
+# two classes. A matrix has a number per pair of classes; with many classes it is slow to fit, and the samples
+# are too few for it.
 _MANY_CLASSES = 300
-_FAST = ("uncalibrated", "temperature", "ensemble", "spline", "smart")
-_AUTO = (*_FAST, "structured_matrix", "structured_smart")
+_FAST = ("uncalibrated", "temperature", "ensemble", "spline", "smart", POOL)
+_AUTO_BINARY = (
+    *("uncalibrated", "temperature", "ensemble", "smart", "intra_order", "platt", "beta", "quadratic"),
+    *("logistic_spline", "structured_matrix", "structured_smart", POOL),
+)
+_AUTO_KEEP_ACCURACY = (
+    *("uncalibrated", "temperature", "ensemble", "quadratic_top", "smart", "intra_order"),
+    POOL,
+)
+_AUTO = (*_FAST, "intra_order", "beta", "structured_matrix", "structured_smart")
 _AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
@@ -202,13 +216,13 @@ def resolve_methods(
     if fast and methods != "auto":
         raise InputError(f"fast: expected auto as methods, got {_listed(methods)}; leave out one of the two")
     if methods in ("all", "auto"):
-        meant = METHODS if methods == "all" else _automatic(n_classes, fast=fast)
-        allowed = (name for name in METHODS if METHODS[name].preserves_accuracy or not keep_accuracy)
+        meant = METHODS if methods == "all" else _automatic(n_classes, fast=fast, keep_accuracy=keep_accuracy)
+        allowed = (name for name in METHODS if not keep_accuracy or _keeps_accuracy(name))
         return [name for name in allowed if name in meant]
     wanted = (methods,) if isinstance(methods, str) else tuple(methods)
     expected = "auto, all, or names of methods" if len(wanted) == 1 else "names of methods"
     terms = [_term(name, expected) for name in wanted]
-    changing = [term.text for term in terms if not method_named(term.text).preserves_accuracy]
+    changing = [term.text for term in terms if not _keeps_accuracy(term.text)]
     if keep_accuracy and changing:
         raise InputError(
             f"methods: expected methods that keep the predicted class, got {', '.join(changing)}; leave "
@@ -217,10 +231,25 @@ def resolve_methods(
     return list(dict.fromkeys(term.text for name in METHODS for term in terms if term.name == name))
 
 
-def _automatic(n_classes: int, *, fast: bool) -> tuple[str, ...]:
+def pool_members(methods: str | Sequence[str], *, n_classes: int) -> list[str]:
+    """Return the methods that a pool mixes: those that are named beside it, or the automatic ones."""
+    named = [name for name in resolve_methods(methods, n_classes=n_classes) if name != POOL]
+    return named or pool_members("auto", n_classes=n_classes)
+
+
+def _keeps_accuracy(name: str) -> bool:
+    """Whether the predicted class can never change; a pool of such methods keeps it too."""
+    return name == POOL or method_named(name).preserves_accuracy
+
+
+def _automatic(n_classes: int, *, fast: bool, keep_accuracy: bool) -> tuple[str, ...]:
     if fast:
         return _FAST
-    return _AUTO if n_classes <= _MANY_CLASSES else _AUTO_MANY_CLASSES
+    if n_classes > _MANY_CLASSES:
+        return _AUTO_MANY_CLASSES
+    if keep_accuracy:
+        return _AUTO_KEEP_ACCURACY
+    return _AUTO_BINARY if n_classes == 2 else _AUTO
 
 
 def _term(text: str, expected: str = "the name of a method") -> Term:

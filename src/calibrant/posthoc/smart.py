@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Self, TypeAlias, Unpack
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -17,11 +17,15 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_count, same_kind, to_tensor
 from calibrant.outcomes import margin
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.fitting.affine import check_strength
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
+from calibrant.posthoc.fitting.temperature_curve import fit_curve
 from calibrant.posthoc.fitting.temperature_training import Plan, natural_unit, train_temperatures
 from calibrant.surrogates import Objective
 
 Indicator: TypeAlias = Literal["margin", "entropy", "confidence", "logits", "max_logit", "max_minus_mean"]
+
+Recipe: TypeAlias = Literal["curve", "network"]
 
 HIDDEN_UNITS = 16
 
@@ -32,13 +36,15 @@ class SMART(SampleTemperature):
     .. math:: T(m) = \mathrm{softplus}(W_2\,\mathrm{relu}(W_1 m + b_1) + b_2) + 0.1, \quad
         m = z_{(1)} - z_{(2)}
 
-    A network of 16 hidden units (49 parameters for any number of classes) is trained to close the gap between
-    confidence and accuracy. A small margin marks a hard sample, a large one an easy sample. Their confidences
-    are off by different amounts, which one temperature for both cannot repair.
+    A network of a few hidden units (19 parameters for any number of classes) is fitted to close the gap
+    between confidence and accuracy. A small margin marks a hard sample, a large one an easy sample. Their
+    confidences are off by different amounts, which one temperature for both cannot repair.
     """
 
     options = ("indicator", "objective", "unit")
     n_layers = 2
+
+    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -61,41 +67,63 @@ class SMART(SampleTemperature):
         *,
         objective: Objective = "charbonnier",
         indicator: Indicator = "margin",
+        recipe: Recipe = "curve",
+        strength: float | None = None,
         epochs: int = 200,
         batch_size: int | None = None,
         settled: float = 1.0,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
-        """Train the network on the calibration error of the fitting set, no further than chance allows.
+        """Find how the temperature should depend on the margin, no further than chance allows.
 
-        The calibration error that a perfectly calibrated model shows by chance is known; fitting more closely
-        than that would harm new data. So a calibrated model stays unchanged. Otherwise the best single
-        temperature is found, and only if the error is still evident the network is trained from there with
-        Adam, until the error is no larger than by chance. By the objective the result is never worse than the
-        uncalibrated model on the fitting set. If it is worse by the likelihood, beyond chance, the model
-        stays unchanged.
+        By default (``recipe="curve"``) the network is a curve through six points, fitted in two steps. The
+        first finds the likeliest curve; the price of bending it is chosen by cross-validation, and one
+        temperature for all samples is one of the candidates. The second step trains the curve with Adam on
+        the objective and a little of the likelihood, until the calibration error is no larger than a
+        perfectly calibrated model shows by chance, and goes back in proportion to that. If the result is less likely
+        than the uncalibrated model, beyond chance, the first step is kept, or else the model stays unchanged.
+
+        ``recipe="network"`` trains all weights with Adam from one temperature, and only if the calibration
+        error is still evident there.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            seed: Seed of the first weights of the network.
+            seed: Seed of the folds, or of the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
             indicator: What the network reads, one of the names of
-                :func:`indicator_values`.
+                :func:`indicator_values`; ``"logits"`` needs ``recipe="network"``.
+            recipe: How it is fitted.
+            strength: The price of bending the curve; infinity is one temperature. Chosen if not given.
             epochs: Most passes over the fitting set; 0 leaves the model unchanged.
-            batch_size: Most samples per step; all of them if None, at most 65,536. The error of a small
-                batch is mostly noise, which pulls confidences to 0 and 1.
+            batch_size: Most samples per step of the recipe ``"network"``; all of them if None, at most
+                65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1.
             settled: Stop training at this many times the error expected by chance. With 0, and for
                 objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         plan = Plan(objective, epochs, batch_size, seed, settled)
         check_choice(indicator, "indicator", INDICATORS)
+        check_choice(recipe, "recipe", get_args(Recipe))
         unit = natural_unit(z, y, plan)
         z = z if unit == 1 else z / unit
-        layers = train_temperatures(indicator_values(indicator, z), z, y, hidden=(HIDDEN_UNITS,), plan=plan)
-        return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
+        x = indicator_values(indicator, z)
+        if recipe == "network":
+            layers = train_temperatures(x, z, y, hidden=(HIDDEN_UNITS,), plan=plan)
+            return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
+        _refuse_for_curve(indicator, batch_size)
+        curve, found = fit_curve(x[:, 0], z, y, plan, check_strength(strength))
+        fitted = cls(
+            curve.layers(), indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1]
+        )
+        fitted._searched = {"strength": found}
+        return fitted
+
+    @property
+    def searched(self) -> Mapping[str, float]:
+        """The price of bending the curve. A file does not keep it."""
+        return self._searched
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the indicator of each sample."""
@@ -118,6 +146,19 @@ class SMART(SampleTemperature):
         if self.indicator not in ("entropy", "confidence"):  # the others are differences of logits
             seen = seen / self.unit
         return same_kind(self.unit * network_temperature(seen, layers), like=margins)
+
+
+def _refuse_for_curve(indicator: Indicator, batch_size: int | None) -> None:
+    if indicator == "logits":
+        raise InputError(
+            "indicator: expected a single number per sample for a curve, got 'logits'; choose "
+            "recipe='network'"
+        )
+    if batch_size is not None:
+        raise InputError(
+            f"batch_size: expected None for a curve, which is fitted to all samples, got {batch_size}; "
+            "choose recipe='network'"
+        )
 
 
 def indicator_values(name: Indicator, logits: Tensor) -> Tensor:

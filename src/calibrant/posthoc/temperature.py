@@ -47,8 +47,8 @@ class TemperatureScaling(Calibrator):
     ) -> Self:
         r"""Minimise the negative log-likelihood, which is convex in the inverse temperature.
 
-        If every label has the largest logit, or if the logits predict labels no better than chance, there is no
-        optimum. Then a weak normal prior on :math:`\log T` decides, with mean 0 and deviation 2.
+        If every label has the largest logit, or if the logits predict labels no better than chance, there is
+        no optimum. Then a weak normal prior on :math:`\log T` decides, with mean 0 and deviation 2.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.

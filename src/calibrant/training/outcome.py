@@ -7,7 +7,8 @@ from typing import Any
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.compare import Comparison, MethodResult, choose, compare
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.expressions import parse_term

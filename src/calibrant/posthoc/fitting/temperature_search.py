@@ -22,8 +22,8 @@ ECE_GRID = tuple(step / 10 for step in range(1, 101))
 # Entries handled at once: two blocks of them stay in the processor's cache, and calls are few.
 _BLOCK_ENTRIES = 1 << 18
 
-# Weight of the prior where the likelihood has no optimum: log T is normal around 0 with deviation 2, so that T
-# lies between 1/50 and 50.
+# Weight of the prior where the likelihood has no optimum: log T is normal around 0 with deviation 2, so that
+# T lies between 1/50 and 50.
 PRIOR = 0.25
 
 # Subsets of about this many rows locate the optimum, the second to within a few per cent.
@@ -77,8 +77,8 @@ def _why_no_optimum(deficits: "Deficits") -> str:
     """Return why the likelihood has no optimum; an empty string if it has one."""
     if deficits.label == 0 and deficits.mean < 0:
         return (
-            "every label has the largest logit, so the likelihood grows as the temperature falls to 0; fit on "
-            "data that the model was not trained on"
+            "every label has the largest logit, so the likelihood grows as the temperature falls to 0; fit "
+            "on data that the model was not trained on"
         )
     if deficits.label <= deficits.mean:
         return (

@@ -21,7 +21,7 @@ from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, 
 from calibrant.surrogates import Forecasts, Objective, check_objective, objective_value
 
 # Objectives that compare confidence with accuracy; by chance they are above zero for any model.
-_GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
+GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
 
 # One in a hundred perfectly calibrated models shows more than this many times the error expected by chance,
 # whatever the number of samples and the shape of their confidences.
@@ -37,7 +37,7 @@ MOST_SAMPLES = 1 << 16
 _BLOCK_ROWS = 1 << 14
 
 # softplus of this, plus 0.1, is 1 to the last digit.
-_BIAS_OF_ONE = 0.37816455709127766
+_HEIGHT_OF_ONE = 0.37816455709127766
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,7 @@ def train_temperatures(
     the fitting set is less likely than at a temperature of 1, by more than chance explains, the network that
     is returned gives 1 for every sample.
     """
-    if len(inputs) > MOST_SAMPLES:
-        rows = shuffled(len(inputs), seed=plan.seed)[:MOST_SAMPLES].sort().values.to(logits.device)
-        inputs, logits, labels = inputs[rows], logits[rows], labels[rows]
+    inputs, logits, labels = thinned(inputs, logits, labels, seed=plan.seed)
     samples = fitting_set(logits, labels)
     x, mean, deviation = _standardised(inputs.double())
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
@@ -89,11 +87,19 @@ def train_temperatures(
         with torch.enable_grad():
             trained = descend(x, samples, layers, plan)
         layers = drawn_back(trained, layers, x, samples, plan)
-    if _likelihood_suffers(samples, network_temperature(x, layers)):
+    if likelihood_suffers(samples, network_temperature(x, layers)):
         layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=plan.seed, like=x)
     weight, bias = layers[0]
     weight = weight / deviation
     return [(weight, bias - weight @ mean), *layers[1:]]
+
+
+def thinned(*arrays: Tensor, seed: int) -> tuple[Tensor, ...]:
+    """Return the arrays, or of longer ones the same :data:`MOST_SAMPLES` rows, drawn at random."""
+    if len(arrays[0]) <= MOST_SAMPLES:
+        return arrays
+    rows = shuffled(len(arrays[0]), seed=seed)[:MOST_SAMPLES].sort().values
+    return tuple(each[rows.to(each.device)] for each in arrays)
 
 
 @torch.no_grad()
@@ -130,7 +136,7 @@ def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
         temperature = 1.0
     else:
         temperature = math.sqrt(likeliest * best)
-    return temperature, plan.objective in _GAPS and times_chance(samples.at_one(temperature)) <= 1
+    return temperature, plan.objective in GAPS and times_chance(samples.at_one(temperature)) <= 1
 
 
 def times_chance(forecasts: Forecasts) -> float:
@@ -150,10 +156,15 @@ def first_layers(widths: tuple[int, ...], *, temperature: float, seed: int, like
         weight = (2 * torch.rand(out, into, generator=generator, dtype=torch.float64) - 1) / math.sqrt(into)
         layers.append((weight, torch.ones(out, dtype=torch.float64)))
     layers[-1] = (temperature * layers[-1][0], temperature * layers[-1][1])
-    above = temperature - LOWEST_TEMPERATURE
-    bias = _BIAS_OF_ONE if temperature == 1 else above + math.log(-math.expm1(-above))
+    bias = height_of(temperature)
     last = torch.zeros(1, widths[-1], dtype=torch.float64), torch.full((1,), bias, dtype=torch.float64)
     return [(weight.to(like.device), bias.to(like.device)) for weight, bias in (*layers, last)]
+
+
+def height_of(temperature: float) -> float:
+    """Return the number whose softplus, plus 0.1, is the temperature."""
+    above = temperature - LOWEST_TEMPERATURE
+    return _HEIGHT_OF_ONE if temperature == 1 else above + math.log(-math.expm1(-above))
 
 
 @torch.no_grad()
@@ -256,7 +267,7 @@ def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, p
     :math:`1 - 1/e^2`, as James and Stein shrink a mean: that is the share of signal in the square of the
     error. Only the output layer changes, because it is linear.
     """
-    if plan.objective not in _GAPS or plan.settled == 0:
+    if plan.objective not in GAPS or plan.settled == 0:
         return trained
     excess = times_chance(samples.at(network_temperature(x, start)))
     way = max(0.0, 1 - 1 / excess**2)
@@ -266,11 +277,11 @@ def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, p
 
 def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
     """Whether a calibration objective has fallen to the value expected by chance."""
-    return plan.objective in _GAPS and value <= plan.settled * float(forecasts.bins.expected_by_chance())
+    return plan.objective in GAPS and value <= plan.settled * float(forecasts.bins.expected_by_chance())
 
 
 @torch.no_grad()
-def _likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
+def likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
     """Whether the samples are less likely than at temperature 1 by more than two standard errors."""
     change = samples.at(temperature).true_log_prob - samples.at_one(1.0).true_log_prob
     error = float(change.std(correction=0)) / math.sqrt(len(samples))

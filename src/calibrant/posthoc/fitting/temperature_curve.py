@@ -1,0 +1,231 @@
+"""A temperature that is a function of one number per sample, linear between a few knots.
+
+It is fitted in two steps. The first finds the likeliest curve; how much it may bend is chosen by
+cross-validation. The second bends it further to close the gap between confidence and accuracy, and goes back
+in proportion to what chance alone would show. ``docs/results/smart_stopping.md`` tells how both were chosen.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.posthoc.fitting.fitting_set import FittingSet, TemperedForecasts, fitting_set
+from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers
+from calibrant.posthoc.fitting.temperature_search import walk_over_temperature
+from calibrant.posthoc.fitting.temperature_training import (
+    GAPS,
+    Adam,
+    Plan,
+    height_of,
+    likelihood_suffers,
+    simplest_temperature,
+    thinned,
+    times_chance,
+)
+from calibrant.solvers import convex_minimum
+from calibrant.surrogates import objective_value
+
+# Prices of bending that are tried, the highest first; infinity is one temperature for all samples.
+STRENGTHS = (math.inf, 300.0, 30.0, 3.0, 0.3)
+
+# Fewer samples than this cannot show how a curve should bend.
+_FEWEST = 100
+
+_KNOTS = 6
+_FOLDS = 5
+
+# Share of the predicted class, against that of the true class, in the likelihood of the first step.
+_QUESTION = 0.7
+
+# Share of the likelihood in the second step, so that closing gaps does not cost more of it than it must.
+_LIKELIHOOD = 0.1
+
+# A step of the search that gains less than this, in nats per sample, is the last one.
+_TOLERANCE = 1e-6
+_LEARNING_RATE = 2e-2
+
+# A probability nearer to 1 than this has lost its digits.
+_NEAR_ONE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A curve through a few points: ``softplus`` of its heights, plus 0.1, is the temperature.
+
+    Attributes:
+        knots: Ascending numbers, shape ``(m,)``; beyond the outermost the curve is constant.
+        heights: Heights at the knots, shape ``(m,)``.
+    """
+
+    knots: Tensor
+    heights: Tensor
+
+    def layers(self) -> Layers:
+        """Return the curve as a network with one hidden unit per knot, where its slope changes."""
+        slopes = torch.diff(self.heights) / torch.diff(self.knots)
+        bends = torch.diff(slopes, prepend=slopes.new_zeros(1), append=slopes.new_zeros(1))
+        return [
+            (torch.ones_like(self.knots)[:, None], -self.knots),
+            (bends[None], self.heights[:1].clone()),
+        ]
+
+
+def fit_curve(
+    x: Tensor, logits: Tensor, labels: Tensor, plan: Plan, strength: float | None
+) -> tuple[Curve, float]:
+    """Fit a curve from one number per sample to a temperature.
+
+    Args:
+        x: The number that the temperature depends on, shape ``(n,)``.
+        logits: Logits of shape ``(n, k)``.
+        labels: Labels of shape ``(n,)``.
+        plan: Options of the second step.
+        strength: The price of bending; chosen by cross-validation from :data:`STRENGTHS` if None.
+
+    Returns:
+        The curve, and the price of bending that was used.
+    """
+    x, logits, labels = thinned(x, logits, labels, seed=plan.seed)
+    samples = fitting_set(logits, labels)
+    problem = _Problem(x.double(), samples)
+    unchanged = problem.flat(1.0)
+    # If all predictions are right or all are wrong, the data do not show which confidence is too high.
+    if plan.epochs == 0 or bool(samples.correct.min() == samples.correct.max()):
+        return problem.curve(unchanged), math.inf
+    if strength is None:
+        strength = _chosen_strength(problem, plan.seed)
+    if strength == math.inf:
+        first = problem.flat(simplest_temperature(samples, plan)[0])
+    else:
+        first = problem.likeliest(strength)
+    for heights in (_bent(problem, first, plan), first):
+        if not likelihood_suffers(samples, problem.temperature(heights)):
+            return problem.curve(heights), strength
+    return problem.curve(unchanged), strength
+
+
+class _Problem:
+    """The samples that a curve is fitted to, and the curve's knots: quantiles of what it depends on."""
+
+    def __init__(self, x: Tensor, samples: FittingSet) -> None:
+        self.samples = samples
+        knots = torch.quantile(x, torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)).unique()
+        self.knots = knots if len(knots) > 1 else torch.cat([knots, knots + 1])
+        self._parts = _parts(x, self.knots)
+
+    def curve(self, heights: Tensor) -> Curve:
+        """Return the curve with these heights."""
+        return Curve(self.knots, heights)
+
+    def flat(self, temperature: float) -> Tensor:
+        """Return the heights of a curve that is the same temperature everywhere."""
+        return torch.full_like(self.knots, height_of(temperature))
+
+    def temperature(self, heights: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the temperature of each sample, or of some rows."""
+        parts = self._parts if rows is None else self._parts[rows]
+        return _temperature(parts @ heights)
+
+    def loss(self, heights: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the likelihood loss of each sample, or of some rows."""
+        return _likelihood_losses(self.samples.at(self.temperature(heights, rows), rows))
+
+    def likeliest(self, strength: float, rows: Tensor | None = None, start: Tensor | None = None) -> Tensor:
+        r"""Return the heights with the smallest likelihood loss plus the price of bending.
+
+        The price is :math:`\tfrac \lambda 2 \sum_j (h_{j+1} - h_j)^2 / T^2` for the whole fitting set, with
+        the best single temperature :math:`T`.
+        """
+        flat = self._likeliest_flat(rows)
+        if strength == math.inf:
+            return flat
+        n = len(self.samples) if rows is None else len(rows)
+        scale = _temperature(flat[0])
+
+        def objective(point: Tensor) -> tuple[float, Tensor]:
+            heights = (scale * point).requires_grad_()
+            bends = torch.diff(heights) / scale
+            value = self.loss(heights, rows).mean() + strength / (2 * n) * bends.square().sum()
+            (gradient,) = torch.autograd.grad(value, heights)
+            return float(value.detach()), scale * gradient
+
+        begin = flat if start is None else start
+        with torch.enable_grad():
+            return scale * convex_minimum(objective, begin / scale, tolerance=_TOLERANCE, max_steps=30)
+
+    def _likeliest_flat(self, rows: Tensor | None) -> Tensor:
+        def loss(temperature: float) -> float:
+            return float(self.loss(self.flat(temperature), rows).mean())
+
+        return self.flat(walk_over_temperature(loss, lowest=1.01 * LOWEST_TEMPERATURE))
+
+
+def _temperature(heights: Tensor) -> Tensor:
+    return F.softplus(heights) + LOWEST_TEMPERATURE
+
+
+def _parts(x: Tensor, knots: Tensor) -> Tensor:
+    """Return the share of each knot in the height at each number, shape ``(n, m)``."""
+    right = torch.searchsorted(knots, x).clamp(1, len(knots) - 1)
+    part = ((x - knots[right - 1]) / (knots[right] - knots[right - 1])).clamp(0, 1)
+    shares = x.new_zeros((len(x), len(knots)))
+    shares.scatter_(1, right[:, None] - 1, 1 - part[:, None])
+    return shares.scatter_(1, right[:, None], part[:, None])
+
+
+def _likelihood_losses(forecasts: TemperedForecasts) -> Tensor:
+    """Return the log-loss of the true class, mixed with that of the question whether the prediction is right.
+
+    The first is the likelihood that users measure; the second sees only what calibration errors see.
+    """
+    c, right = forecasts.confidence.clamp(_NEAR_ONE, 1 - _NEAR_ONE), forecasts.correct
+    of_question = right * torch.log(c) + (1 - right) * torch.log1p(-c)
+    return -torch.lerp(forecasts.true_log_prob, of_question, _QUESTION)
+
+
+@torch.no_grad()
+def _chosen_strength(problem: _Problem, seed: int) -> float:
+    """Return the price of bending with the smallest loss of held-out samples, the highest of equals."""
+    n = len(problem.samples)
+    if n < _FEWEST:
+        return math.inf
+    losses = dict.fromkeys(STRENGTHS, 0.0)
+    for rest, held_out in each_fold(deal(shuffled(n, seed=seed), _FOLDS).to(problem.knots.device)):
+        heights = None
+        for strength in STRENGTHS:
+            heights = problem.likeliest(strength, rest, heights)
+            losses[strength] += float(problem.loss(heights, held_out).sum())
+    return min(STRENGTHS, key=lambda strength: losses[strength])
+
+
+def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
+    r"""Bend a curve to close gaps, and return heights between the first and the trained ones.
+
+    If the first curve leaves :math:`e` times the error expected by chance, the share of the way is
+    :math:`1 - 1/e^2`, as James and Stein shrink a mean: that is the share of signal in the square of the
+    error. Objectives that are not gaps are followed all the way.
+    """
+    samples, is_gap = problem.samples, plan.objective in GAPS
+    with torch.no_grad():
+        excess = times_chance(samples.at(problem.temperature(first)))
+    if is_gap and excess <= plan.settled:
+        return first
+    scale = _temperature(first.mean())
+    point = (first / scale).requires_grad_()
+    adam = Adam([point], learning_rate=_LEARNING_RATE)
+    best, lowest = first, math.inf
+    for _ in range(plan.epochs + 1):
+        forecasts = samples.at(problem.temperature(scale * point))
+        error = objective_value(plan.objective, forecasts)
+        value = error - _LIKELIHOOD * forecasts.true_log_prob.mean() if is_gap else error
+        if float(value.detach()) < lowest:
+            best, lowest = scale * point.detach().clone(), float(value.detach())
+        if is_gap and float(error.detach()) <= plan.settled * float(forecasts.bins.expected_by_chance()):
+            break
+        adam.step(torch.autograd.grad(value, [point]))
+    way = max(0.0, 1 - 1 / excess**2) if is_gap and plan.settled > 0 else 1.0
+    return first + way * (best - first)

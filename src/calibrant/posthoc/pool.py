@@ -1,0 +1,239 @@
+"""A pool: the mixture of several calibrators under which held-out samples are likeliest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import CalibrantError, FitError
+from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
+from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.solvers import likeliest_shares
+
+if TYPE_CHECKING:
+    from calibrant.posthoc.names import Method
+
+# Members with a smaller share are left out: they cost as much to apply as the others.
+_SMALLEST_SHARE = 0.02
+
+# Entries that are mixed at a time.
+_BLOCK_ENTRIES = 1 << 20
+
+
+class Pool(Calibrator):
+    r"""Mix the distributions of other calibrators so that held-out samples are likeliest.
+
+    .. math:: q = (1 - \epsilon) \sum_j w_j \, p_j + \epsilon / k, \quad w \ge 0, \; \sum_j w_j = 1;
+              \qquad p \propto q^{1/T}
+
+    Every method errs in its own way, and a mixture errs less than its members. A mixture of calibrated
+    distributions is underconfident (Ranjan and Gneiting, 2010), which one temperature repairs. The uniform
+    share :math:`\epsilon = 1/(n + 1)` limits the loss of mistakes that :math:`n` samples do not show. The
+    predicted class may change, unless no member can change it.
+
+    Attributes:
+        names: Names of the members, those with the largest share first.
+        shares: Their shares, in the same order.
+        smoothing: The uniform share.
+        temperature: The temperature of the mixture.
+        preserves_accuracy: Whether no member can change the predicted class.
+        needs_features: Whether any member needs features.
+    """
+
+    options = ("names", "preserves_accuracy", "needs_features")
+
+    names: list[str]
+    shares: Tensor
+    smoothing: Tensor
+    temperature: Tensor
+
+    def __init__(
+        self,
+        members: Mapping[str, Calibrator],
+        shares: Sequence[float],
+        *,
+        smoothing: float = 0.0,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__(n_classes=next((m.n_classes for m in members.values() if m.n_classes), None))
+        order = sorted(range(len(shares)), key=lambda place: -shares[place])
+        named = list(members.items())
+        self.names = [named[place][0] for place in order]
+        for number, place in enumerate(order):
+            self.add_module(f"member_{number}", named[place][1])
+        self.register_buffers(
+            shares=torch.tensor([shares[place] for place in order], dtype=torch.float64),
+            smoothing=torch.tensor(smoothing, dtype=torch.float64),
+            temperature=torch.tensor(temperature, dtype=torch.float64),
+        )
+        self.preserves_accuracy = all(member.preserves_accuracy for member in members.values())
+        self.needs_features = any(member.needs_features for member in members.values())
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        methods: str | Sequence[str] = "auto",
+        n_folds: int = 5,
+        features: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Fit every method on all samples and once without each fold, and find the shares of their mixture.
+
+        Methods that cannot be fitted are left out. :func:`calibrant.evaluation.compare` makes the same pool,
+        and compares it with its members.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            methods: ``"auto"`` for those that :func:`~calibrant.evaluation.compare` compares, or names from
+                :data:`calibrant.posthoc.names.METHODS`.
+            n_folds: Number of folds.
+            features: Penultimate activations of shape ``(n, d)``, for members that use them.
+            seed: Seed of the folds and of the members.
+
+        Raises:
+            FitError: No method can be fitted.
+        """
+        from calibrant.posthoc.names import method_named, pool_members
+
+        z, y = check_fitting_set(logits, labels)
+        check_count(n_folds, "n_folds", at_least=2)
+        h = None if features is None else check_features(features, n=len(z)).to(z.device)
+        z = in_folds(z, stratified_folds(y, min(n_folds, len(z)), seed=seed))
+        members: dict[str, Calibrator] = {}
+        held_out, reasons = [], []
+        for name in pool_members(methods, n_classes=z.shape[1]):
+            try:
+                members[name], log_probs = _cross_fitted(method_named(name), z, y, h, seed)
+            except CalibrantError as error:
+                reasons.append(f"{name}: {error}")
+            else:
+                held_out.append(log_probs)
+        if not members:
+            raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
+        return cls.of(members, held_out, y)
+
+    @classmethod
+    def of(cls, members: Mapping[str, Calibrator], held_out: Sequence[Tensor], labels: Tensor) -> Self:
+        """Pool fitted calibrators.
+
+        Args:
+            members: Calibrators by name, fitted on all samples.
+            held_out: For each of them, log-probabilities of all samples by fits that have not seen them,
+                shape ``(n, k)``.
+            labels: Labels of shape ``(n,)``.
+        """
+        mixture = likeliest_mixture(held_out, labels)
+        shares = dict(zip(members, mixture.shares, strict=True))
+        used = [name for name, share in shares.items() if share > 0]
+        return cls(
+            {name: members[name] for name in used},
+            [shares[name] for name in used],
+            smoothing=mixture.smoothing,
+            temperature=mixture.temperature,
+        )
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Share of each member by its name, the largest first."""
+        return dict(zip(self.names, self.shares.tolist(), strict=True))
+
+    @property
+    def members(self) -> dict[str, Calibrator]:
+        """The members by name, the one with the largest share first."""
+        parts = (part for part in self.children() if isinstance(part, Calibrator))
+        return dict(zip(self.names, parts, strict=True))
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``."""
+        parts = (member(logits, features) for member in self.members.values())
+        return _mixed(parts, self.shares, self.smoothing, self.temperature)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How distributions are mixed: their shares, the uniform share, and a temperature."""
+
+    shares: tuple[float, ...]
+    smoothing: float
+    temperature: float
+
+    def __call__(self, log_probs: Sequence[Tensor], rows: Tensor) -> Tensor:
+        """Return the log-probabilities of the mixture of some rows, from those of each distribution."""
+        used = [(part, share) for part, share in zip(log_probs, self.shares, strict=True) if share > 0]
+        shares, smoothing, temperature = (
+            torch.tensor(each, dtype=torch.float64)
+            for each in ([share for _, share in used], self.smoothing, self.temperature)
+        )
+        mixed = log_probs[0].new_empty((len(rows), log_probs[0].shape[1]))
+        size = max(1, _BLOCK_ENTRIES // mixed.shape[1])
+        for into, block in zip(mixed.split(size), rows.split(size), strict=True):
+            into.copy_(_mixed((part[block] for part, _ in used), shares, smoothing, temperature))
+        return mixed
+
+
+@torch.no_grad()
+def likeliest_mixture(log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor | None = None) -> Mixture:
+    """Find the mixture under which labels are likeliest: first the shares, then the temperature.
+
+    Shares below two per cent become 0, and the others are found again.
+
+    Args:
+        log_probs: Held-out log-probabilities of each distribution, shape ``(n, k)``.
+        labels: Labels of shape ``(n,)``.
+        rows: The samples to use; all by default.
+    """
+    rows = torch.arange(len(labels), device=labels.device) if rows is None else rows
+    y = labels[rows]
+    of_labels = torch.stack([part[rows, y] for part in log_probs], dim=1).double()
+    likelihoods = (of_labels - of_labels.amax(dim=1, keepdim=True)).exp()
+    mixture = Mixture(_shares(likelihoods.cpu().numpy()), 1 / (len(rows) + 1), 1.0)
+    return replace(mixture, temperature=likeliest_temperature(mixture(log_probs, rows), y))
+
+
+def _shares(likelihoods: Floats) -> tuple[float, ...]:
+    kept = np.arange(likelihoods.shape[1])
+    while True:
+        shares = likeliest_shares(likelihoods[:, kept])
+        if len(kept) == 1 or shares.min() >= _SMALLEST_SHARE:
+            break
+        kept = kept[shares >= min(_SMALLEST_SHARE, shares.max())]
+    every = np.zeros(likelihoods.shape[1])
+    every[kept] = shares
+    return tuple(every.tolist())
+
+
+def _mixed(parts: Iterable[Tensor], shares: Tensor, smoothing: Tensor, temperature: Tensor) -> Tensor:
+    mixed: Tensor | None = None
+    for part, share in zip(parts, shares, strict=True):
+        weighted = part + torch.log((1 - smoothing) * share).to(part)
+        mixed = weighted if mixed is None else torch.logaddexp(mixed, weighted)
+    assert mixed is not None
+    uniform = torch.log(smoothing / mixed.shape[1]).to(mixed)
+    return torch.log_softmax(torch.logaddexp(mixed, uniform) / temperature.to(mixed), dim=1)
+
+
+def _cross_fitted(
+    method: "Method", z: Tensor, y: Tensor, h: Tensor | None, seed: int
+) -> tuple[Calibrator, Tensor]:
+    """Return a method fitted on all samples, and the log-probabilities of each sample without its fold."""
+    whole = method.fit(z, y, features=h, seed=seed)
+    part = part_of(z)
+    assert part is not None
+    log_probs = torch.empty_like(at_least_float32(z))
+    for fold in part.folds.unique().tolist():
+        rows, rest = ((part.folds == fold).nonzero().squeeze(1), part.folds != fold)
+        fitted = method.fit(
+            *without_fold(z, y, fold), features=None if h is None else h[rest], seed=seed, **whole.searched
+        )
+        log_probs[rows] = fitted.predict_log_proba(z[rows], None if h is None else h[rows]).to(log_probs)
+    return whole, log_probs
