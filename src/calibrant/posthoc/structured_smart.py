@@ -34,6 +34,7 @@ class StructuredSMART(Chain):
         labels: ArrayLike,
         *,
         strength: float | None = None,
+        smart_strength: float | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -48,11 +49,12 @@ class StructuredSMART(Chain):
             labels: Integer classes of shape ``(n,)``.
             seed: Seed of the folds and of SMART's first weights.
             strength: The strength of the ridge of structured matrix scaling; chosen if not given.
+            smart_strength: The price of bending SMART's curve; chosen if not given.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         first = cls.structure.fit(z, y, strength=strength, seed=seed)
         held_out = _cross_fitted(first, z, y, seed)
-        return cls(first, SMART.fit(held_out, y, seed=seed))
+        return cls(first, SMART.fit(held_out, y, strength=smart_strength, seed=seed))
 
     @classmethod
     def memory(cls, n: int, k: int) -> int:
@@ -61,8 +63,9 @@ class StructuredSMART(Chain):
 
     @property
     def searched(self) -> Mapping[str, Any]:
-        """The strength of the ridge, which the fit chose."""
-        return self.first.searched
+        """The strengths of both steps, which the fit chose; a file does not keep that of SMART."""
+        of_smart = {f"smart_{name}": value for name, value in self.second.searched.items()}
+        return {**self.first.searched, **of_smart}
 
 
 class StructuredVectorSMART(StructuredSMART):

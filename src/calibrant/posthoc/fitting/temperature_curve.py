@@ -30,7 +30,7 @@ from calibrant.solvers import convex_minimum
 from calibrant.surrogates import objective_value
 
 # Prices of bending that are tried, the highest first; infinity is one temperature for all samples.
-STRENGTHS = (math.inf, 300.0, 30.0, 3.0, 0.3)
+STRENGTHS = (math.inf, 300.0, 30.0, 3.0)
 
 # Fewer samples than this cannot show how a curve should bend.
 _FEWEST = 100
