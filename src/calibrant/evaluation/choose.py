@@ -1,19 +1,19 @@
 """Choose one of the methods that were compared, and say why."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult
-from calibrant.inputs import check_choice
+from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
-from calibrant.metrics.smooth_ece import smooth_ece
+from calibrant.metrics.smooth_ece import smooth_ece_terms
 from calibrant.posthoc.names import POOL
+from calibrant.posthoc.pool import Pool
 
 Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 
@@ -29,6 +29,13 @@ class Choice:
 
     result: MethodResult
     reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The method, the shares of its members if it is a pool, and the reason."""
+        weights = self.result.calibrator.weights if isinstance(self.result.calibrator, Pool) else {}
+        members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
+        return f"{self.result.name}{f' ({members})' if members else ''}: {self.reason}"
 
 
 def choose(comparison: Comparison, *, score: Score = "nll") -> MethodResult:
@@ -71,23 +78,24 @@ def decide(comparison: Comparison, *, score: Score = "nll") -> Choice:
 
 def _within_by_score(result: MethodResult, reference: MethodResult, score: Score) -> bool:
     assert score in ("nll", "brier")
-    behind = result.losses[score] - reference.losses[score]
-    return float(behind.mean()) <= float(behind.std()) / math.sqrt(len(behind))
+    return _within_error((result.losses[score] - reference.losses[score]).numpy(force=True))
 
 
 def _within_by_smooth_ece(result: MethodResult, reference: MethodResult, score: Score) -> bool:  # noqa: ARG001  # as the other tests
-    return _within(smooth_ece, result, reference)
+    terms, others = (
+        smooth_ece_terms(each.held_out.to_probs(), each.held_out.labels) for each in (result, reference)
+    )
+    return _within_error(terms - others)
+
+
+def _within_error(behind: Floats) -> bool:
+    """Whether the mean of differences, sample by sample, is at most one standard error above 0."""
+    return bool(behind.mean() <= behind.std(ddof=1) / math.sqrt(len(behind)))
 
 
 def _within_by_resampling(result: MethodResult, reference: MethodResult, score: Score) -> bool:
-    measure = expected_calibration_error if score == "ece" else classwise_calibration_error
-    return _within(measure, result, reference)
-
-
-def _within(measure: Callable[..., Any], result: MethodResult, reference: MethodResult) -> bool:
-    """Whether a measure exceeds that of the reference by at most one standard error of the difference."""
     behind = paired_difference(
-        measure,
+        expected_calibration_error if score == "ece" else classwise_calibration_error,
         result.held_out.to_probs(),
         reference.held_out.to_probs(),
         result.held_out.labels,

@@ -15,7 +15,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Progress, check_count
+from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
@@ -148,8 +148,7 @@ def compare(
             raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
     named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
     if named == [POOL]:
-        members = pool_members(named, n_classes=validation.k)
-        named = [*resolve_methods(members, keep_accuracy=keep_accuracy), POOL]
+        named = [*pool_members(named, n_classes=validation.k, keep_accuracy=keep_accuracy), POOL]
     if n_folds is None:
         n_folds = 5 if validation.n * validation.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
@@ -384,7 +383,7 @@ class _Work:
 
 def _log_probs(result: MethodResult) -> Tensor:
     """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
-    logits = result.held_out.to_logits()
+    logits = at_least_float32(result.held_out.to_logits())
     return torch.log_softmax(logits, dim=1) if isinstance(result.calibrator, Identity) else logits
 
 
