@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.fitting.folds import cross_fit, deal, each_fold, shuffled, stratified_folds
+from calibrant.posthoc.fitting.folds import cross_fit, deal, each_fold, random_folds, shuffled
 
 
 def test_samples_are_dealt_in_turn():
@@ -13,14 +13,22 @@ def test_samples_are_dealt_in_turn():
     assert folds[order].tolist() == [i % 5 for i in range(23)]
 
 
-def test_every_class_is_spread_over_all_folds():
-    labels = torch.tensor([0] * 13 + [1] * 7 + [2] * 25)
-    folds = stratified_folds(labels, 5, seed=0)
-    for c in range(3):
-        counts = np.bincount(folds[labels == c], minlength=5)
-        assert counts.max() - counts.min() <= 1
-    assert torch.equal(folds, stratified_folds(labels, 5, seed=0))
-    assert not torch.equal(folds, stratified_folds(labels, 5, seed=1))
+def test_folds_are_even_and_depend_on_the_seed_alone():
+    folds = random_folds(23, 5, seed=0)
+    assert sorted(np.bincount(folds, minlength=5).tolist()) == [4, 4, 5, 5, 5]
+    assert torch.equal(folds, random_folds(23, 5, seed=0))
+    assert not torch.equal(folds, random_folds(23, 5, seed=1))
+
+
+def test_learning_the_frequencies_of_equally_frequent_classes_does_not_seem_to_help():
+    """With folds stratified by class it would: held-out samples would share the chance of the others."""
+    losses = []
+    for seed in range(40):
+        labels = np.random.default_rng(seed).integers(20, size=200)
+        for rest, held_out in each_fold(random_folds(200, 5, seed=seed)):
+            frequency = (np.bincount(labels[rest], minlength=20) + 1) / (len(rest) + 20)
+            losses += (-np.log(frequency[labels[held_out]])).tolist()
+    assert np.mean(losses) > np.log(20) + 0.02
 
 
 def test_each_fold_divides_the_rows():

@@ -20,7 +20,7 @@ from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.fitting.folds import each_fold, stratified_folds
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
 from calibrant.posthoc.names import POOL, method_named, pool_members, resolve_methods
 from calibrant.posthoc.pool import Pool, likeliest_mixture
@@ -140,7 +140,7 @@ def compare(
         progress: Called with what is being fitted or measured, the time spent, and the time that all of it
             will take by what was measured so far, both in milliseconds of one core.
     """
-    labels = _labels(validation, "validation")
+    _labels(validation, "validation")
     assert validation.k is not None
     if test is not None:
         _labels(test, "test")
@@ -156,7 +156,7 @@ def compare(
         raise InputError(
             f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {validation.n}"
         )
-    folds = stratified_folds(labels, n_folds, seed=seed)
+    folds = random_folds(validation.n, n_folds, seed=seed)
     work = _Work(validation, test, folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
     return Comparison(
@@ -305,7 +305,7 @@ class _Work:
         for rest, inside in each_fold(self._folds.to(mixed.device)):
             mixed[inside] = likeliest_mixture(held_out, self._labels, rest)(held_out, inside)
         self._held_out[POOL] = mixed
-        spent = sum(self._seconds.values())
+        spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
         self._seconds[_Job(POOL)] = spent + time.perf_counter() - start
         self._borrowed[_Job(POOL)] = 0.0
         self.results[POOL] = self._measure(POOL)

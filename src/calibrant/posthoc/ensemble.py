@@ -9,6 +9,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, Floats, at_least_float32
 from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.solvers import likeliest_shares
 
 # The uniform distribution alone has no predicted class.
 _LARGEST_UNIFORM_SHARE = 0.999
@@ -48,7 +49,7 @@ class EnsembleTemperatureScaling(Calibrator):
         original = torch.log_softmax(z, dim=1).gather(1, y[:, None])
         uniform = torch.full_like(original, 1 / z.shape[1]).log()
         of_labels = torch.cat([tempered, original, uniform], dim=1).double().exp().cpu().numpy()
-        shares = torch.from_numpy(_likeliest_shares(of_labels)).to(z.device)
+        shares = torch.from_numpy(_shares(of_labels)).to(z.device)
         return cls(temperature, shares, n_classes=z.shape[1])
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
@@ -59,24 +60,21 @@ class EnsembleTemperatureScaling(Calibrator):
         return torch.log((p + uniform / z.shape[1]).clamp_min(torch.finfo(z.dtype).tiny))
 
 
-def _likeliest_shares(of_labels: Floats) -> Floats:
-    """Return the shares under which labels with these three probabilities each are likeliest."""
-    from scipy.optimize import LinearConstraint, minimize
+def _shares(of_labels: Floats) -> Floats:
+    """Return the shares under which labels with these three probabilities each are likeliest.
 
-    def nll(shares: Floats) -> tuple[float, Floats]:
-        mixed = np.maximum(of_labels @ shares, np.finfo(np.float64).tiny)
-        return -float(np.log(mixed).mean()), -(of_labels / mixed[:, None]).mean(axis=0)
-
-    only_tempered = np.array([1.0, 0.0, 0.0])
-    found = minimize(
-        nll,
-        np.full(3, 1 / 3),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0, 1), (0, 1), (0, _LARGEST_UNIFORM_SHARE)],
-        constraints=LinearConstraint(np.ones(3), 1, 1),
-        options={"ftol": 1e-12, "maxiter": 200},
+    The uniform distribution stands in two mixtures that have its largest share, so no other mixture of these
+    and the first two distributions has a larger one.
+    """
+    rest = 1 - _LARGEST_UNIFORM_SHARE
+    corners = np.array(
+        [[1, 0, 0], [0, 1, 0], [rest, 0, _LARGEST_UNIFORM_SHARE], [0, rest, _LARGEST_UNIFORM_SHARE]]
     )
-    shares: Floats = np.clip(found.x, 0, 1)
-    shares /= shares.sum()
-    return shares if nll(shares)[0] <= nll(only_tempered)[0] else only_tempered
+    shares: Floats = likeliest_shares(of_labels @ corners.T) @ corners
+    # The search ends within a tolerance of the optimum.
+    likelier = _log_likelihood(of_labels @ shares) >= _log_likelihood(of_labels[:, 0])
+    return shares if likelier else corners[0]
+
+
+def _log_likelihood(probs: Floats) -> float:
+    return float(np.log(np.maximum(probs, np.finfo(np.float64).tiny)).mean())

@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, check_count, check_number
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
-from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
@@ -103,7 +103,7 @@ class LogisticSpline(ScoreMap):
         mixture = _mixture(knots)
         regress = partial(_regress, inputs=partial(_mixed, knots=knots, mixture=mixture), shrinkage=shrinkage)
         if ridge is None:
-            folds = stratified_folds(y, _FOLDS, seed=seed).to(z.device)
+            folds = random_folds(len(y), _FOLDS, seed=seed).to(z.device)
             ridge = _choose_ridge(_Bins(scores, answers, folds), regress)
         ridge = check_number(ridge, "ridge", at_least=0)
         theta, shared = regress(scores, answers.double(), ridge=ridge)

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.errors import CalibrantError, FitError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.folds import stratified_folds
+from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.solvers import likeliest_shares
@@ -108,7 +108,7 @@ class Pool(Calibrator):
         z, y = check_fitting_set(logits, labels)
         check_count(n_folds, "n_folds", at_least=2)
         h = None if features is None else check_features(features, n=len(z)).to(z.device)
-        z = in_folds(z, stratified_folds(y, min(n_folds, len(z)), seed=seed))
+        z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed))
         members: dict[str, Calibrator] = {}
         held_out, reasons = [], []
         for name in pool_members(methods, n_classes=z.shape[1]):

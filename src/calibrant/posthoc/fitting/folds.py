@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,12 +23,13 @@ def deal(order: Tensor, n_folds: int) -> Tensor:
     return folds
 
 
-def stratified_folds(labels: Tensor, n_folds: int, *, seed: int) -> Tensor:
-    """Return a fold for each sample, at random and evenly within each class."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    # Shuffled, then sorted by class: dealing spreads each class over all folds.
-    order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
-    return deal(torch.from_numpy(order), n_folds)
+def random_folds(n: int, n_folds: int, *, seed: int) -> Tensor:
+    """Return a fold for each of ``n`` samples, at random and evenly.
+
+    Folds are not stratified by class. Then each held-out fold would have the class frequencies of the samples
+    that a method was fitted on, and methods that learn these frequencies would look better than they are.
+    """
+    return deal(shuffled(n, seed=seed), n_folds)
 
 
 def each_fold(folds: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -36,6 +36,10 @@ STRENGTHS = (math.inf, 300.0, 30.0, 3.0)
 _FEWEST = 100
 
 _KNOTS = 6
+
+# Knots are further apart than this share of their size. Between nearer ones, as of clipped probabilities, the
+# curve would be too steep for single precision.
+_NEAREST = 0.01
 _FOLDS = 5
 
 # Share of the predicted class, against that of the true class, in the likelihood of the first step.
@@ -113,7 +117,7 @@ class _Problem:
 
     def __init__(self, x: Tensor, samples: FittingSet) -> None:
         self.samples = samples
-        knots = torch.quantile(x, torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)).unique()
+        knots = _apart(torch.quantile(x, torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)))
         self.knots = knots if len(knots) > 1 else torch.cat([knots, knots + 1])
         self._parts = _parts(x, self.knots)
 
@@ -166,6 +170,15 @@ class _Problem:
 
 def _temperature(heights: Tensor) -> Tensor:
     return F.softplus(heights) + LOWEST_TEMPERATURE
+
+
+def _apart(ascending: Tensor) -> Tensor:
+    """Return the numbers that are not too close to the one before, of those that are returned."""
+    kept = ascending[:1].tolist()
+    for number in ascending[1:].tolist():
+        if number - kept[-1] > _NEAREST * abs(number):
+            kept.append(number)
+    return ascending.new_tensor(kept)
 
 
 def _parts(x: Tensor, knots: Tensor) -> Tensor:
