@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import evaluate, load_predictions
 from calibrant.posthoc import load_calibrator
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import METHODS, resolve_methods
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow(traced=True)
@@ -38,14 +38,17 @@ def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
     )
     code, text, err = run(*arguments)
     assert (code, err) == (0, "")
-    assert "Chosen: temperature. It changes the negative log-likelihood by -" in text
+    assert "Chosen: temperature: the best by negative log-likelihood out of fold, and no simpler" in text
+    assert "\nIt changes the negative log-likelihood by -" in text
+    assert "share" not in text  # of a pool, which was not asked for
     assert sorted(p.name for p in out.iterdir()) == [
         "calibrator.safetensors",
         "report.html",
         "results.json",
     ]
     results = json.loads((out / "results.json").read_text())
-    assert results["chosen"] == "temperature"
+    assert (results["chosen"], results["score"]) == ("temperature", "nll")
+    assert results["choice"].startswith("the best by negative log-likelihood")
     assert (
         results["methods"]["temperature"]["test"]["ece"] < results["methods"]["uncalibrated"]["test"]["ece"]
     )
@@ -110,9 +113,12 @@ def test_a_long_name_cuts_no_number(run, files):
 
 def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(run, files):
     answer = json.loads(run("calibrate", files[0], "--fast", "--json")[1])
-    assert list(answer["methods"]) == ["uncalibrated", "temperature", "ensemble", "spline", "smart"]
+    quick = ["uncalibrated", "temperature", "ensemble", "spline", "smart", "pool"]
+    assert list(answer["methods"]) == quick
+    assert set(answer["methods"]["pool"]["weights"]) < set(quick)
     told = json.loads(run("calibrate", files[0], "--folds", 2, "--keep-accuracy", "--json")[1])
-    assert list(told["methods"]) == list(answer["methods"])
+    assert list(told["methods"]) == resolve_methods("auto", n_classes=4, keep_accuracy=True)
+    assert len({method["validation"]["accuracy"] for method in told["methods"].values()}) == 1
 
 
 def test_a_method_that_cannot_be_fitted_is_shown_with_the_reason(run, files):
@@ -145,8 +151,10 @@ def test_apply_writes_calibrated_predictions_without_needing_labels(run, files, 
         (("calibrate", "VAL", "--methods", "smart(setled=0)"), "got 'setled'; did you mean 'settled'?"),
         (("calibrate", "VAL", "--methods", "smart(settled=0"), "such as 'smart(settled=0)', got"),
         (("calibrate", "VAL", "--methods", "vector", "--keep-accuracy"), "predicted class, got vector;"),
+        (("calibrate", "VAL", "--methods", "pool,vector", "--keep-accuracy"), "predicted class, got vector;"),
         (("calibrate", "VAL", "--methods", "all", "--fast"), "fast: expected auto as methods, got all;"),
         (("calibrate", "VAL", "--out", "VAL"), "expected a folder, got the file"),
+        (("calibrate", "VAL", "--score", "auroc"), "--score: expected one of nll, brier, ece, classwise_ece"),
         (("calibrate", "VAL", "--folds", "1"), "n_folds: expected a whole number of at least 2, got 1"),
         (("apply", "VAL", "VAL", "--out", "x.npz"), "expected a safetensors file"),
         (("apply", "absent.safetensors", "VAL", "--out", "x.npz"), "no such file"),

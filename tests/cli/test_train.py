@@ -103,6 +103,8 @@ def test_json_is_one_object_and_nothing_else_is_printed(refcal):
     answer = strict(out)
     assert out.count("\n") == 1
     assert list(answer["stages"]) == ["encoder", "classifier"]
+    assert answer["score"] == "nll"
+    assert "negative log-likelihood" in answer["choice"]
     assert list(answer["methods"]["uncalibrated"]["detection"]) == ["foreign/held_out"]
     saved = strict((folder / "results.json").read_text())
     assert {key: saved[key] for key in answer} == answer

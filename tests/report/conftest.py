@@ -67,7 +67,7 @@ def written(tmp_path_factory):
         np.savez(folder / name, logits=logits, labels=labels, class_names=np.array(HOSTILE))
     np.savez(folder / "foreign.npz", logits=logits / 5)
     out = folder / "out"
-    names = "uncalibrated,temperature,spline,smart,vector,metacal"
+    names = "uncalibrated,temperature,spline,smart,vector,metacal,pool"
     told = ("calibrate", folder / "val.npz", "--test", folder / FILE, "--methods", names, "--out", out)
     assert call(*told) == 0
     logits, labels = draw(1500, 4, seed=2, sharpen=3.0)
@@ -78,7 +78,7 @@ def written(tmp_path_factory):
 def full_page(written):
     """A page with shifted and out-of-distribution samples."""
     folder = written.folder.parent
-    told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline,smart")
+    told = ("--val", folder / "val.npz", "--methods", "uncalibrated,temperature,spline,smart,pool")
     more = ("--shift", folder / "shift.npz", "--ood", folder / "foreign.npz", "--out", folder / "full.html")
     assert call("report", folder / FILE, *told, *more) == 0
     return folder / "full.html"

@@ -1,6 +1,7 @@
 """The page as a file: values, names that are attacks, and nothing that would be loaded."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.errors import FormatError
-from calibrant.evaluation.compare import compare
+from calibrant.evaluation import Choice, compare, decide
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
     Sources,
@@ -34,9 +35,11 @@ def test_values_in_the_page_equal_results_json(written):
     rows = {name: cells for name, cells in Tables(written.html).rows["comparison-table"] if name}
     assert list(rows) == list(results["methods"])
     shown = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece")
+    weights = results["methods"]["pool"]["weights"]
     for name, told in results["methods"].items():
-        values = [float(cell) for cell in rows[name][1:]]
-        assert values == [told["test"][key] for key in shown] + [told["fit_seconds"], told["parameters"]]
+        values = [float(cell or "nan") for cell in rows[name][1:]]
+        asides = [weights.get(name, math.nan), told["fit_seconds"], told["parameters"]]
+        assert values == pytest.approx([told["test"][key] for key in shown] + asides, rel=1e-12, nan_ok=True)
         assert f"{100 * told['test']['ece']:.2f}" in written.html
 
 
@@ -78,12 +81,33 @@ def test_a_calibrated_model_stays_uncalibrated_and_the_page_says_so():
     )
     comparison = compare(val, test=test, methods=["uncalibrated", "temperature"])
     sources = Sources("honest", validation=val, test=test, shift=test)
-    page = describe_comparison(comparison, comparison["uncalibrated"], sources)
+    page = describe_comparison(comparison, Choice(comparison["uncalibrated"], "asked for"), sources)
     assert page.chosen is None
     assert page.shift.after is None
     text = render(page)
     assert "no method tested is better than the uncalibrated model" in text
     assert '<tr data-name="uncalibrated" class="chosen">' in text
+
+
+def test_the_page_draws_the_shares_of_the_pool_and_says_why_a_method_was_chosen():
+    val = load_bundled("cifar10_val").take(range(2000))
+    pooled = compare(val, methods=["temperature", "spline", "pool"], n_resamples=20)
+    page = describe_comparison(pooled, decide(pooled), Sources("pooled", validation=val))
+    weights = pooled.pool.weights
+    assert {row.name: row.share for row in page.candidates if row.share is not None} == weights
+    assert sum(weights.values()) == pytest.approx(1)
+    text = render(page)
+    for share in weights.values():
+        assert f'<span class="fill" style="width:{100 * share}%">' in text
+    assert text.count('<div class="share">') == len(weights)
+    assert "share in the pool" in text
+    facts = {fact.label: fact.values for fact in page.facts}
+    assert facts["Choice"] == (decide(pooled).sentence,)
+    assert facts["Choice"][0].startswith("pool (")
+    assert page.verdict.headline.endswith("the pool removes most of the calibration error.")
+    alone = compare(val, methods=["temperature", "spline"], n_resamples=20)
+    without = describe_comparison(alone, decide(alone), Sources("alone", validation=val))
+    assert "share in the pool" not in render(without)
 
 
 def drawn():
@@ -99,8 +123,9 @@ def test_the_page_of_a_comparison_fits_nothing(monkeypatch):
     )
     for method in (SMART, TemperatureScaling):
         monkeypatch.setattr(method, "fit", None)
-    assert describe_comparison(both, both["smart"], Sources("both", validation=val)).temperatures is not None
-    page = describe_comparison(one, one["temperature"], Sources("one", validation=val))
+    page = describe_comparison(both, Choice(both["smart"], "asked for"), Sources("both", validation=val))
+    assert page.temperatures is not None
+    page = describe_comparison(one, Choice(one["temperature"], "asked for"), Sources("one", validation=val))
     assert page.temperatures is None
     assert "Temperature by logit margin" not in render(page)
 

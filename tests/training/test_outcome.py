@@ -1,5 +1,7 @@
 """What a run came to: every post-hoc method on every set, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from calibrant.errors import InputError
@@ -8,6 +10,16 @@ from calibrant.training import train
 from calibrant.training.config import PosthocSettings
 from calibrant.training.outcome import assess, check_posthoc
 from tests.training.small import small_config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small network, trained once."""
+    return train(small_config(), tmp_path_factory.mktemp("trained") / "run")
+
+
+def _with_posthoc(run, **settings):
+    return replace(run.config, posthoc=PosthocSettings(**settings))
 
 
 def test_an_unknown_post_hoc_method_is_refused_with_the_nearest():
@@ -34,6 +46,23 @@ def test_a_method_with_options_can_be_chosen(tmp_path):
     outcome = assess(train(config, tmp_path / "run"))
     assert outcome.chosen.name == "vector(ridge=1000000000.0)"
     assert list(outcome.as_json()) == ["uncalibrated", outcome.chosen.name]
+
+
+@pytest.mark.parametrize(("score", "measure"), [("nll", "negative log-likelihood"), ("brier", "Brier score")])
+def test_a_run_pools_its_methods_and_chooses_by_the_score(trained, score, measure):
+    methods = ("temperature", "vector", "pool")
+    outcome = assess(replace(trained, config=_with_posthoc(trained, methods=methods, score=score)))
+    assert list(outcome.as_json()) == ["uncalibrated", *methods]
+    assert set(outcome.comparison.pool.weights) <= {"uncalibrated", "temperature", "vector"}
+    assert f" by {measure}" in outcome.choice.reason
+    assert outcome.chosen is outcome.choice.result
+
+
+def test_a_method_that_the_configuration_names_is_chosen_for_that_reason(trained):
+    settings = {"methods": ("temperature", "pool"), "choose": "pool"}
+    outcome = assess(replace(trained, config=_with_posthoc(trained, **settings)))
+    assert outcome.chosen.name == "pool"
+    assert outcome.choice.sentence.endswith("): named by posthoc.choose")
 
 
 def test_the_outcome_measures_every_method_on_every_set(tmp_path):

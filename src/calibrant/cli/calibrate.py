@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from calibrant._version import __version__
-from calibrant.cli.options import AsJson, Fast, KeepAccuracy, Methods, Seed, command_line, word_or_list
+from calibrant.cli.options import (
+    AsJson,
+    Fast,
+    KeepAccuracy,
+    Methods,
+    Score,
+    Seed,
+    checked_score,
+    command_line,
+    word_or_list,
+)
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.evaluation.compare import Comparison, MethodResult
+    from calibrant.evaluation.choose import Choice
+    from calibrant.evaluation.compare import Comparison
 
 
 def calibrate(
@@ -28,6 +38,7 @@ def calibrate(
     methods: Methods = "auto",
     fast: Fast = False,
     keep_accuracy: KeepAccuracy = False,
+    score: Score = "nll",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -45,18 +56,19 @@ def calibrate(
 ) -> None:
     """Compare post-hoc methods, choose one, and save it with a report.
 
-    Every method is cross-validated on VAL; the simplest one within a standard error of the best negative
-    log-likelihood is chosen.
+    Every method is cross-validated on VAL, and so is the pool, a mixture of them. The pool is chosen, unless
+    a single method is within one standard error of it: then the simplest such method.
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
     """
     from calibrant.cli.terminal import show, tables
     from calibrant.data.files import load_predictions
-    from calibrant.evaluation import choose, compare
+    from calibrant.evaluation import compare, decide
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
 
+    decisive = checked_score(score)
     validation = load_predictions(path)
     held_out = None if test is None else load_predictions(test)
     wanted = word_or_list(methods, "auto", "all")
@@ -73,37 +85,43 @@ def calibrate(
             seed=seed,
             progress=progress,
         )
-        chosen = choose(comparison)
-        answer = _answer(comparison, chosen, seed)
+        choice = decide(comparison, score=decisive)
+        answer = _answer(comparison, choice, score, seed)
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
             sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
-            page = describe_comparison(comparison, chosen, sources)
+            page = describe_comparison(comparison, choice, sources)
             out.mkdir(parents=True, exist_ok=True)
-            chosen.calibrator.save(out / CALIBRATOR)
+            choice.result.calibrator.save(out / CALIBRATOR)
             save_results(out, answer, page)
             write_report(page, out / REPORT)
     if as_json:
         typer.echo(json.dumps(answer))
         return
     console = Console()
-    console.print(tables.methods(comparison, chosen))
+    console.print(tables.methods(comparison, choice.result, width=console.width))
     show.print_skipped(console, comparison.skipped)
-    gain = chosen.improvement
+    console.print()
+    show.print_choice(console, choice)
+    gain = choice.result.improvement
     console.print(
-        f"\nChosen: [bold]{escape(chosen.name)}[/bold]. It changes the negative log-likelihood by "
-        f"{gain.difference:+.4f} (95 % interval {gain.low:+.4f} to {gain.high:+.4f}).",
+        f"It changes the negative log-likelihood by {gain.difference:+.4f} (95 % interval {gain.low:+.4f} to "
+        f"{gain.high:+.4f}).",
         highlight=False,
     )
     if out is not None:
         console.print(f"Saved in {out}: {CALIBRATOR}, results.json, {REPORT}", highlight=False)
 
 
-def _answer(comparison: "Comparison", chosen: "MethodResult", seed: int) -> dict[str, Any]:
+def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -> dict[str, Any]:
+    from calibrant.cli.terminal.show import pool_numbers
+
     return {
-        "chosen": chosen.name,
+        "chosen": choice.result.name,
+        "choice": choice.reason,
+        "score": score,
         "n_validation": comparison.n_validation,
         "n_test": comparison.n_test,
         "n_folds": comparison.n_folds,
@@ -116,6 +134,7 @@ def _answer(comparison: "Comparison", chosen: "MethodResult", seed: int) -> dict
                 "nll_difference": dataclasses.asdict(result.improvement),
                 "fit_seconds": result.fit_seconds,
                 "parameters": result.calibrator.n_parameters,
+                **pool_numbers(result.calibrator),
             }
             for result in comparison.results
         },

@@ -27,9 +27,9 @@ def demo(
 
     Example: calibrant demo
     """
-    from calibrant.cli.terminal import tables
+    from calibrant.cli.terminal import show, tables
     from calibrant.data.bundled import load_bundled
-    from calibrant.evaluation import choose, compare
+    from calibrant.evaluation import compare, decide
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import REPORT, write_report
@@ -38,7 +38,8 @@ def demo(
     test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
     with progress_bar() as progress:
         comparison = compare(validation, test=test, progress=progress)
-        chosen = choose(comparison)
+        choice = decide(comparison)
+        chosen = choice.result
         progress("writing the report", 1, 1)
         sources = Sources(
             "CIFAR-10 network",
@@ -52,7 +53,7 @@ def demo(
             },
             origin=Origin(command_line()),
         )
-        page = describe_comparison(comparison, chosen, sources)
+        page = describe_comparison(comparison, choice, sources)
         out.mkdir(parents=True, exist_ok=True)
         write_report(page, out / REPORT)
 
@@ -63,7 +64,9 @@ def demo(
         f"Methods fitted on {validation.n:,} validation images and chosen there by cross-validation:\n",
         highlight=False,
     )
-    console.print(tables.methods(comparison, chosen))
+    console.print(tables.methods(comparison, chosen, width=console.width))
+    console.print()
+    show.print_choice(console, choice)
     console.print()
     _print_calibration(console, page, chosen, f"after {chosen.name}")
     console.print("The same images under noise, which no method has seen:\n", highlight=False)

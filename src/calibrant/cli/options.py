@@ -3,9 +3,12 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from calibrant.evaluation.choose import Score as ScoreName
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")]
@@ -26,6 +29,10 @@ KeepAccuracy: TypeAlias = Annotated[
     bool,
     typer.Option("--keep-accuracy", help="Compare only methods that never change the predicted class."),
 ]
+Score: TypeAlias = Annotated[
+    str,
+    typer.Option("--score", help="What decides the choice.", metavar="nll|brier|ece|classwise_ece"),
+]
 Stream: TypeAlias = Annotated[
     bool,
     typer.Option("--stream", help="Read a Parquet file batch by batch, which is the default above 200 MB."),
@@ -33,6 +40,15 @@ Stream: TypeAlias = Annotated[
 SavedCalibrator: TypeAlias = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A calibrator that calibrate saved.")
 ]
+
+
+def checked_score(score: str) -> "ScoreName":
+    """Return what ``--score`` names, or refuse it before anything is fitted."""
+    from calibrant.evaluation.choose import Score as ScoreName
+    from calibrant.inputs import check_choice
+
+    known: tuple[ScoreName, ...] = get_args(ScoreName)
+    return check_choice(score, "--score", known)
 
 
 def split_list(text: str) -> list[str]:

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli.options import Fast, KeepAccuracy, Methods, Ood, Seed, command_line, word_or_list
+from calibrant.cli.options import (
+    Fast,
+    KeepAccuracy,
+    Methods,
+    Ood,
+    Score,
+    Seed,
+    checked_score,
+    command_line,
+    word_or_list,
+)
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.evaluation.choose import Score as ScoreName
     from calibrant.inputs import Progress
     from calibrant.report.page import Page
 
@@ -36,6 +47,7 @@ def report(
     methods: Methods = "auto",
     fast: Fast = False,
     keep_accuracy: KeepAccuracy = False,
+    score: Score = "nll",
     measures: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +78,14 @@ def report(
 
     with progress_bar() as progress:
         if paths[0].is_dir():
-            more = (val is not None, ood is not None, measures is not None, fast, keep_accuracy)
+            more = (
+                val is not None,
+                ood is not None,
+                measures is not None,
+                fast,
+                keep_accuracy,
+                score != "nll",
+            )
             page = _of_folder(paths, shift, has_more=any(more))
             target = paths[0] / REPORT if out is None else out
         else:
@@ -80,7 +99,7 @@ def report(
             further = () if measures is None else word_or_list(measures, "core", "all")
             wanted = word_or_list(methods, "auto", "all")
             compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
-            page = _of_files(paths, files, compared, further, seed, progress)
+            page = _of_files(paths, files, compared, checked_score(score), further, seed, progress)
             target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
@@ -111,6 +130,7 @@ def _of_files(
     paths: list[Path],
     files: dict[str, Path],
     compared: Mapping[str, Any],
+    score: "ScoreName",
     measures: str | Sequence[str],
     seed: int,
     progress: "Progress",
@@ -120,7 +140,7 @@ def _of_files(
     ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`.
     """
     from calibrant.data.files import load_predictions
-    from calibrant.evaluation import choose, compare
+    from calibrant.evaluation import compare, decide
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
 
@@ -142,7 +162,7 @@ def _of_files(
             given["validation"], test=given["test"], seed=seed, progress=progress, **compared
         )
         progress("measuring", 0, 1)
-        return describe_comparison(comparison, choose(comparison), sources, measures=measures)
+        return describe_comparison(comparison, decide(comparison, score=score), sources, measures=measures)
     if len(models) < len(paths):
         raise InputError("FILE: expected different files, got one of them twice")
     progress("measuring", 0, 1)

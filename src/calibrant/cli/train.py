@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from calibrant._version import __version__
 from calibrant.cli.options import command_line
@@ -87,7 +86,7 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
     foreign, foreign_name = _joined(predictions, "foreign/")
     page = describe_comparison(
         outcome.comparison,
-        outcome.chosen,
+        outcome.choice,
         Sources(
             _title(run.config),
             validation=predictions["validation"],
@@ -133,15 +132,22 @@ def _joined(predictions: "Mapping[str, Predictions]", prefix: str) -> "tuple[Pre
 
 
 def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
+    from calibrant.cli.terminal.show import pool_numbers
+
     return {
         "folder": str(run.folder),
         "chosen": outcome.chosen.name,
+        "choice": outcome.choice.reason,
+        "score": run.config.posthoc.score,
         "n_validation": run.predictions["validation"].n,
         "n_test": run.predictions["test"].n,
         "seed": run.config.seed,
         "calibrant": __version__,
         "stages": {name: dict(values) for name, values in run.refinement.items()},
-        "methods": outcome.as_json(),
+        "methods": {
+            name: {**numbers, **pool_numbers(outcome.comparison[name].calibrator)}
+            for name, numbers in outcome.as_json().items()
+        },
         "skipped": dict(outcome.comparison.skipped),
     }
 
@@ -152,7 +158,7 @@ def _show(run: "Run", outcome: "Outcome") -> None:
 
     console = Console()
     console.print(f"[bold]{_title(run.config)}[/bold]\n", highlight=False)
-    console.print(tables.methods(outcome.comparison, outcome.chosen))
+    console.print(tables.methods(outcome.comparison, outcome.chosen, width=console.width))
     show.print_skipped(console, outcome.comparison.skipped)
     if len(run.refinement) > 1:
         console.print("\nRefinement, stage by stage:", highlight=False)
@@ -161,5 +167,6 @@ def _show(run: "Run", outcome: "Outcome") -> None:
         console.print("\nShifted and out-of-distribution sets:", highlight=False)
         console.print(tables.elsewhere(outcome.as_json()))
     written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
-    console.print(f"\nChosen: [bold]{escape(outcome.chosen.name)}[/bold].", highlight=False)
+    console.print()
+    show.print_choice(console, outcome.choice)
     console.print(f"Saved in {run.folder}: {written}", highlight=False)

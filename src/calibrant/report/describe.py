@@ -18,7 +18,7 @@ from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.names import method_named
+from calibrant.posthoc.names import POOL, method_named
 from calibrant.report.columns import columns
 from calibrant.report.figures import (
     POINTS,
@@ -35,7 +35,8 @@ from calibrant.report.verdict import verdict
 from calibrant.threads import few_threads
 
 if TYPE_CHECKING:
-    from calibrant.evaluation.compare import Comparison, MethodResult
+    from calibrant.evaluation.choose import Choice
+    from calibrant.evaluation.compare import Comparison
 
 
 def describe(predictions: Predictions, sources: Sources, *, measures: str | Sequence[str] = ()) -> Page:
@@ -91,7 +92,7 @@ def _page_of_files(
 
 def describe_comparison(
     comparison: "Comparison",
-    chosen: "MethodResult",
+    choice: "Choice",
     sources: Sources,
     *,
     measures: str | Sequence[str] = (),
@@ -103,23 +104,24 @@ def describe_comparison(
 
     Args:
         comparison: The methods, fitted and measured.
-        chosen: One of its results.
+        choice: One of its results, and why it was chosen.
         sources: What the page is about; the validation set is required.
         measures: Measures beside those of the comparison: ``"core"``, ``"all"``, or names.
     """
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
     with few_threads(_size(sources.validation)):
-        return _page_of_comparison(comparison, chosen, sources, sources.validation, measures)
+        return _page_of_comparison(comparison, choice, sources, sources.validation, measures)
 
 
 def _page_of_comparison(
     comparison: "Comparison",
-    chosen: "MethodResult",
+    choice: "Choice",
     sources: Sources,
     validation: Predictions,
     measures: str | Sequence[str],
 ) -> Page:
+    chosen = choice.result
     seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
     out_of_fold = sources.test is None
     before = validation if sources.test is None else sources.test
@@ -134,7 +136,7 @@ def _page_of_comparison(
         verdict=verdict(
             _key(rows[0]),
             _key(next(row for row in rows if row.name == chosen.name)),
-            method=method,
+            method="the pool" if chosen.name == POOL else method,
             is_identity=is_identity,
         ),
         columns=_columns((*chosen.metrics, *extra), rows, drawn, seed=seed),
@@ -153,7 +155,7 @@ def _page_of_comparison(
         foreign=ood_panel(before, sources.foreign, sources.name("foreign")),
         skipped=dict(comparison.skipped),
         notes=(*_notes(before, out_of_fold=out_of_fold), *left_out),
-        facts=sources.facts(sources.by_role, _choices(comparison, chosen)),
+        facts=sources.facts(sources.by_role, _choices(comparison, choice)),
     )
 
 
@@ -235,6 +237,7 @@ def _candidates(
 ) -> tuple[tuple[Candidate, ...], dict[str, _Drawn]]:
     """Return a row for each method, the uncalibrated model first, and the figures of those in ``shown``."""
     rows, drawn = [], {}
+    shares = {} if comparison.pool is None else comparison.pool.weights
     for each in comparison.results:
         known = each.metrics if each.test_metrics is None else each.test_metrics
         metrics = {**known, **evaluate(each.measured, measures=extra).metrics} if extra else known
@@ -250,6 +253,7 @@ def _candidates(
                 figures=drawn[each.name].figures if each.name in shown else None,
                 fit_seconds=each.fit_seconds,
                 parameters=each.calibrator.n_parameters,
+                share=shares.get(each.name),
             )
         )
     if all(row.name != "uncalibrated" for row in rows):
@@ -301,18 +305,21 @@ def _key(row: Candidate) -> dict[str, float]:
     return {"accuracy": accuracy, "ece": ece, "mean_confidence": row.figures.mean_confidence}
 
 
-def _choices(comparison: "Comparison", chosen: "MethodResult") -> dict[str, str]:
-    gain = chosen.improvement
-    return {
-        "Choice": (
-            f"{chosen.name}: the simplest method within one standard error of the best negative "
-            f"log-likelihood, by {comparison.n_folds}-fold cross-validation on the validation set"
-        ),
+def _choices(comparison: "Comparison", choice: "Choice") -> dict[str, str]:
+    gain, pool = choice.result.improvement, comparison.pool
+    facts = {
+        "Choice": choice.sentence,
         "Gain": (
             f"it changes the negative log-likelihood by {gain.difference:+.4f} "
             f"({gain.level:.0%} interval {gain.low:+.4f} to {gain.high:+.4f}, {gain.n_resamples:,} resamples)"
         ),
+        "Folds": f"{comparison.n_folds}, of the validation set",
     }
+    if pool is not None:
+        facts["Pool"] = (
+            f"temperature {float(pool.temperature):.3f}, uniform share {float(pool.smoothing):.2g}"
+        )
+    return facts
 
 
 def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ class Candidate:
         figures: None if it is not drawn.
         fit_seconds: Time of the fit, if there was one.
         parameters: Number of fitted parameters, if there was a fit.
+        share: Share in the pool, if it has one.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Candidate:
     figures: Figures | None = None
     fit_seconds: float | None = None
     parameters: int | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import choose
+from calibrant.evaluation.choose import Choice, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
@@ -42,13 +42,18 @@ class Outcome:
 
     Attributes:
         comparison: Post-hoc methods, fitted on the validation part and measured on the test part.
-        chosen: The method to use.
+        choice: The method to use, and the reason.
         methods: The measures of each fitted method; the uncalibrated model comes first.
     """
 
     comparison: Comparison
-    chosen: MethodResult
+    choice: Choice
     methods: Mapping[str, MethodOutcome]
+
+    @property
+    def chosen(self) -> MethodResult:
+        """The method to use."""
+        return self.choice.result
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as plain values."""
@@ -95,13 +100,16 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
             f"posthoc.choose: expected a method that can be fitted, got {wanted}: "
             f"{comparison.skipped[wanted]}"
         )
-    chosen = choose(comparison) if wanted == "auto" else comparison[wanted]
+    if wanted == "auto":
+        choice = decide(comparison, score=settings.score)
+    else:
+        choice = Choice(comparison[wanted], "named by posthoc.choose")
     methods = {}
     for done, result in enumerate(comparison.results):
         if progress is not None:
             progress(f"measuring {result.name}", done, len(comparison.results))
         methods[result.name] = _outcome(run.predictions, result)
-    return Outcome(comparison, chosen, methods)
+    return Outcome(comparison, choice, methods)
 
 
 def _choice(settings: PosthocSettings) -> str:

@@ -141,6 +141,10 @@ def test_lists_become_tuples_of_the_right_kind() -> None:
             "training.keep: expected 'last' or 'nll' or 'brier' or 'accuracy'",
         ),
         ({"training": {"keep": "acuracy"}}, "did you mean 'accuracy'?"),
+        (
+            {"posthoc": {"score": "auroc"}},
+            "posthoc.score: expected 'nll' or 'brier' or 'ece' or 'classwise_ece', got 'auroc'",
+        ),
         ({"training": {"keep": 3}}, "training.keep: expected 'last' or"),
         ({"training": {"schedule": {"name": ["cosine"]}}}, "got ['cosine']"),
     ],

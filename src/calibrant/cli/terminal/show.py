@@ -12,12 +12,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from calibrant.cli.terminal import tables
+from calibrant.evaluation.choose import Choice
 from calibrant.evaluation.evaluate import Evaluation
 from calibrant.evaluation.paired import PairedComparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.files import without_nan
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.ood import OODScores
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.pool import Pool
 from calibrant.streams.measures import StreamEvaluation
 
 _WIDTH = 40
@@ -126,6 +129,20 @@ def print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
     """Print what was left out, each with the reason."""
     for name, reason in skipped.items():
         console.print(f"[dim]{escape(name)} is left out: {escape(reason)}[/dim]", highlight=False)
+
+
+def print_choice(console: Console, choice: Choice) -> None:
+    """Print in one sentence what was chosen and why."""
+    name = choice.result.name
+    rest = choice.sentence.removeprefix(name)
+    console.print(f"Chosen: [bold]{escape(name)}[/bold]{escape(rest)}.", highlight=False)
+
+
+def pool_numbers(calibrator: Calibrator) -> dict[str, Any]:
+    """Return the weights and the temperature of a pool as plain values; nothing for other calibrators."""
+    if not isinstance(calibrator, Pool):
+        return {}
+    return {"weights": calibrator.weights, "temperature": float(calibrator.temperature)}
 
 
 def reliability_diagram(

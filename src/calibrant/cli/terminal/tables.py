@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -103,11 +104,37 @@ def detection(scores: "Mapping[str, OODScores]") -> Table:
     return table
 
 
-def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
-    """Lay out methods, on the test set if there was one; the best in a column is bold, the choice marked."""
+def methods(comparison: "Comparison", chosen: "MethodResult", *, width: int) -> Table:
+    """Lay out methods, on the test set if there was one; the best in a column is bold, the choice marked.
+
+    Args:
+        comparison: The methods.
+        chosen: The one to mark.
+        width: Characters of a line; parameters and times are left out if the table would be wider.
+    """
+    asides = {
+        "share\n%": _shares(comparison),
+        "fit s": [f"{result.fit_seconds:.2f}" for result in comparison.results],
+        "params": [f"{result.calibrator.n_parameters:,}" for result in comparison.results],
+    }
+    shown = [name for name, cells in asides.items() if any(cells)]
+    for left_out in ([], ["params"], ["params", "fit s"]):
+        table = _methods(comparison, chosen, {name: asides[name] for name in shown if name not in left_out})
+        if table.columns[0].overflow == "fold" or Console(width=1000).measure(table).maximum <= width:
+            break
+    return table
+
+
+def _shares(comparison: "Comparison") -> list[str]:
+    """Return the percentage of the pool that each method has; empty for methods without a share."""
+    weights = {} if comparison.pool is None else comparison.pool.weights
+    return [f"{100 * weights[each.name]:.0f}" if each.name in weights else "" for each in comparison.results]
+
+
+def _methods(comparison: "Comparison", chosen: "MethodResult", asides: Mapping[str, Sequence[str]]) -> Table:
     where = "out of fold" if comparison.n_test is None else "test"
     names = tuple(chosen.metrics)
-    table = _table(f"on {where}", *(heading(MEASURES[name]) for name in names), "fit s", "params")
+    table = _table(f"on {where}", *(heading(MEASURES[name]) for name in names), *asides)
     table.padding = (0, 1, 0, 0)  # ten columns fit into the 80 characters of a terminal
     if any("(" in result.name for result in comparison.results):  # long names go on below; no number is cut
         for column in table.columns:
@@ -115,14 +142,13 @@ def methods(comparison: "Comparison", chosen: "MethodResult") -> Table:
         table.columns[0].overflow = "fold"
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
     best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in names}
-    for result, values in zip(comparison.results, shown, strict=True):
+    for place, (result, values) in enumerate(zip(comparison.results, shown, strict=True)):
         cells = []
         for name in names:
             cell = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
             cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
         mark = "→ " if result is chosen else "  "
-        parameters = f"{result.calibrator.n_parameters:,}"
-        table.add_row(mark + escape(result.name), *cells, f"{result.fit_seconds:.2f}", parameters)
+        table.add_row(mark + escape(result.name), *cells, *(each[place] for each in asides.values()))
     return table
 
 

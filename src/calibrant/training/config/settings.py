@@ -193,11 +193,13 @@ class PosthocSettings:
         methods: Names of post-hoc methods, with options as in ``"smart(settled=0)"``; the uncalibrated model
             is always compared too.
         choose: The method to save: a name, or ``"auto"`` to choose as ``calibrant calibrate`` does.
+        score: What decides an automatic choice, as in ``calibrant calibrate --score``.
         folds: Folds of the cross-validation.
     """
 
     methods: tuple[str, ...] = ("temperature", "smart")
     choose: str = "auto"
+    score: Literal["nll", "brier", "ece", "classwise_ece"] = "nll"
     folds: int = 5
 
     def __post_init__(self) -> None:
