@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,6 +121,26 @@ def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(run, files)
     told = json.loads(run("calibrate", files[0], "--folds", 2, "--keep-accuracy", "--json")[1])
     assert list(told["methods"]) == resolve_methods("auto", n_classes=4, keep_accuracy=True)
     assert len({method["validation"]["accuracy"] for method in told["methods"].values()}) == 1
+
+
+def test_the_documentation_lists_the_methods_that_are_compared_by_default():
+    page = (Path(__file__).parents[2] / "docs" / "posthoc.md").read_text(encoding="utf-8")
+    table = page.partition("`--methods auto` means ")[2].partition("\n\n")[0].splitlines()
+    always, rows = re.findall("`(.*?)`", table[0]), [row.split("|")[1:3] for row in table[2:]]
+    further = {problem.strip(): re.findall("`(.*?)`", names) for problem, names in rows}
+    meant = {
+        "two classes": resolve_methods("auto", n_classes=2),
+        "3 to 300 classes": resolve_methods("auto", n_classes=300),
+        "more than 300 classes": resolve_methods("auto", n_classes=301),
+        "`--keep-accuracy`, up to 300 classes": resolve_methods("auto", n_classes=300, keep_accuracy=True),
+        "`--keep-accuracy`, more than 300 classes": resolve_methods(
+            "auto", n_classes=301, keep_accuracy=True
+        ),
+        "`--fast`, any number of classes": resolve_methods("auto", fast=True),
+    }
+    assert {problem: sorted(always + names) for problem, names in further.items()} == {
+        problem: sorted(names) for problem, names in meant.items()
+    }
 
 
 def test_a_method_that_cannot_be_fitted_is_shown_with_the_reason(run, files):

@@ -31,7 +31,9 @@ KeepAccuracy: TypeAlias = Annotated[
 ]
 Score: TypeAlias = Annotated[
     str,
-    typer.Option("--score", help="What decides the choice.", metavar="nll|brier|ece|classwise_ece"),
+    typer.Option(
+        "--score", help="What decides the choice: nll, brier, ece or classwise_ece.", metavar="SCORE"
+    ),
 ]
 Stream: TypeAlias = Annotated[
     bool,
