@@ -215,11 +215,16 @@ def likeliest_shares(likelihoods: Floats, *, tolerance: float = 1e-10, max_steps
 
 
 def _shortened(step: Floats, shares: Floats, likelihoods: Floats) -> float:
-    """Return the largest of 1, 1/2, 1/4, ... at which a step lowers the objective of the shares."""
+    """Return the largest of 1, 1/2, 1/4, ... at which a step lowers the objective of the shares.
+
+    At the optimum no observation of ``n`` is less likely than a share of 1/n in its likeliest distribution
+    makes it. Steps stay within twice of that, so that ratios of likelihoods are bounded.
+    """
+    lowest = 0.5 / max(likelihoods.shape)
 
     def objective(at: Floats) -> float:
         mixed = likelihoods @ at
-        return math.inf if mixed.min() <= 0 else float(at.sum() - np.log(mixed).mean())
+        return math.inf if mixed.min() <= lowest else float(at.sum() - np.log(mixed).mean())
 
     length, now = 1.0, objective(shares)
     while length > 1e-6 and objective(shares + length * step) > now:

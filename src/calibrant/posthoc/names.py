@@ -231,9 +231,7 @@ def resolve_methods(
     return list(dict.fromkeys(term.text for name in METHODS for term in terms if term.name == name))
 
 
-def pool_members(
-    methods: str | Sequence[str], *, n_classes: int, keep_accuracy: bool = False
-) -> list[str]:
+def pool_members(methods: str | Sequence[str], *, n_classes: int, keep_accuracy: bool = False) -> list[str]:
     """Return the methods that a pool mixes: those that are named beside it, or the automatic ones."""
     resolved = resolve_methods(methods, n_classes=n_classes, keep_accuracy=keep_accuracy)
     named = [name for name in resolved if name != POOL]

@@ -1,6 +1,7 @@
 """A pool: the mixture of several calibrators under which held-out samples are likeliest."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -12,6 +13,7 @@ from calibrant.errors import CalibrantError, FitError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.fitting.folds import random_folds
+from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.solvers import likeliest_shares
@@ -66,13 +68,15 @@ class Pool(Calibrator):
         named = list(members.items())
         self.names = [named[place][0] for place in order]
         for number, place in enumerate(order):
-            self.add_module(f"member_{number}", named[place][1])
+            member = named[place][1]
+            # Torch lists a part once, so a second name for it needs a copy.
+            self.add_module(f"member_{number}", deepcopy(member) if member in self.children() else member)
         self.register_buffers(
             shares=torch.tensor([shares[place] for place in order], dtype=torch.float64),
             smoothing=torch.tensor(smoothing, dtype=torch.float64),
             temperature=torch.tensor(temperature, dtype=torch.float64),
         )
-        self.preserves_accuracy = all(member.preserves_accuracy for member in members.values())
+        self.preserves_accuracy = all(_keeps_class(member) for member in members.values())
         self.needs_features = any(member.needs_features for member in members.values())
 
     @classmethod
@@ -159,6 +163,11 @@ class Pool(Calibrator):
         return _mixed(parts, self.shares, self.smoothing, self.temperature)
 
 
+def _keeps_class(member: Calibrator) -> bool:
+    """Whether a member can never change the predicted class, as a map of its confidence cannot."""
+    return member.preserves_accuracy or (isinstance(member, ScoreMap) and member.mode == "top_label")
+
+
 @dataclass(frozen=True)
 class Mixture:
     """How distributions are mixed: their shares, the uniform share, and a temperature."""
@@ -206,7 +215,8 @@ def _shares(likelihoods: Floats) -> tuple[float, ...]:
         shares = likeliest_shares(likelihoods[:, kept])
         if len(kept) == 1 or shares.min() >= _SMALLEST_SHARE:
             break
-        kept = kept[shares >= min(_SMALLEST_SHARE, shares.max())]
+        large = shares >= _SMALLEST_SHARE
+        kept = kept[large] if large.any() else np.delete(kept, shares.argmin())
     every = np.zeros(likelihoods.shape[1])
     every[kept] = shares
     return tuple(every.tolist())

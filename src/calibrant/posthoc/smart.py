@@ -96,7 +96,8 @@ class SMART(SampleTemperature):
             indicator: What the network reads, one of the names of
                 :func:`indicator_values`; ``"logits"`` needs ``recipe="network"``.
             recipe: How it is fitted.
-            strength: The price of bending the curve; infinity is one temperature. Chosen if not given.
+            strength: The price of bending the curve in the first step; infinity makes that one temperature.
+                Chosen if not given.
             epochs: Most passes over the fitting set; 0 leaves the model unchanged.
             batch_size: Most samples per step of the recipe ``"network"``; all of them if None, at most
                 65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1.
