@@ -9,8 +9,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.compare import choose, compare
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import MatrixScaling, StructuredMatrixScaling, TemperatureScaling
 from calibrant.posthoc.names import METHODS, resolve_methods
@@ -139,8 +139,8 @@ def test_bad_sets_are_refused(validation):
         compare(validation, test=Predictions(logits=np.zeros((4, 3)), labels=[0, 1, 2, 0]))
     with pytest.raises(InputError, match="^validation: expected at least 10 samples for 5 folds, got 4"):
         compare(validation.take([0, 1, 2, 3]))
-    with pytest.raises(InputError, match="^score: expected 'nll' or 'brier', got 'ece'"):
-        choose(compare(validation, methods=["temperature"], n_resamples=20), score="ece")
+    with pytest.raises(InputError, match="^score: expected one of nll, brier, ece, classwise_ece, got 'auc'"):
+        choose(compare(validation, methods=["temperature"], n_resamples=20), score="auc")
 
 
 def test_choosing_from_no_results_gives_the_reasons():

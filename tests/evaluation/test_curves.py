@@ -88,8 +88,9 @@ def test_the_measure_can_be_named_and_sizes_are_chosen(predictions):
 
 def test_a_part_that_cannot_be_fitted_is_left_out():
     separable = Predictions(logits=np.eye(3)[[0, 1, 2, 0]] * 5, labels=[0, 1, 2, 0])
-    found = by_validation_size(separable, separable, methods=["temperature"], sizes=[4], n_repeats=2)
-    curve = found.curves["temperature"]
+    method = "temperature(prior=0)"
+    found = by_validation_size(separable, separable, methods=[method], sizes=[4], n_repeats=2)
+    curve = found.curves[method]
     assert curve.mean.isnan().all()
     assert curve.low.isnan().all()
 

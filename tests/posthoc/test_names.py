@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.errors import InputError
 from calibrant.posthoc import IsotonicCalibration
-from calibrant.posthoc.names import METHODS, canonical_name, method_named, resolve_methods
+from calibrant.posthoc.names import METHODS, canonical_name, method_named, pool_members, resolve_methods
 
 
 def test_a_name_is_an_entry_of_the_catalogue():
@@ -43,8 +43,8 @@ def test_an_unknown_option_is_told_those_that_exist():
     with pytest.raises(InputError) as refused:
         method_named("smart(setled=0)")
     assert str(refused.value) == (
-        "methods: expected the options objective, indicator, epochs, batch_size, settled for smart, "
-        "got 'setled'; did you mean 'settled'?"
+        "methods: expected the options objective, indicator, recipe, strength, epochs, batch_size, settled "
+        "for smart, got 'setled'; did you mean 'settled'?"
     )
     with pytest.raises(InputError, match=r"^methods: expected no options for ensemble, got 'settled'$"):
         method_named("ensemble(settled=0)")
@@ -93,17 +93,31 @@ def test_options_decide_whether_the_predicted_class_is_kept(name, keeps):
 
 
 def test_fast_means_the_quick_methods_however_many_classes():
-    quick = ["uncalibrated", "temperature", "ensemble", "spline", "smart"]
+    quick = ["uncalibrated", "temperature", "ensemble", "spline", "smart", "pool"]
     assert resolve_methods("auto", fast=True) == resolve_methods("auto", n_classes=999, fast=True) == quick
     with pytest.raises(InputError, match=r"^fast: expected auto as methods, got smart, vector; leave out"):
         resolve_methods(["smart", "vector"], fast=True)
 
 
 def test_methods_that_change_the_predicted_class_can_be_left_out():
-    for methods in ("auto", "all"):
-        kept = resolve_methods(methods, keep_accuracy=True)
-        every = resolve_methods(methods)
-        assert kept == [name for name in every if METHODS[name].preserves_accuracy] != every
+    keeping = [name for name in METHODS if METHODS[name].preserves_accuracy or name == "pool"]
+    assert resolve_methods("all", keep_accuracy=True) == keeping != list(METHODS)
+    for n_classes in (2, 10, 1000):
+        kept = resolve_methods("auto", n_classes=n_classes, keep_accuracy=True)
+        assert {"temperature", "smart", "pool"} < set(kept) < set(keeping)
+        assert not set(resolve_methods("auto", n_classes=n_classes)) <= set(keeping)
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 1000])
+@pytest.mark.parametrize("keep_accuracy", [False, True])
+def test_a_pool_mixes_the_methods_beside_it_or_the_automatic_ones(n_classes, keep_accuracy):
+    options = {"n_classes": n_classes, "keep_accuracy": keep_accuracy}
+    automatic = resolve_methods("auto", **options)
+    assert automatic[-1] == "pool"
+    for methods in ("pool", ["pool"], "auto"):
+        assert pool_members(methods, **options) == automatic[:-1]
+    beside = ["pool", "smart(settled=0.5)", "temperature"]
+    assert pool_members(beside, **options) == ["temperature", "smart(settled=0.5)"]
 
 
 def test_named_methods_that_change_the_predicted_class_are_refused():

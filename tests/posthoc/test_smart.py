@@ -32,6 +32,11 @@ def ece(calibrator, logits, labels):
     return expected_calibration_error(calibrator.predict_proba(logits), labels)
 
 
+def recipe_for(indicator):
+    """The default where it is possible: a curve needs one number per sample."""
+    return "network" if indicator == "logits" else "curve"
+
+
 @pytest.fixture(scope="module")
 def fitted():
     logits, labels, _ = bent(4000)
@@ -60,9 +65,11 @@ def test_the_curve_is_the_temperature_of_samples_with_that_margin(fitted):
     assert curve == pytest.approx(fitted.temperature(samples).tolist())
 
 
-def test_it_has_49_parameters_for_any_number_of_classes(fitted):
-    assert fitted.n_parameters == 49
-    assert SMART.fit(*draw(300, 40, sharpen=2.0)).n_parameters == 49
+@pytest.mark.parametrize(("recipe", "n_parameters"), [("curve", 19), ("network", 49)])
+def test_the_number_of_parameters_is_the_same_for_any_number_of_classes(recipe, n_parameters):
+    for k in (3, 40):
+        fitted = SMART.fit(*draw(300, k, sharpen=2.0), recipe=recipe, epochs=1)
+        assert fitted.n_parameters == n_parameters
 
 
 def test_no_epoch_changes_nothing(overconfident):
@@ -93,7 +100,9 @@ def test_every_objective_ends_lower_than_it_began(objective):
 @pytest.mark.parametrize("indicator", INDICATORS)
 def test_every_indicator_repairs_an_overconfident_model(indicator, overconfident):
     logits, labels = overconfident
-    calibrator = SMART.fit(logits, labels, indicator=indicator, epochs=30, settled=0)
+    calibrator = SMART.fit(
+        logits, labels, indicator=indicator, recipe=recipe_for(indicator), epochs=30, settled=0
+    )
     assert ece(calibrator, logits, labels) < 0.3 * expected_calibration_error(softmax(logits), labels)
     assert calibrator.indicator == indicator
 
@@ -106,11 +115,15 @@ def test_real_predictions_are_repaired_on_new_images():
     assert negative_log_likelihood(probs, test.labels) < 0.55  # 0.917 before
 
 
-def test_a_fit_is_the_same_for_the_same_seed():
+@pytest.mark.parametrize("recipe", ["curve", "network"])
+def test_a_fit_is_the_same_for_the_same_seed(recipe):
     logits, labels, _ = bent(1000)
-    one, two, other = (SMART.fit(logits, labels, epochs=20, seed=seed, settled=0) for seed in (1, 1, 2))
+    one, two, other = (
+        SMART.fit(logits, labels, recipe=recipe, epochs=20, seed=seed, settled=0) for seed in (1, 1, 2)
+    )
     assert all(torch.equal(a, b) for a, b in zip(one.buffers(), two.buffers(), strict=True))
-    assert not torch.equal(one.weight_1, other.weight_1)
+    # A curve has no random first weights; only its folds depend on the seed.
+    assert recipe == "curve" or not torch.equal(one.weight_1, other.weight_1)
 
 
 def test_the_predicted_class_never_changes_and_ties_stay_ties(fitted):
@@ -184,7 +197,7 @@ def test_options_are_checked(options, message):
 def test_a_curve_needs_one_number_per_sample(overconfident, fitted):
     logits, labels = overconfident
     with pytest.raises(InputError, match="^indicator: expected a single number per sample for a curve"):
-        SMART.fit(logits, labels, indicator="logits", epochs=1).temperature_curve([1.0])
+        SMART.fit(logits, labels, indicator="logits", recipe="network", epochs=1).temperature_curve([1.0])
     with pytest.raises(InputError, match=r"^margins: expected shape \(m,\), got shape \(1, 1\)"):
         fitted.temperature_curve([[1.0]])
 
@@ -200,7 +213,7 @@ def test_it_can_be_exported_as_a_graph(indicator):
             return self.calibrator(logits)
 
     logits, labels, _ = bent(300)
-    calibrator = SMART.fit(logits, labels, indicator=indicator, epochs=3)
+    calibrator = SMART.fit(logits, labels, indicator=indicator, recipe=recipe_for(indicator), epochs=3)
     batch = {"logits": {0: torch.export.Dim("batch", min=1, max=1 << 16)}}
     example = torch.tensor(logits[:8], dtype=torch.float32)
     graph = torch.export.export(Plain(calibrator), (example,), dynamic_shapes=batch).module()

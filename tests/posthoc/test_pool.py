@@ -1,0 +1,380 @@
+"""A pool: the likeliest mixture of held-out predictions, with a uniform share and one temperature."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+
+from calibrant import Predictions
+from calibrant.errors import FitError, InputError
+from calibrant.evaluation import compare
+from calibrant.integrations.sklearn import CalibratedClassifier
+from calibrant.metrics import negative_log_likelihood
+from calibrant.posthoc import (
+    SMART,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    Identity,
+    IsotonicCalibration,
+    Pool,
+    TemperatureScaling,
+    VectorScaling,
+    load_calibrator,
+)
+from calibrant.posthoc.names import METHODS, method_named
+from calibrant.posthoc.pool import likeliest_mixture
+from tests.conftest import draw, softmax
+
+METHODS_OF_POOL = ["temperature", "smart(settled=0.5)", "vector", "beta"]
+
+
+def skewed(n, *, seed=0, sharpen=2.0):
+    """Overconfident logits with a bias for some classes: no simple method repairs both alone."""
+    logits, labels = draw(n, 4, seed=seed, sharpen=sharpen)
+    return logits + np.array([1.0, 0.0, -0.5, 0.0]), labels
+
+
+def with_features(n, *, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 6)).astype(np.float32)
+    logits = features @ np.random.default_rng(99).normal(size=(6, 4)).astype(np.float32)
+    labels = (softmax(logits).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return 2 * logits, labels, features
+
+
+def held_out_log_probs(methods, n=1500, n_new=1500):
+    """Log-probabilities of new samples by fits of each method, and the labels."""
+    fitted = [method.fit(*skewed(n)) for method in methods]
+    logits, labels = skewed(n_new, seed=1)
+    return [each.predict_log_proba(torch.tensor(logits)) for each in fitted], torch.tensor(labels)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return Pool.fit(*skewed(1200), methods=METHODS_OF_POOL)
+
+
+def test_the_output_is_the_mixture(pool):
+    logits = skewed(200, seed=2)[0]
+    weights, eps, temperature = pool.weights, float(pool.smoothing), float(pool.temperature)
+    assert len(weights) > 1
+    mixed = np.zeros_like(logits)
+    for name, member in pool.members.items():
+        mixed += weights[name] * np.asarray(member.predict_proba(logits))
+    mixed = ((1 - eps) * mixed + eps / 4) ** (1 / temperature)
+    expected = mixed / mixed.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(pool.predict_proba(logits), expected, atol=1e-9)
+
+
+def test_members_stand_by_their_shares_which_sum_to_one(pool):
+    shares = list(pool.weights.values())
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0, abs=1e-12)
+    assert list(pool.members) == list(pool.weights) == pool.names
+    assert set(pool.names) <= set(METHODS_OF_POOL)
+    assert float(pool.smoothing) == pytest.approx(1 / 1201)
+
+
+def test_a_method_and_its_copy_are_that_method_up_to_smoothing_and_temperature(tmp_path):
+    logits, labels = skewed(1500)
+    member = VectorScaling.fit(logits, labels)
+    log_probs = member.predict_log_proba(torch.tensor(logits))
+    copies = Pool.of({"one": member, "two": member}, [log_probs, log_probs], torch.tensor(labels))
+    assert sum(copies.weights.values()) == pytest.approx(1.0)
+    mixed = (1 - 1 / 1501) * log_probs.exp() + 1 / (1501 * 4)
+    expected = torch.log_softmax(mixed.log() / float(copies.temperature), dim=1)
+    torch.testing.assert_close(copies(torch.tensor(logits)), expected, rtol=1e-9, atol=1e-9)
+    assert float(copies.temperature) == pytest.approx(1.0, abs=0.02)
+    copies.save(tmp_path / "copies.safetensors")
+    assert Pool.load(tmp_path / "copies.safetensors").weights == copies.weights
+
+
+def test_no_member_and_no_other_mixture_is_likelier_on_held_out_samples():
+    log_probs, y = held_out_log_probs([TemperatureScaling, VectorScaling, SMART, IsotonicCalibration])
+    of_labels = torch.stack([each[torch.arange(len(y)), y] for each in log_probs], dim=1).exp().numpy()
+    mixture = likeliest_mixture(log_probs, y)
+    best = negative_log_likelihood(logits=mixture(log_probs, torch.arange(len(y))), labels=y)
+    rng = np.random.default_rng(0)
+    others = [*np.eye(4), *rng.dirichlet(np.ones(4), size=100), *rng.dirichlet(np.full(4, 0.2), size=100)]
+    # The uniform share costs at most about 1/n, and a share that is left out less than that here.
+    assert best <= min(-np.log(of_labels @ shares).mean() for shares in others) + 2 / len(y)
+    assert best < min(-np.log(of_labels).mean(axis=0)) - 1e-3
+    assert sum(share > 0 for share in mixture.shares) > 1
+
+
+def test_the_temperature_is_the_likeliest_of_the_mixture():
+    log_probs, y = held_out_log_probs([TemperatureScaling, VectorScaling])
+    mixture, rows = likeliest_mixture(log_probs, y), torch.arange(len(y))
+    mixed = (1 - mixture.smoothing) * sum(
+        share * each.exp() for share, each in zip(mixture.shares, log_probs, strict=True)
+    ) + mixture.smoothing / 4
+
+    def loss(temperature):
+        scaled = torch.log_softmax(mixed.log() / temperature, dim=1)
+        return -float(scaled[rows, y].mean())
+
+    assert all(loss(mixture.temperature) <= loss(factor * mixture.temperature) for factor in (0.99, 1.01))
+
+
+def test_small_shares_are_dropped_and_the_others_found_again():
+    # 990 samples that the first distribution predicts, 10 that only the third does: 1 % is too little.
+    rng = np.random.default_rng(0)
+    of_labels = np.stack(
+        [rng.uniform(0.5, 0.9, 1000), rng.uniform(0.5, 0.9, 1000), np.full(1000, 0.05)], axis=1
+    )
+    of_labels[:10] = [0.02, 0.02, 0.9]
+    log_probs = [torch.tensor(np.stack([p, 1 - p], axis=1)).log() for p in of_labels.T]
+    labels = torch.zeros(1000, dtype=torch.int64)
+    shares = likeliest_mixture(log_probs, labels).shares
+    assert shares[2] == 0
+    assert min(shares[:2]) > 0.02
+    assert shares[:2] == pytest.approx(likeliest_mixture(log_probs[:2], labels).shares, abs=1e-9)
+
+
+def test_many_equal_members_with_less_than_two_per_cent_each_leave_a_pool():
+    log_probs, y = held_out_log_probs([TemperatureScaling], n=300, n_new=300)
+    shares = likeliest_mixture(log_probs * 80, y).shares
+    assert sum(shares) == pytest.approx(1.0)
+    assert max(shares) > 0
+
+
+KEEPING = {
+    "temperature": TemperatureScaling(2.0),
+    "sharper": TemperatureScaling(0.6),
+    "smart": SMART.fit(*skewed(400)),
+    "ensemble": EnsembleTemperatureScaling.fit(*skewed(400)),
+    "isotonic": IsotonicCalibration.fit(*skewed(400), mode="top_label"),
+}
+KEEPS_ACCURACY = Pool(KEEPING, [0.3, 0.2, 0.2, 0.15, 0.15], smoothing=1e-3, temperature=0.8)
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([np.float16, np.float32, np.float64]).flatmap(
+        lambda kind: arrays(
+            np.float16, (7, 4), elements=st.floats(-20, 20, width=16, allow_subnormal=False)
+        ).map(lambda logits: logits.astype(kind))
+    )
+)
+def test_the_predicted_class_never_changes_if_no_member_can_change_it(logits):
+    members = [member.predict_log_proba(logits).argmax(dim=1).numpy() for member in KEEPING.values()]
+    kept = np.all([each == logits.argmax(axis=1) for each in members], axis=0)
+    predicted = KEEPS_ACCURACY.predict_log_proba(logits).argmax(dim=1).numpy()
+    assert (predicted == logits.argmax(axis=1))[kept].all()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_many_random_and_tied_logits_keep_their_class(kind):
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=(20_000, 4)) * 3).astype(kind)
+    logits[::3] = np.round(logits[::3])
+    logits[:50] = 1.5
+    predicted = KEEPS_ACCURACY.predict_log_proba(logits).argmax(dim=1).numpy()
+    assert (predicted == logits.argmax(axis=1)).all()
+
+
+def test_a_pool_keeps_the_class_if_all_members_do_and_needs_features_if_any_does(tmp_path):
+    logits, labels, features = with_features(300)
+    by_features = METHODS["feature_clipping"].fit(logits, labels, features=features)
+    vector = VectorScaling.fit(logits, labels)
+    cases = [
+        (KEEPS_ACCURACY, True, False),
+        (Pool({"temperature": TemperatureScaling(2.0), "vector": vector}, [0.5, 0.5]), False, False),
+        (Pool({"temperature": TemperatureScaling(2.0), "by_features": by_features}, [0.5, 0.5]), False, True),
+    ]
+    for made, keeps, needs in cases:
+        made.save(tmp_path / "pool.safetensors")
+        for each in (made, load_calibrator(tmp_path / "pool.safetensors")):
+            assert (each.preserves_accuracy, each.needs_features) == (keeps, needs)
+    with pytest.raises(InputError, match="^features: expected penultimate features"):
+        cases[2][0].predict_proba(logits)
+
+
+def test_what_is_loaded_is_what_was_saved_with_options_in_the_names(tmp_path):
+    names = ["temperature(prior=0.5)", "vector", "smart(settled=0.5)", "smart(settled=2.0)"]
+    members = {name: method_named(name).fit(*skewed(300)) for name in names}
+    made = Pool(members, [0.1, 0.2, 0.3, 0.4], smoothing=0.01, temperature=0.9)
+    made.save(tmp_path / "pool.safetensors")
+    loaded = Pool.load(tmp_path / "pool.safetensors")
+    assert loaded.weights == made.weights == dict(zip(reversed(names), [0.4, 0.3, 0.2, 0.1], strict=True))
+    assert [type(each) for each in loaded.members.values()] == [
+        SMART,
+        SMART,
+        VectorScaling,
+        TemperatureScaling,
+    ]
+    logits = torch.tensor(skewed(50, seed=3)[0])
+    assert torch.equal(loaded(logits), made(logits))
+
+
+def test_more_than_ten_members_keep_their_order_in_a_file(tmp_path):
+    members = {f"temperature {t}": TemperatureScaling(float(t), n_classes=3) for t in range(1, 13)}
+    made = Pool(members, [1 / 12] * 12)
+    made.save(tmp_path / "pool.safetensors")
+    found = {
+        name: float(each.temperature)
+        for name, each in Pool.load(tmp_path / "pool.safetensors").members.items()
+    }
+    assert found == {f"temperature {t}": t for t in range(1, 13)}
+
+
+def test_a_pool_is_a_module(pool):
+    logits = torch.tensor(skewed(20, seed=3)[0])
+    before = pool(logits)
+    state = {name: value.clone() for name, value in pool.state_dict().items()}
+    assert {"shares", "smoothing", "temperature"} < set(state)
+    assert any(name.startswith("member_1.") for name in state)
+    other = Pool.fit(*skewed(1200), methods=METHODS_OF_POOL)
+    with torch.no_grad():
+        for buffer in other.buffers():
+            buffer.zero_()
+    other.load_state_dict(state)
+    assert torch.equal(other(logits), before)
+    single = other.to(dtype=torch.float32).to(device="cpu")
+    assert {buffer.dtype for buffer in single.buffers() if buffer.is_floating_point()} == {torch.float32}
+    torch.testing.assert_close(single(logits.float()), before.float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("methods", [["temperature", "smart", "vector"], ["temperature", "feature_clipping"]])
+def test_a_pool_is_one_graph_with_features_if_a_member_needs_them(methods, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from calibrant.integrations.onnx import export_onnx
+
+    logits, labels, features = with_features(400)
+    fitted = [METHODS[name].fit(logits, labels, features=features) for name in methods]
+    made = Pool(
+        dict(zip(methods, fitted, strict=True)), np.arange(1, 1 + len(methods)).tolist(), smoothing=0.01
+    )
+    export_onnx(made, tmp_path / "pool.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "pool.onnx", providers=["CPUExecutionProvider"])
+    needs_features = "feature_clipping" in methods
+    names = [each.name for each in session.get_inputs()]
+    assert names == (["logits", "features"] if needs_features else ["logits"])
+    fed = {"logits": logits} | ({"features": features} if needs_features else {})
+    probs = made.predict_proba(logits, features if needs_features else None)
+    assert np.exp(session.run(["log_probs"], fed)[0]) == pytest.approx(probs, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["pool", Pool])
+def test_a_classifier_of_scikit_learn_takes_a_pool(method):
+    x, y = make_classification(600, n_features=8, flip_y=0.1, random_state=0)
+    classifier = CalibratedClassifier(
+        LogisticRegression(C=100), method=method, options={"methods": ["temperature", "beta"]}, cv=3
+    ).fit(x, y)
+    assert isinstance(classifier.calibrator_, Pool)
+    assert set(classifier.calibrator_.names) <= {"temperature", "beta"}
+    probs = classifier.predict_proba(x)
+    assert probs.shape == (600, 2)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+
+
+def test_equal_seeds_give_equal_pools_and_others_other_folds(pool):
+    again, other = (Pool.fit(*skewed(1200), methods=METHODS_OF_POOL, seed=seed) for seed in (0, 1))
+    assert again.weights == pool.weights
+    assert torch.equal(again.temperature, pool.temperature)
+    assert other.weights != pool.weights
+
+
+def test_the_pool_is_that_of_a_comparison(pool):
+    logits, labels = skewed(1200)
+    compared = compare(
+        Predictions(logits=logits, labels=labels),
+        methods=[*METHODS_OF_POOL, "pool"],
+        n_folds=5,
+        n_resamples=20,
+    )
+    assert compared.pool.weights == pytest.approx(pool.weights, abs=1e-6)
+    assert float(compared.pool.temperature) == pytest.approx(float(pool.temperature), abs=1e-6)
+    assert float(compared.pool.smoothing) == float(pool.smoothing)
+    new = skewed(50, seed=5)[0]
+    np.testing.assert_allclose(compared.pool.predict_proba(new), pool.predict_proba(new), atol=1e-6)
+
+
+def test_features_reach_the_members_in_every_fold():
+    logits, labels, features = with_features(400)
+    made = Pool.fit(logits, labels, methods=["temperature", "group", "feature_clipping"], features=features)
+    predictions = Predictions(logits=logits, labels=labels, features=features)
+    compared = compare(
+        predictions, methods=["temperature", "group", "feature_clipping", "pool"], n_resamples=20
+    )
+    assert made.weights == pytest.approx(compared.pool.weights, abs=1e-6)
+
+
+def test_one_method_alone_has_the_whole_share():
+    alone = Pool.fit(*skewed(300), methods="temperature")
+    assert alone.weights == {"temperature": 1.0}
+
+
+def test_without_names_the_automatic_methods_are_pooled(monkeypatch):
+    monkeypatch.setattr("calibrant.posthoc.names._AUTO", ("uncalibrated", "temperature", "pool"))
+    for options in ({}, {"methods": "auto"}, {"methods": "pool"}, {"methods": ["pool"]}):
+        assert set(Pool.fit(*skewed(200), **options).names) <= {"uncalibrated", "temperature"}
+
+
+def test_a_method_that_cannot_be_fitted_is_left_out():
+    logits, labels = skewed(200)
+    left = Pool.fit(logits, labels, methods=["temperature", "proximity", "vector(ridge=-1)"])
+    assert left.weights == {"temperature": 1.0}
+
+
+def test_no_method_at_all_is_an_error_of_one_sentence():
+    with pytest.raises(FitError) as refused:
+        Pool.fit(*skewed(200), methods=["proximity", "vector(ridge=-1)"])
+    message = str(refused.value)
+    assert message.startswith("pool: no method could be fitted (vector(ridge=-1): ridge: expected")
+    assert "proximity: features: expected" in message
+    assert "\n" not in message
+
+
+def test_a_bug_is_not_hidden_as_a_method_that_cannot_be_fitted(monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TemperatureScaling, "fit", broken)
+    with pytest.raises(ZeroDivisionError):
+        Pool.fit(*skewed(100), methods=["temperature", "uncalibrated"])
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(InputError, match=r"^n_folds: expected a whole number of at least 2, got 1"):
+        Pool.fit(*skewed(50), n_folds=1)
+    with pytest.raises(InputError, match=r"^methods: expected .*, got 'alchemy'"):
+        Pool.fit(*skewed(50), methods=["alchemy"])
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_fewer_samples_than_folds_are_enough(n):
+    logits, labels = [[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 3, [0, 1, 1] * 3
+    made = Pool.fit(logits[:n], labels[:n], methods=["temperature", "uncalibrated"])
+    assert np.isfinite(made.predict_proba(logits)).all()
+
+
+def test_a_certain_mistake_on_new_data_has_a_bounded_loss():
+    logits, labels = draw(500, 3, seed=1, spread=8.0)
+    made = Pool.fit(logits, labels, methods=["uncalibrated", "temperature"])
+    worst = float(made.predict_log_proba([[0.0, 500.0, -500.0]]).min())
+    # The uniform share is 1 / 501, and each class has a third of it.
+    assert worst * float(made.temperature) >= -math.log(3 * 501) - 0.1
+
+
+def test_half_precision_is_compared_and_pooled_too():
+    logits, labels = skewed(400)
+    half = Predictions(logits=logits.astype(np.float16), labels=labels)
+    compared = compare(half, methods=["uncalibrated", "temperature", "pool"], n_resamples=20)
+    assert compared.pool is not None
+    assert compared["pool"].held_out.logits.dtype == torch.float32
+
+
+def test_known_members_and_shares_make_a_pool_without_data():
+    made = Pool({"a": TemperatureScaling(1.0, n_classes=3), "b": Identity(n_classes=3)}, [0.25, 0.75])
+    assert isinstance(made, Calibrator)
+    assert made.n_classes == 3
+    assert made.weights == {"b": 0.75, "a": 0.25}
+    np.testing.assert_allclose(made.predict_proba([[1.0, 2.0, 3.0]]), softmax(np.array([[1.0, 2.0, 3.0]])))
