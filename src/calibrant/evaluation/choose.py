@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from calibrant.errors import InputError
-from calibrant.evaluation.compare import Comparison, MethodResult
+from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.classwise import classwise_calibration_error
@@ -21,6 +21,9 @@ Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 _ONE_STANDARD_ERROR = 0.6827
 
 _RESAMPLES = 200
+
+# What the pool gives way to by default.
+_FALLBACKS = ("uncalibrated", "temperature")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,66 +41,96 @@ class Choice:
         return f"{self.result.name}{f' ({members})' if members else ''}: {self.reason}"
 
 
-def choose(comparison: Comparison, *, score: Score = "nll") -> MethodResult:
+def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> MethodResult:
     """Return the method that :func:`decide` chooses."""
-    return decide(comparison, score=score).result
+    return decide(comparison, score=score, simple=simple).result
 
 
-def decide(comparison: Comparison, *, score: Score = "nll") -> Choice:
+def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> Choice:
     """Choose the pool, unless a simpler method is as good, and say why.
 
-    A method is as good if, out of fold, it is within one standard error of the pool by the score and by the
-    smooth calibration error. The simplest such method is chosen, in the order of
-    :data:`calibrant.posthoc.names.METHODS`. Without a pool, methods are compared with the best one. The
-    standard error is that of the difference on the same samples, so samples that are hard for all methods do
+    By default the pool gives way only to the uncalibrated model or to temperature scaling, if out of fold
+    these are at least as good by the score, and within one standard error by the smooth calibration error.
+    With ``simple``, or without a pool, every method that is within one standard error by both counts as good
+    as the pool, or the best method, and the simplest one is chosen. That costs a little: of many methods that
+    seem as good, some are not (``docs/results/arena.md``). The order from simple to complex is that of
+    :data:`calibrant.posthoc.names.METHODS`.
+
+    Standard errors are those of differences on the same samples, so samples that are hard for all methods do
     not affect the choice.
 
     Args:
         comparison: The methods, fitted and measured.
         score: ``"nll"`` or ``"brier"``; or ``"ece"`` or ``"classwise_ece"``, which then decide alone: the
             choice is the simplest method within one standard error of the smallest.
+        simple: Whether to prefer the simplest method within one standard error.
     """
     check_choice(score, "score", get_args(Score))
-    results = comparison.results
-    if not results:
+    if not comparison.results:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.skipped.items())
         raise InputError(
             f"comparison: expected at least one method that could be fitted, got none ({reasons})"
         )
-    if len(results) == 1:
-        return Choice(results[0], "the only method that was compared")
-    is_proper = score in ("nll", "brier")
-    best = min(results, key=lambda result: result.metrics[score])
-    reference = comparison[POOL] if is_proper and comparison.pool is not None else best
-    tests = (_within_by_score, _within_by_smooth_ece) if is_proper else (_within_by_resampling,)
-    chosen = next(
-        each for each in results if each is reference or all(t(each, reference, score) for t in tests)
+    if len(comparison.results) == 1:
+        return Choice(comparison.results[0], "the only method that was compared")
+    if score == "ece" or score == "classwise_ece":
+        return _least_error(comparison, score)
+    if simple or comparison.pool is None:
+        return _simplest(comparison, score)
+    return _pool_or_simpler(comparison, score)
+
+
+def _pool_or_simpler(comparison: Comparison, score: ProperScore) -> Choice:
+    pool, title = comparison[POOL], MEASURES[score].title
+    simpler = [result for result in comparison.results if result.name in _FALLBACKS]
+    for result in simpler:
+        as_good = result.metrics[score] <= pool.metrics[score]
+        if as_good and _within_error(_calibration_behind(result, pool)):
+            return Choice(result, f"the pool of all methods is not better by {title}, out of fold")
+    if not simpler:
+        return Choice(pool, "the mixture of all methods that were compared")
+    return Choice(
+        pool,
+        f"out of fold it is better than {simpler[-1].name} by {title} or by smooth calibration error",
     )
-    return Choice(chosen, _reason(chosen, reference, score))
 
 
-def _within_by_score(result: MethodResult, reference: MethodResult, score: Score) -> bool:
-    assert score in ("nll", "brier")
-    return _within_error((result.losses[score] - reference.losses[score]).numpy(force=True))
-
-
-def _within_by_smooth_ece(result: MethodResult, reference: MethodResult, score: Score) -> bool:  # noqa: ARG001  # as the other tests
-    terms, others = (
-        smooth_ece_terms(each.held_out.to_probs(), each.held_out.labels) for each in (result, reference)
+def _simplest(comparison: Comparison, score: ProperScore) -> Choice:
+    """Choose the simplest method within one standard error of the pool, or of the best method without one."""
+    best = min(comparison.results, key=lambda result: result.metrics[score])
+    reference = best if comparison.pool is None else comparison[POOL]
+    for result in comparison.results:
+        behind = (result.losses[score] - reference.losses[score]).numpy(force=True)
+        if result is reference or (
+            _within_error(behind) and _within_error(_calibration_behind(result, reference))
+        ):
+            break
+    measures = f"{MEASURES[score].title} and smooth calibration error"
+    of_what = "the pool" if reference.name == POOL else reference.name
+    if result is reference:
+        return Choice(
+            result, f"no simpler method is within one standard error of it by {measures}, out of fold"
+        )
+    return Choice(
+        result, f"the simplest method within one standard error of {of_what} by {measures}, out of fold"
     )
-    return _within_error(terms - others)
 
 
-def _within_error(behind: Floats) -> bool:
-    """Whether the mean of differences, sample by sample, is at most one standard error above 0."""
-    return bool(behind.mean() <= behind.std(ddof=1) / math.sqrt(len(behind)))
+def _least_error(comparison: Comparison, score: Literal["ece", "classwise_ece"]) -> Choice:
+    """Choose the simplest method within one standard error of the smallest calibration error."""
+    best = min(comparison.results, key=lambda result: result.metrics[score])
+    chosen = next(each for each in comparison.results if each is best or _is_close(each, best, score))
+    title = MEASURES[score].title
+    return Choice(
+        chosen, f"the simplest method within one standard error of the smallest {title}, out of fold"
+    )
 
 
-def _within_by_resampling(result: MethodResult, reference: MethodResult, score: Score) -> bool:
+def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "classwise_ece"]) -> bool:
     behind = paired_difference(
         expected_calibration_error if score == "ece" else classwise_calibration_error,
         result.held_out.to_probs(),
-        reference.held_out.to_probs(),
+        best.held_out.to_probs(),
         result.held_out.labels,
         n_resamples=_RESAMPLES,
         level=_ONE_STANDARD_ERROR,
@@ -105,13 +138,14 @@ def _within_by_resampling(result: MethodResult, reference: MethodResult, score: 
     return behind.difference <= (behind.high - behind.low) / 2
 
 
-def _reason(chosen: MethodResult, reference: MethodResult, score: Score) -> str:
-    measure = MEASURES[score].title
-    measures = f"{measure} and smooth calibration error" if score in ("nll", "brier") else measure
-    if reference.name == POOL:
-        if chosen is reference:
-            return f"no single method is within one standard error of it by {measures}, out of fold"
-        return f"the simplest method within one standard error of the pool by {measures}, out of fold"
-    if chosen is reference:
-        return f"the best by {measure} out of fold, and no simpler method is within one standard error of it"
-    return f"the simplest method within one standard error of {reference.name} by {measures}, out of fold"
+def _calibration_behind(result: MethodResult, reference: MethodResult) -> Floats:
+    """Return how much each sample adds to the difference of smooth calibration errors."""
+    terms, others = (
+        smooth_ece_terms(each.held_out.to_probs(), each.held_out.labels) for each in (result, reference)
+    )
+    return terms - others
+
+
+def _within_error(behind: Floats) -> bool:
+    """Whether the mean of differences, sample by sample, is at most one standard error above 0."""
+    return bool(behind.mean() <= behind.std(ddof=1) / math.sqrt(len(behind)))
