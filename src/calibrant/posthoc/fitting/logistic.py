@@ -125,7 +125,7 @@ def _minimise(
         loss = torch.where(better, after[0], loss)
         slope = torch.where(better[:, None], after[1], slope)
         curve = torch.where(better[:, None, None], after[2], curve)
-    if shrinkage > 0:
+    if bool((strength > 0).all()):
         return theta  # every step lowered the loss, and the optimum is near
     raise FitError(f"logistic regression: the fit did not settle within {_MAX_STEPS} steps; raise shrinkage")
 
