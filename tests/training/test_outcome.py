@@ -55,6 +55,8 @@ def test_a_run_pools_its_methods_and_chooses_by_the_score(trained, score, measur
     assert list(outcome.as_json()) == ["uncalibrated", *methods]
     assert set(outcome.comparison.pool.weights) <= {"uncalibrated", "temperature", "vector"}
     assert f" by {measure}" in outcome.choice.reason
+    settings = _with_posthoc(trained, methods=methods, score=score, simple=True)
+    assert "one standard error of" in assess(replace(trained, config=settings)).choice.reason
     assert outcome.chosen is outcome.choice.result
 
 

@@ -16,6 +16,7 @@ from calibrant.cli.options import (
     Methods,
     Score,
     Seed,
+    Simple,
     checked_score,
     command_line,
     word_or_list,
@@ -39,6 +40,7 @@ def calibrate(
     fast: Fast = False,
     keep_accuracy: KeepAccuracy = False,
     score: Score = "nll",
+    simple: Simple = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +59,7 @@ def calibrate(
     """Compare post-hoc methods, choose one, and save it with a report.
 
     Every method is cross-validated on VAL, and so is the pool, a mixture of them. The pool is chosen, unless
-    a single method is within one standard error of it: then the simplest such method.
+    temperature scaling or the uncalibrated model is as good.
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
     """
@@ -85,7 +87,7 @@ def calibrate(
             seed=seed,
             progress=progress,
         )
-        choice = decide(comparison, score=decisive)
+        choice = decide(comparison, score=decisive, simple=simple)
         answer = _answer(comparison, choice, score, seed)
         if out is not None:
             progress("writing the report", 1, 1)

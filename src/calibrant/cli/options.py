@@ -35,6 +35,9 @@ Score: TypeAlias = Annotated[
         "--score", help="What decides the choice: nll, brier, ece or classwise_ece.", metavar="SCORE"
     ),
 ]
+Simple: TypeAlias = Annotated[
+    bool, typer.Option("--simple", help="Prefer the simplest method within one standard error of the pool.")
+]
 Stream: TypeAlias = Annotated[
     bool,
     typer.Option("--stream", help="Read a Parquet file batch by batch, which is the default above 200 MB."),

@@ -14,6 +14,7 @@ from calibrant.cli.options import (
     Ood,
     Score,
     Seed,
+    Simple,
     checked_score,
     command_line,
     word_or_list,
@@ -22,7 +23,6 @@ from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.evaluation.choose import Score as ScoreName
     from calibrant.inputs import Progress
     from calibrant.report.page import Page
 
@@ -48,6 +48,7 @@ def report(
     fast: Fast = False,
     keep_accuracy: KeepAccuracy = False,
     score: Score = "nll",
+    simple: Simple = False,
     measures: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +86,7 @@ def report(
                 fast,
                 keep_accuracy,
                 score != "nll",
+                simple,
             )
             page = _of_folder(paths, shift, has_more=any(more))
             target = paths[0] / REPORT if out is None else out
@@ -99,7 +101,8 @@ def report(
             further = () if measures is None else word_or_list(measures, "core", "all")
             wanted = word_or_list(methods, "auto", "all")
             compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
-            page = _of_files(paths, files, compared, checked_score(score), further, seed, progress)
+            decided = {"score": checked_score(score), "simple": simple}
+            page = _of_files(paths, files, compared, decided, further, seed, progress)
             target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
@@ -130,14 +133,15 @@ def _of_files(
     paths: list[Path],
     files: dict[str, Path],
     compared: Mapping[str, Any],
-    score: "ScoreName",
+    decided: Mapping[str, Any],
     measures: str | Sequence[str],
     seed: int,
     progress: "Progress",
 ) -> "Page":
     """Describe the first file; compare it with the others, or with methods that are fitted on a file.
 
-    ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`.
+    ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`, and
+    ``decided`` how one is chosen, as keywords of :func:`~calibrant.evaluation.choose.decide`.
     """
     from calibrant.data.files import load_predictions
     from calibrant.evaluation import compare, decide
@@ -162,7 +166,7 @@ def _of_files(
             given["validation"], test=given["test"], seed=seed, progress=progress, **compared
         )
         progress("measuring", 0, 1)
-        return describe_comparison(comparison, decide(comparison, score=score), sources, measures=measures)
+        return describe_comparison(comparison, decide(comparison, **decided), sources, measures=measures)
     if len(models) < len(paths):
         raise InputError("FILE: expected different files, got one of them twice")
     progress("measuring", 0, 1)

@@ -101,7 +101,7 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
             f"{comparison.skipped[wanted]}"
         )
     if wanted == "auto":
-        choice = decide(comparison, score=settings.score)
+        choice = decide(comparison, score=settings.score, simple=settings.simple)
     else:
         choice = Choice(comparison[wanted], "named by posthoc.choose")
     methods = {}

@@ -194,12 +194,14 @@ class PosthocSettings:
             is always compared too.
         choose: The method to save: a name, or ``"auto"`` to choose as ``calibrant calibrate`` does.
         score: What decides an automatic choice, as in ``calibrant calibrate --score``.
+        simple: Whether it prefers the simplest method, as in ``calibrant calibrate --simple``.
         folds: Folds of the cross-validation.
     """
 
     methods: tuple[str, ...] = ("temperature", "smart")
     choose: str = "auto"
     score: Literal["nll", "brier", "ece", "classwise_ece"] = "nll"
+    simple: bool = False
     folds: int = 5
 
     def __post_init__(self) -> None:
