@@ -65,3 +65,25 @@ def test_a_share_of_each_part_is_found_when_it_is_the_truth():
     labels = (truth.cumsum(axis=1) > rng.random((60_000, 1))).argmax(axis=1)
     fitted = EnsembleTemperatureScaling.fit(logits, labels)
     assert np.abs(fitted.predict_proba(logits) - truth).mean() < 0.02
+
+
+def test_the_uniform_share_is_never_all(noisy):
+    logits = noisy[0]
+    fitted = EnsembleTemperatureScaling.fit(logits, logits.argmin(axis=1))
+    tempered, original, uniform = fitted.shares.tolist()
+    assert uniform == pytest.approx(0.999, abs=1e-9)
+    assert uniform <= 0.999 + 1e-12
+    # The flatter of the two others hurts less.
+    assert (tempered > original) == (float(fitted.temperature) > 1)
+    assert torch.equal(fitted(torch.as_tensor(logits)).argmax(dim=1), torch.as_tensor(logits).argmax(dim=1))
+
+
+@pytest.mark.parametrize("sharpen", [1e-3, 0.3, 1.0, 4.0, 1e4])
+@pytest.mark.parametrize("n", [3, 50, 2000])
+def test_it_is_never_less_likely_than_temperature_scaling(n, sharpen):
+    logits, labels = draw(n, 4, seed=n, sharpen=sharpen)
+    z, y = torch.tensor(logits), torch.tensor(labels)[:, None]
+    ensemble, one = (method.fit(z, labels) for method in (EnsembleTemperatureScaling, TemperatureScaling))
+    tempered = torch.log_softmax(z / ensemble.temperature, dim=1)
+    assert float(ensemble(z).gather(1, y).mean()) >= float(tempered.gather(1, y).mean()) - 1e-12
+    assert float(ensemble(z).gather(1, y).mean()) >= float(one(z).gather(1, y).mean()) - 1e-9

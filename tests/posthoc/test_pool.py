@@ -29,6 +29,7 @@ from calibrant.posthoc import (
 )
 from calibrant.posthoc.names import METHODS, method_named
 from calibrant.posthoc.pool import likeliest_mixture
+from calibrant.solvers import likeliest_shares
 from tests.conftest import draw, softmax
 
 METHODS_OF_POOL = ["temperature", "smart(settled=0.5)", "vector", "beta"]
@@ -123,18 +124,19 @@ def test_the_temperature_is_the_likeliest_of_the_mixture():
 
 
 def test_small_shares_are_dropped_and_the_others_found_again():
-    # 990 samples that the first distribution predicts, 10 that only the third does: 1 % is too little.
+    # Of 1000 samples only the last distribution explains the first ten, and no others.
     rng = np.random.default_rng(0)
-    of_labels = np.stack(
-        [rng.uniform(0.5, 0.9, 1000), rng.uniform(0.5, 0.9, 1000), np.full(1000, 0.05)], axis=1
-    )
-    of_labels[:10] = [0.02, 0.02, 0.9]
+    of_labels = rng.uniform(0.4, 0.9, size=(1000, 3))
+    of_labels[:, 2] = 0.01
+    of_labels[:10] = [1e-4, 1e-4, 0.9]
     log_probs = [torch.tensor(np.stack([p, 1 - p], axis=1)).log() for p in of_labels.T]
     labels = torch.zeros(1000, dtype=torch.int64)
+    assert 0.005 < likeliest_shares(of_labels)[2] < 0.02
     shares = likeliest_mixture(log_probs, labels).shares
     assert shares[2] == 0
-    assert min(shares[:2]) > 0.02
-    assert shares[:2] == pytest.approx(likeliest_mixture(log_probs[:2], labels).shares, abs=1e-9)
+    assert shares[:2] == pytest.approx(likeliest_shares(of_labels[:, :2]).tolist(), abs=1e-9)
+    fitted = {name: TemperatureScaling(1.0, n_classes=2) for name in "abc"}
+    assert set(Pool.of(fitted, log_probs, labels).names) == {"a", "b"}
 
 
 def test_many_equal_members_with_less_than_two_per_cent_each_leave_a_pool():

@@ -115,6 +115,14 @@ def test_a_bent_truth_is_found_that_one_temperature_cannot_express(new):
     assert curve.searched["strength"] in STRENGTHS[1:]
 
 
+def test_the_second_step_closes_gaps_that_the_first_leaves():
+    logits, labels = bent(4000)
+    # At this price the first step is nearly one temperature.
+    stiff, closed = (SMART.fit(logits, labels, strength=1e6, settled=settled) for settled in (1e9, 1.0))
+    left, remaining = (expected_calibration_error(c.predict_proba(logits), labels) for c in (stiff, closed))
+    assert remaining < 0.6 * left
+
+
 def test_at_an_infinite_price_the_first_step_is_one_temperature():
     logits, labels = bent(4000)
     # Any error is settled, so that the second step does nothing.
