@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from calibrant import evaluate, load_predictions
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 # What the benchmarks ignore while they run, and their peers cause when they are imported.
@@ -63,3 +65,15 @@ def test_a_benchmark_of_quality_runs_in_small(name, rows_of):
 
 def test_every_benchmark_is_run():
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*BESIDE_PEERS, *ROWS, "timing"}
+
+
+def test_the_sets_of_the_arena_are_predictions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    importlib.import_module("arena_sets").main([str(tmp_path), "--quick"])
+    made = sorted(tmp_path.glob("*.npz"))
+    assert len(made) == 14
+    for path in made:
+        predictions = load_predictions(path)
+        assert predictions.n == 1497
+        assert predictions.k == (2 if "bin" in path.stem else 10)
+        assert evaluate(predictions, measures=["accuracy"]).metrics["accuracy"] > 0.8
