@@ -23,7 +23,7 @@ _ONE_STANDARD_ERROR = 0.6827
 _RESAMPLES = 200
 
 # What the pool gives way to by default.
-_FALLBACKS = ("uncalibrated", "temperature")
+_FALLBACK = "temperature"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +47,13 @@ def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False
 
 
 def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> Choice:
-    """Choose the pool, unless a simpler method is as good, and say why.
+    """Choose the pool, unless temperature scaling is as good, and say why.
 
-    By default the pool gives way only to the uncalibrated model or to temperature scaling, if out of fold
-    these are at least as good by the score, and within one standard error by the smooth calibration error.
-    With ``simple``, or without a pool, every method that is within one standard error by both counts as good
-    as the pool, or the best method, and the simplest one is chosen. That costs a little: of many methods that
-    seem as good, some are not (``docs/results/arena.md``). The order from simple to complex is that of
+    By default the pool gives way only to temperature scaling, if out of fold that is at least as good by the
+    score, and within one standard error by the smooth calibration error. With ``simple``, or without a pool,
+    every method that is within one standard error by both counts as good as the pool, or the best method, and
+    the simplest one is chosen. That costs a little: of many methods that seem as good, some are not
+    (``docs/results/arena.md``). The order from simple to complex is that of
     :data:`calibrant.posthoc.names.METHODS`.
 
     Standard errors are those of differences on the same samples, so samples that are hard for all methods do
@@ -77,22 +77,21 @@ def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False
         return _least_error(comparison, score)
     if simple or comparison.pool is None:
         return _simplest(comparison, score)
-    return _pool_or_simpler(comparison, score)
+    return _pool_or_temperature(comparison, score)
 
 
-def _pool_or_simpler(comparison: Comparison, score: ProperScore) -> Choice:
+def _pool_or_temperature(comparison: Comparison, score: ProperScore) -> Choice:
     pool, title = comparison[POOL], MEASURES[score].title
-    simpler = [result for result in comparison.results if result.name in _FALLBACKS]
-    for result in simpler:
-        as_good = result.metrics[score] <= pool.metrics[score]
-        if as_good and _within_error(_calibration_behind(result, pool)):
-            return Choice(result, f"the pool of all methods is not better by {title}, out of fold")
-    if not simpler:
+    one = next((result for result in comparison.results if result.name == _FALLBACK), None)
+    if one is None:
         return Choice(pool, "the mixture of all methods that were compared")
-    return Choice(
-        pool,
-        f"out of fold it is better than {simpler[-1].name} by {title} or by smooth calibration error",
-    )
+    if one.metrics[score] > pool.metrics[score]:
+        return Choice(pool, f"out of fold it is better than temperature scaling by {title}")
+    if not _within_error(_calibration_behind(one, pool)):
+        return Choice(
+            pool, "out of fold its smooth calibration error is smaller than that of temperature scaling"
+        )
+    return Choice(one, f"out of fold the pool of all methods is not better by {title}")
 
 
 def _simplest(comparison: Comparison, score: ProperScore) -> Choice:
