@@ -175,13 +175,18 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
         raise InputError("arena_real: expected finished rows, got none; run the experiment first")
     two = [task for task in tasks if task.classes == 2]
     several = [task for task in tasks if task.classes > 2]
-    parts = [_introduction(tasks, finished[-1].versions), _section("All tasks", make_board(tasks))]
+    parts = [_introduction(tasks, finished[-1].versions), _section("All tasks", _board(tasks))]
     if two and several:
-        parts += [_section("Two classes", make_board(two)), _section("Several classes", make_board(several))]
+        parts += [_section("Two classes", _board(two)), _section("Several classes", _board(several))]
     parts.append(_section("Methods that keep accuracy", make_board(tasks, only=keeps_accuracy)))
     parts += [_duels(two, several), _worst(tasks), _chosen(tasks), _failures(tasks)]
     parts.append(_list("Files left out", left_out or {}))
     return "\n".join(part for part in parts if part)
+
+
+def _board(tasks: Sequence[Task]) -> Board:
+    """Rank all methods but the pool, which is what the choice returns in most tasks."""
+    return make_board(tasks, only=lambda name: name != POOL)
 
 
 def share_won(tasks: Sequence[Task], first: str, second: str, measure: str) -> float:
@@ -203,6 +208,8 @@ are fitted on the same samples and measured on the same others: at most 5,000, a
 the fitting samples. A method that cannot be fitted counts as the uncalibrated model. For the scores, no
 probability is smaller than 1e-12. Versions: {made_by}.
 
+- **{CALIBRANT}** is what `calibrant calibrate` returns, **{KEEP_ACCURACY}** the same with `--keep-accuracy`.
+  The pool is not ranked, because the choice is the pool in most tasks.
 - **Mean ranks**: 1 is best. Tasks of one file are not independent, so ranks are averaged within each file,
   then over files. Two methods differ significantly if their mean ranks are further apart than the critical
   difference (Nemenyi, 5 %), for which the number of observations is the number of files.
@@ -245,14 +252,15 @@ def _line(standing: Standing, best: Mapping[str, float]) -> list[str]:
 
 def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
     """Return the share of tasks on which the choice beats the strongest peers."""
-    duels = [
-        ("several classes", CALIBRANT, _RIVAL, several),
-        ("two classes", CALIBRANT, _best_peer(two), two),
+    kinds = (("several classes", _RIVAL, several), ("two classes", _best_peer(two), two))
+    duels = [(kind, CALIBRANT, rival, tasks) for kind, rival, tasks in kinds]
+    duels += [
+        (f"{kind}, {size:,} samples", CALIBRANT, rival, [task for task in tasks if task.samples == size])
+        for kind, rival, tasks in kinds
+        for size in sorted({task.samples for task in tasks})
     ]
     duels += [
-        (kind, CALIBRANT, rival, tasks)
-        for rival in (REFERENCE, POOL)
-        for kind, tasks in (("two classes", two), ("several classes", several))
+        (kind, CALIBRANT, rival, tasks) for rival in (REFERENCE, POOL) for kind, _, tasks in reversed(kinds)
     ]
     lines = []
     for kind, first, second, tasks in duels:
