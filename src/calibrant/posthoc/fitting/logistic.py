@@ -114,7 +114,7 @@ def _minimise(
     for _ in range(_MAX_STEPS):
         direction, promised = _newton_step(theta, bound, slope, curve)
         # A step that had to be cut to nothing promises only rounding errors.
-        unsettled = (promised > 1e-12 * (1 + loss)) & (length > 1e-9)
+        unsettled = (promised > 1e-10 * (1 + loss)) & (length > 1e-9)
         if not bool(unsettled.any()):
             return theta
         trial = torch.maximum(theta + length[:, None] * direction, bound)

@@ -49,7 +49,7 @@ _QUESTION = 0.7
 _LIKELIHOOD = 0.1
 
 # A step of the search that gains less than this, in nats per sample, is the last one.
-_TOLERANCE = 1e-6
+_TOLERANCE = 1e-5
 _LEARNING_RATE = 2e-2
 
 # A probability nearer to 1 than this has lost its digits.
@@ -159,7 +159,7 @@ class _Problem:
 
         begin = flat if start is None else start
         with torch.enable_grad():
-            return scale * convex_minimum(objective, begin / scale, tolerance=_TOLERANCE, max_steps=30)
+            return scale * convex_minimum(objective, begin / scale, tolerance=_TOLERANCE, max_steps=20)
 
     def _likeliest_flat(self, rows: Tensor | None) -> Tensor:
         def loss(temperature: float) -> float:
