@@ -146,7 +146,7 @@ def test_the_predicted_class_never_changes(sparse_and_dense, then):
     logits, labels, features, _ = sparse_and_dense
     calibrator = DensityAware.fit(logits, labels, features=features, then=then)
     for rows in (logits, np.round(logits)):
-        probs = calibrator.predict_proba(rows, features)
+        probs = np.asarray(calibrator.predict_proba(rows, features))
         assert (probs.argmax(axis=1) == rows.argmax(axis=1)).all()
 
 

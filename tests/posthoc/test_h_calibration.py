@@ -23,7 +23,7 @@ def clusters(values, n):
     low, high = min(values), max(values)
     centres = [low + (high - low) * (c + 0.5) / n for c in range(n)]
     for _ in range(26):
-        nearest = [min(range(n), key=lambda c, v=v: (abs(v - centres[c]), -c)) for v in values]
+        nearest = [-min((abs(v - centre), -c) for c, centre in enumerate(centres))[1] for v in values]
         for c in range(n):
             own = [v for v, at in zip(values, nearest, strict=True) if at == c]
             centres[c] = sum(own) / len(own) if own else centres[c]

@@ -131,9 +131,14 @@ def test_centred_classes_do_not_mix():
     p = softmax(logits)
     q = np.stack(
         [
-            IsotonicCalibration.fit(
-                np.log(p[:, c] / (1 - p[:, c])), (labels == c).astype(int), mode="one_vs_rest", centred=True
-            ).predict_proba(np.log(p[:, c] / (1 - p[:, c])))[:, 1]
+            np.asarray(
+                IsotonicCalibration.fit(
+                    np.log(p[:, c] / (1 - p[:, c])),
+                    (labels == c).astype(int),
+                    mode="one_vs_rest",
+                    centred=True,
+                ).predict_proba(np.log(p[:, c] / (1 - p[:, c])))
+            )[:, 1]
             for c in range(3)
         ],
         axis=1,

@@ -173,7 +173,7 @@ def test_one_answer_only_changes_nothing():
 
 def test_top_label_keeps_the_predicted_class():
     logits, labels = draw(800, 5, sharpen=2.5)
-    q = LogisticSpline.fit(logits, labels, mode="top_label").predict_proba(logits)
+    q = np.asarray(LogisticSpline.fit(logits, labels, mode="top_label").predict_proba(logits))
     assert np.array_equal(q.argmax(axis=1), logits.argmax(axis=1))
     assert log_loss(labels, q) < log_loss(labels, softmax(logits))
 

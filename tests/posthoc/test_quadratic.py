@@ -116,7 +116,7 @@ def test_one_answer_only_changes_nothing():
 
 def test_top_label_keeps_the_predicted_class_and_the_shares_of_the_others():
     logits, labels = draw(800, 5, sharpen=2.5)
-    q = QuadraticCalibration.fit(logits, labels, mode="top_label").predict_proba(logits)
+    q = np.asarray(QuadraticCalibration.fit(logits, labels, mode="top_label").predict_proba(logits))
     p = softmax(logits)
     assert np.array_equal(q.argmax(axis=1), p.argmax(axis=1))
     q[np.arange(800), q.argmax(axis=1)] = 0
