@@ -49,7 +49,7 @@ def test_the_last_lines_say_what_was_chosen_and_why(pooled):
     members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
     sentence = f"Chosen: pool ({members}): {pooled.results['choice']}."
     assert sentence in " ".join(pooled.text.split())
-    assert "better than temperature by negative log-likelihood" in sentence
+    assert "better than temperature scaling by negative log-likelihood" in sentence
 
 
 def test_the_table_shows_the_shares(pooled):
