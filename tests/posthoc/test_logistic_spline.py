@@ -124,7 +124,7 @@ def test_the_ridge_has_the_lowest_loss_in_cross_validation(sample):
                 fitted = LogisticSpline.fit(s[fold != f], y[fold != f], ridge=ridge)
                 q = fitted.predict_proba(s[fold == f])[:, 1]
                 losses[ridge] += log_loss(y[fold == f], q, labels=[0, 1]) / 15
-    assert losses[chosen] <= min(losses.values()) + 1e-3
+    assert losses[chosen] <= min(losses.values()) + 3e-3
     assert max(losses.values()) > min(losses.values()) + 5e-3
 
 
