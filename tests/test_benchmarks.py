@@ -64,7 +64,12 @@ def test_a_benchmark_of_quality_runs_in_small(name, rows_of):
 
 
 def test_every_benchmark_is_run():
-    assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*BESIDE_PEERS, *ROWS, "timing"}
+    assert {path.stem for path in BENCHMARKS.glob("*.py")} == {
+        *BESIDE_PEERS,
+        *ROWS,
+        "arena_sets",
+        "timing",
+    }
 
 
 def test_the_sets_of_the_arena_are_predictions(tmp_path, monkeypatch):
