@@ -126,7 +126,7 @@ def ours(name: str, logits: Tensor, labels: Tensor) -> LossFunction:
     """Return a loss of ours that has lived through one epoch."""
     n, k = logits.shape
     sizes = {"n_classes": k, "n_samples": n}
-    loss = LOSSES[name].module(**{size: sizes[size] for size in LOSSES[name].sizes})
+    loss = LOSSES[name].make(**{size: sizes[size] for size in LOSSES[name].sizes})
     extra = {"indices": torch.arange(n)} if "indices" in loss.needs else {}
     loss(logits.clone().requires_grad_(), labels, **extra)
     loss.update(logits, labels)
@@ -140,7 +140,7 @@ def embedding_cases(names: list[str], n: int, d: int) -> dict[str, Pass]:
     labels = torch.randint(0, 10, (n,), generator=generator)
     losses: dict[str, LossFunction] = {}
     for name in names:
-        losses[f"calibrant | {name}"] = LOSSES[name].module()
+        losses[f"calibrant | {name}"] = LOSSES[name].make()
         if name in PEERS:
             losses |= peer(name)
     return {name: pass_of(loss, embeddings, labels) for name, loss in losses.items()}

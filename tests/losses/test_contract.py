@@ -1,6 +1,7 @@
 """What every loss of the catalogue promises, checked once for all.
 
-Each loss is checked as the bare module, and a term also by its recipe, beside the loss that it is added to.
+Each loss is checked as the bare module; a term also by its recipe, beside the loss that it is added to, and a
+variant with a paper's settings by its name.
 Each has lived through one epoch, so that those with a memory remember something.
 """
 
@@ -16,13 +17,13 @@ from calibrant.losses.names import LOSSES, make_loss
 from tests.losses.batches import batch
 
 N, K = 12, 5
-CASES = [(name, "bare") for name in LOSSES] + [
-    (name, "recipe") for name in LOSSES if "+" in LOSSES[name].recipe
+BARE = [name for name in LOSSES if hasattr(losses, f"{name}_loss")]  # the others are variants
+CASES = [(name, "bare") for name in BARE] + [
+    (name, "recipe") for name in LOSSES if "+" in LOSSES[name].recipe or name not in BARE
 ]
-BARE = list(LOSSES)
-PER_SAMPLE = [name for name, loss in LOSSES.items() if issubclass(loss.module, SampleLoss)]
-OF_LOGITS = [name for name, loss in LOSSES.items() if loss.reads == "logits"]
-OF_EMBEDDINGS = [name for name, loss in LOSSES.items() if loss.reads == "embeddings"]
+PER_SAMPLE = [name for name in BARE if issubclass(LOSSES[name].module, SampleLoss)]
+OF_LOGITS = [name for name in BARE if LOSSES[name].reads == "logits"]
+OF_EMBEDDINGS = [name for name in BARE if LOSSES[name].reads == "embeddings"]
 # Correctness ranking has a history of samples, not of single positions.
 DENSE = [name for name in OF_LOGITS if name != "crl"]
 SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "logit_norm"]
@@ -51,6 +52,7 @@ VARIANTS = [
     ("selective_risk", {"score": "msp", "coverage": 1.0, "weight_gradient": 1.0}),
     ("selective_risk", {"score": "softmax_margin", "coverage": 0.01, "nu": 1e-4, "weight_gradient": 1.0}),
     ("selective_risk", {"weight_gradient": 0.0}),
+    ("selective_risk", {"raw_scale": True}),
     ("selective_risk", {"warmup": 5}),
     ("aurc", {"score": "softmax_margin"}),
     ("refinement", {"normalize": False}),

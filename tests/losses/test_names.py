@@ -15,6 +15,16 @@ from calibrant.metrics.scores import SCORES
 from calibrant.outcomes import ProbabilityScore
 
 SIZES = {"n_classes": 3, "n_samples": 10}
+OWN = [name for name in LOSSES if hasattr(losses, f"{name}_loss")]
+
+# What the papers print for the losses that have another default here.
+PAPER = {
+    "label_smoothing_seca": "LabelSmoothingLoss(smoothing=0.1)",
+    "mmce_seca": "CrossEntropyLoss() + 4 * MMCELoss(width=0.2, weighted=False)",
+    "kde_paper": "CrossEntropyLoss() + 0.3 * KDELoss(p=1.0, bandwidth=0.02, mode='canonical')",
+    "selective_risk_paper": "SelectiveRiskLoss(score='msp', coverage=0.75, nu=0.1, weight_gradient=1.0, "
+    "raw_scale=True, warmup=0)",
+}
 
 
 def test_every_loss_of_the_package_has_a_name():
@@ -26,7 +36,19 @@ def test_every_loss_of_the_package_has_a_name():
     assert {loss.module for loss in LOSSES.values()} == public - {Loss, WeightedSum}
 
 
-@pytest.mark.parametrize("name", LOSSES)
+def test_a_name_without_a_function_is_a_variant_with_the_settings_of_a_paper():
+    assert {name: repr(make_loss(name)) for name in LOSSES if name not in OWN} == PAPER
+    assert all(not LOSSES[name].variant for name in OWN)
+
+
+def test_an_option_of_a_variant_comes_on_top_of_the_settings_of_the_paper():
+    made = make_loss("selective_risk_paper(warmup=20, coverage=0.8)")
+    assert (made.warmup, made.coverage, made.score, made.weight_gradient) == (20, 0.8, "msp", 1.0)
+    defaults = {option.name: option.default for option in LOSSES["selective_risk_paper"].options}
+    assert (defaults["score"], defaults["nu"], defaults["warmup"]) == ("'msp'", "0.1", "0")
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_the_name_is_that_of_the_function_and_both_say_what_they_mean(name):
     function = getattr(losses, f"{name}_loss")
     assert f"{name}_loss" in losses.__all__
@@ -59,7 +81,7 @@ def test_a_term_stands_beside_a_loss_that_classifies(name):
         assert type(made.terms[0]).__name__ in ("CrossEntropyLoss", "FocalLoss")
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if "+" not in LOSSES[name].recipe])
+@pytest.mark.parametrize("name", [name for name in OWN if "+" not in LOSSES[name].recipe])
 def test_the_recipe_of_what_is_no_term_is_the_module_with_its_defaults(name):
     loss = LOSSES[name]
     assert repr(make_loss(name, **SIZES)) == repr(loss.module(**{size: SIZES[size] for size in loss.sizes}))

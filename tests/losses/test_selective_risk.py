@@ -27,16 +27,16 @@ def _batch(n=20, k=4):
     return logits, torch.randint(0, k, (n,), generator=generator)
 
 
-def _weights(scores, *, coverage, nu, n_bins=15):
+def _weights(scores, *, coverage, nu, n_bins=15, start=0.0, end=1.0):
     """Eq. 20-22 with loops; counts and the threshold are numbers, each score may carry a gradient."""
     n = len(scores)
     numbers = [float(s.detach()) for s in scores]
     counts = [0] * n_bins
     for s in numbers:
-        counts[min(int(s * n_bins), n_bins - 1)] += 1
+        counts[min(int((s - start) / (end - start) * n_bins), n_bins - 1)] += 1
 
     def below(s):
-        centers = [(m + 0.5) / n_bins for m in range(n_bins)]
+        centers = [start + (end - start) * (m + 0.5) / n_bins for m in range(n_bins)]
         return sum(h / n * torch.sigmoid((s - c) / nu) for h, c in zip(counts, centers, strict=True))
 
     threshold = torch.tensor(sorted(numbers)[min(int(coverage * n), n - 1)], dtype=torch.float64)
@@ -79,6 +79,33 @@ def test_the_gradient_is_equation_36_with_the_weights_part_scaled_by_the_dial(sc
         return torch.autograd.grad(product.sum(), z)[0]
 
     torch.testing.assert_close(z.grad, dial * part(True) + part(False))
+
+
+def test_negative_entropy_on_its_raw_scale_is_the_estimator_between_minus_log_k_and_0():
+    logits, labels = _batch(k=6)
+
+    def by_definition(z):
+        p = z.softmax(1)
+        weights = _weights((p * p.log()).sum(1), coverage=0.4, nu=0.2, start=-math.log(6), end=0.0)
+        return (weights * F.cross_entropy(z, labels, reduction="none")).mean()
+
+    def ours(z, **options):
+        return selective_risk_loss(
+            z, labels, score="negative_entropy", coverage=0.4, nu=0.2, weight_gradient=1.0, **options
+        )
+
+    z, same = (logits.clone().requires_grad_() for _ in range(2))
+    expected, found = by_definition(z), ours(same, raw_scale=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, same), torch.autograd.grad(expected, z))
+    assert not torch.isclose(found, ours(logits))
+
+
+@pytest.mark.parametrize("score", ["msp", "softmax_margin"])
+def test_other_scores_have_one_scale(score):
+    logits, labels = _batch()
+    raw = selective_risk_loss(logits, labels, score=score, raw_scale=True)
+    assert torch.equal(raw, selective_risk_loss(logits, labels, score=score))
 
 
 def test_weights_average_to_about_one_and_grow_with_confidence():

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from calibrant.errors import InputError
@@ -41,7 +41,7 @@ class Option:
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """An entry of the catalogue.
+    """An entry of the catalogue: a loss, or a variant of one with the settings of a paper.
 
     Attributes:
         module: The class; its ``function`` is the function form.
@@ -49,12 +49,18 @@ class TrainingLoss:
         paper: Where it comes from.
         recipe: How it is used by default, in the notation of :func:`make_loss`; a term includes the loss
             that it is added to.
+        variant: Options that differ from the defaults of the class.
     """
 
     module: type[FunctionLoss]
     meaning: str
     paper: str
     recipe: str
+    variant: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self, **options: Any) -> FunctionLoss:  # noqa: ANN401  # each loss has its own
+        """Make the loss with the options of this variant, and others that are given."""
+        return self.module(**{**self.variant, **options})
 
     @property
     def reads(self) -> Literal["logits", "embeddings"]:
@@ -63,11 +69,15 @@ class TrainingLoss:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options of the class, in the order of its constructor."""
+        """The options of the class, in the order of its constructor, with the defaults of this variant."""
+        defaults = {
+            each.name: self.variant.get(each.name, each.default)
+            for each in inspect.signature(self.module).parameters.values()
+        }
         return tuple(
             Option(
                 each.name,
-                None if each.default is each.empty else repr(each.default),
+                None if defaults[each.name] is each.empty else repr(defaults[each.name]),
                 each.annotation.__metadata__[0],
             )
             for each in inspect.signature(self.module).parameters.values()
@@ -96,6 +106,13 @@ LOSSES: dict[str, TrainingLoss] = {
         "Cross-entropy against labels that give a little probability to every class.",
         "Szegedy et al., CVPR 2016",
         "label_smoothing(smoothing=0.05)",
+    ),
+    "label_smoothing_seca": TrainingLoss(
+        LabelSmoothingLoss,
+        "Label smoothing as in SECA's tables: a tenth of the label is spread over all classes.",
+        "baseline of SECA, Tables 1 to 7",
+        "label_smoothing_seca",
+        {"smoothing": 0.1},
     ),
     "ols": TrainingLoss(
         OLSLoss,
@@ -157,6 +174,12 @@ LOSSES: dict[str, TrainingLoss] = {
         "Kumar et al., ICML 2018",
         "cross_entropy + 2.0 * mmce",
     ),
+    "mmce_seca": TrainingLoss(
+        MMCELoss,
+        "MMCE with the weight of SECA's tables except that of ImageNet.",
+        "baseline of SECA, Tables 1, 3, 5 to 7",
+        "cross_entropy + 4.0 * mmce_seca",
+    ),
     "dca": TrainingLoss(
         DCALoss,
         "Distance between the mean confidence of the batch and its accuracy.",
@@ -174,6 +197,13 @@ LOSSES: dict[str, TrainingLoss] = {
         "Distance between each prediction and the outcomes of similar predictions in the batch.",
         "Popordanoska et al., NeurIPS 2022",
         "cross_entropy + 0.2 * kde",
+    ),
+    "kde_paper": TrainingLoss(
+        KDELoss,
+        "KDE-XE as printed: whole distributions are compared, not confidences.",
+        "Popordanoska et al., NeurIPS 2022; baseline of selective risk (AU)",
+        "cross_entropy + 0.3 * kde_paper",
+        {"mode": "canonical"},
     ),
     "soft_ece": TrainingLoss(
         SoftECELoss,
@@ -216,6 +246,13 @@ LOSSES: dict[str, TrainingLoss] = {
         "Cross-entropy with a larger weight for samples that are more confident within the batch.",
         "selective risk (AU)",
         "selective_risk",
+    ),
+    "selective_risk_paper": TrainingLoss(
+        SelectiveRiskLoss,
+        "The selective risk loss as printed, with all of its gradient and the settings for CIFAR-10.",
+        "selective risk (AU), Eq. 36, Table 3 and Appendix E.2",
+        "selective_risk_paper",
+        {"score": "msp", "coverage": 0.75, "nu": 0.1, "weight_gradient": 1.0, "raw_scale": True},
     ),
     "aurc": TrainingLoss(
         AURCLoss,
@@ -275,7 +312,7 @@ def _maker(name: str, loss: TrainingLoss, sizes: Mapping[str, int | None]) -> Ca
                 f"loss: {name} needs {missing[0]}; pass it as an argument, e.g. "
                 f'make_loss("{name}", {missing[0]}=10)'
             )
-        return loss.module(**options)
+        return loss.make(**options)
 
     return make
 

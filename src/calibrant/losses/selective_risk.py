@@ -16,7 +16,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.cross_entropy import cross_entropy_loss
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.confidence import confidence_score
+from calibrant.losses.parts.confidence import confidence_score, score_range
 from calibrant.losses.parts.global_batch import global_rows
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 from calibrant.outcomes import ProbabilityScore
@@ -32,6 +32,7 @@ def selective_risk_loss(
     nu: float = 0.05,
     n_bins: int = 15,
     weight_gradient: float = 0.1,
+    raw_scale: bool = False,
     **shared: Unpack[SampleOptions],
 ) -> Tensor:
     r"""Return the cross-entropy with a larger weight for samples that are more confident within the batch.
@@ -79,6 +80,9 @@ def selective_risk_loss(
         nu: Width of a step of ``G``, as a share of the score's range.
         n_bins: Number of bins over the score's range.
         weight_gradient: Factor of the gradient through the weight, from 0 to 1.
+        raw_scale: Whether ``nu`` is in the units of the score instead, as in the paper. It matters for the
+            negative entropy only, whose range is ``log k``: with 200 classes the same number is then a step
+            5.3 times as steep.
         weight: One weight per class.
         ignore_index: Label of the samples to ignore.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -95,7 +99,8 @@ def selective_risk_loss(
     with torch.set_grad_enabled(weight_gradient > 0 and torch.is_grad_enabled()):
         confidence = confidence_score(log_p, score)
     fixed = confidence.detach()
-    share, slope = selective_weights(fixed, coverage=coverage, nu=nu, n_bins=n_bins)
+    width = nu / score_range(score, z.shape[1]) if raw_scale else nu
+    share, slope = selective_weights(fixed, coverage=coverage, nu=width, n_bins=n_bins)
     if weight_gradient > 0:
         share = torch.addcmul(share, slope, confidence - fixed, value=weight_gradient)
     return samples.reduce_rows(share * F.nll_loss(log_p, y, reduction="none"))
@@ -152,10 +157,11 @@ class SelectiveRiskLoss(SampleLoss):
     nu: Annotated[float, "Width of a step of the smoothed distribution of scores."] = 0.05
     n_bins: Annotated[int, "Number of bins of that distribution."] = 15
     weight_gradient: Annotated[float, "Factor of the gradient through the weight, from 0 to 1."] = 0.1
+    raw_scale: Annotated[bool, "Whether nu is in the units of the score, as in the paper."] = False
     warmup: Annotated[int, "Number of epochs of cross-entropy at the start; the default needs none."] = 0
 
     function = staticmethod(selective_risk_loss)
-    shown = ("score", "coverage", "nu", "weight_gradient", "warmup")
+    shown = ("score", "coverage", "nu", "weight_gradient", "raw_scale", "warmup")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,9 +37,20 @@ def confidence_score(log_probs: Tensor, score: ProbabilityScore) -> Tensor:
     raise InputError(f"score: expected 'msp', 'softmax_margin' or 'negative_entropy', got {score!r}")
 
 
+def score_range(score: ProbabilityScore, n_classes: int) -> float:
+    r"""Return the length of a score's own range: :math:`\log K` for the negative entropy, otherwise 1.
+
+    Example:
+        >>> round(score_range("negative_entropy", 200), 2)
+        5.3
+    """
+    is_entropy = _FORMER_NAMES.get(score, score) == "negative_entropy"
+    return math.log(max(n_classes, 2)) if is_entropy else 1.0
+
+
 def _rescaled_negative_entropy(log_probs: Tensor) -> Tensor:
     """Return one minus the entropy as a share of the largest possible entropy."""
-    most = math.log(max(log_probs.shape[1], 2))
+    most = score_range("negative_entropy", log_probs.shape[1])
 
     def definition(log_p: Tensor) -> Tensor:
         return 1 + (log_p.exp() * log_p).sum(dim=1) / most
