@@ -105,7 +105,10 @@ def test_json_is_one_object_and_nothing_else_is_printed(refcal):
     assert list(answer["stages"]) == ["encoder", "classifier"]
     assert answer["score"] == "nll"
     assert "negative log-likelihood" in answer["choice"]
-    assert list(answer["methods"]["uncalibrated"]["detection"]) == ["foreign/held_out"]
+    assert list(answer["methods"]["uncalibrated"]["detection"]["foreign/held_out"]) == [
+        "msp",
+        "negative_entropy",
+    ]
     saved = strict((folder / "results.json").read_text())
     assert {key: saved[key] for key in answer} == answer
 

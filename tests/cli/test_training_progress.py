@@ -98,11 +98,16 @@ def test_the_table_of_sets_from_elsewhere_shows_all_but_the_test_part_for_each_m
         measures = {"accuracy": 0.8, "ece": ece}
         return {
             "measures": {"test": measures, "shifted/blur-1": measures},
-            "detection": {"foreign/held_out": {"auroc": 0.75 + ece}},
+            "detection": {
+                "shifted/blur-1": {"msp": {"auroc": 0.5}},
+                "foreign/held_out": {"msp": {"auroc": 0.75 + ece}, "negative_entropy": {"auroc": 0.5}},
+            },
         }
 
     lines = rendered(tables.elsewhere({"uncalibrated": method(0.1), "temperature": method(0.05)}))
     assert not any(line.startswith("test") for line in lines)
     assert lines[1].split() == ["shifted/blur-1", "↑", "accuracy", "80.00", "%", "80.00", "%"]
     assert lines[2].split()[-4:] == ["10.00", "%", "5.00", "%"]
-    assert lines[3].split() == ["foreign/held_out", "↑", "AUROC", "85.00", "%", "80.00", "%"]
+    assert lines[3].split() == ["foreign/held_out", "↑", "AUROC,", "msp", "85.00", "%", "80.00", "%"]
+    assert lines[4].split()[3:] == ["negative_entropy", "50.00", "%", "50.00", "%"]
+    assert len(lines) == 5

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+import torch
+from sklearn.metrics import roc_auc_score
 
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
@@ -67,6 +69,24 @@ def test_a_method_that_the_configuration_names_is_chosen_for_that_reason(trained
     assert outcome.choice.sentence.endswith("): named by posthoc.choose")
 
 
+def test_sets_are_detected_by_the_largest_probability_and_by_entropy(tmp_path):
+    run = train(small_config('data.corruptions=["gaussian_noise-5"]'), tmp_path / "run")
+    outcome = assess(run)
+    test, noisy = (
+        torch.softmax(run.predictions[name].logits, 1) for name in ("test", "shifted/gaussian_noise-5")
+    )
+    known = [1] * len(test) + [0] * len(noisy)
+    p = torch.cat([test, noisy]).double()
+    expected = {
+        "msp": roc_auc_score(known, p.max(1).values),
+        "negative_entropy": roc_auc_score(known, torch.xlogy(p, p).sum(1)),
+    }
+    found = outcome.methods["uncalibrated"].detection["shifted/gaussian_noise-5"]
+    assert {score: found[score].auroc for score in found} == pytest.approx(expected, abs=1e-4)
+    told = outcome.as_json()["uncalibrated"]["detection"]["shifted/gaussian_noise-5"]
+    assert told["negative_entropy"]["auroc"] == found["negative_entropy"].auroc
+
+
 def test_the_outcome_measures_every_method_on_every_set(tmp_path):
     config = small_config('data.corruptions=["contrast-3", "blur-5"]', "data.foreign_classes=[8, 9]")
     run = train(config, tmp_path / "run")
@@ -75,7 +95,7 @@ def test_the_outcome_measures_every_method_on_every_set(tmp_path):
     assert {"uncalibrated", "temperature"} <= outcome.methods.keys()
     for method in outcome.methods.values():
         assert list(method.measures) == ["test", "shifted/contrast-3", "shifted/blur-5"]
-        assert list(method.detection) == ["foreign/held_out"]
+        assert list(method.detection) == ["shifted/contrast-3", "shifted/blur-5", "foreign/held_out"]
     as_trained = outcome.methods["uncalibrated"].measures
     for name in ("test", "shifted/blur-5"):
         expected = evaluate(run.predictions[name], measures=("ece", "nll")).metrics

@@ -9,10 +9,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.bench.rows import Record
 from calibrant.inputs import check_choice
+
+if TYPE_CHECKING:
+    from calibrant.training.outcome import MethodOutcome
+
+# Measures whose mean over the shifted sets is a quantity of its own.
+_SHIFTED = ("accuracy", "ece", "classwise_ece", "classwise_ece_equal_mass", "smece", "auroc_ovo")
 
 
 def run_training(
@@ -29,19 +35,29 @@ def run_training(
         outcome = assess(run)
     seconds = fmean(row["train_seconds"] for row in run.metrics)
     for name, found in outcome.methods.items():
-        shifted = [values for part, values in found.measures.items() if part != "test"]
-        values: dict[str, float | None] = dict(found.measures["test"])
-        if shifted:
-            values["shifted_accuracy"] = fmean(each["accuracy"] for each in shifted)
-            values["shifted_ece"] = fmean(each["ece"] for each in shifted)
-        if found.detection:
-            values["ood_auroc"] = fmean(each.auroc for each in found.detection.values())
-            values["ood_fpr95"] = fmean(each.fpr95 for each in found.detection.values())
+        values: dict[str, float | None] = {**found.measures["test"], **_elsewhere(found)}
         values["seconds_per_epoch"] = seconds
         for stage, refined in run.refinement.items():
             values[f"{stage}_auroc_ovo"] = refined["auroc_ovo"]
             values[f"{stage}_auroc_correct"] = refined["auroc_correct"]
         yield Record({"posthoc": name}, values)
+
+
+def _elsewhere(found: "MethodOutcome") -> dict[str, float]:
+    """Return means over the shifted sets and over the out-of-distribution sets.
+
+    A shifted set is also treated as an out-of-distribution set, as SECA and AdaFocal do with CIFAR-10-C.
+    """
+    values: dict[str, float] = {}
+    shifted = [each for part, each in found.measures.items() if part != "test"]
+    if shifted:
+        values |= {f"shifted_{name}": fmean(each[name] for each in shifted) for name in _SHIFTED}
+    for kind, prefix in (("foreign/", ""), ("shifted/", "shifted_")):
+        sets = [scores for part, scores in found.detection.items() if part.startswith(kind)]
+        for score, suffix in (("msp", ""), ("negative_entropy", "_entropy")) if sets else ():
+            values[f"{prefix}ood_auroc{suffix}"] = fmean(each[score].auroc for each in sets)
+            values[f"{prefix}ood_fpr95{suffix}"] = fmean(each[score].fpr95 for each in sets)
+    return values
 
 
 def configuration(

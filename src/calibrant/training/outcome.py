@@ -19,7 +19,9 @@ from calibrant.training.config.settings import PosthocSettings
 from calibrant.training.epoch_measures import VALIDATION
 from calibrant.training.run import Run
 
-_MEASURES = (*VALIDATION, "aurc", "auroc_ovo")
+_MEASURES = (*VALIDATION, "aurc", "auroc_ovo", "classwise_ece_equal_mass", "sce_true_class", "smece")
+#: Scores that detect out-of-distribution samples.
+DETECTORS = ("msp", "negative_entropy")
 _UNCALIBRATED = "uncalibrated"
 
 
@@ -29,11 +31,12 @@ class MethodOutcome:
 
     Attributes:
         measures: By set, ``test`` first, then the shifted ones as ``shifted/NAME``.
-        detection: By out-of-distribution set, how well the largest probability separates it from the test.
+        detection: By set, shifted (``shifted/NAME``) and out-of-distribution (``foreign/NAME``), then by
+            score, ``msp`` and ``negative_entropy``: how well the score separates the set from the test part.
     """
 
     measures: Mapping[str, Mapping[str, float]]
-    detection: Mapping[str, OODScores]
+    detection: Mapping[str, Mapping[str, OODScores]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,10 @@ class Outcome:
             name: {
                 "measures": {part: dict(values) for part, values in each.measures.items()},
                 "detection": {
-                    part: {"auroc": scores.auroc, "aupr_in": scores.aupr_in, "fpr95": scores.fpr95}
+                    part: {
+                        score: {"auroc": found.auroc, "aupr_in": found.aupr_in, "fpr95": found.fpr95}
+                        for score, found in scores.items()
+                    }
                     for part, scores in each.detection.items()
                 },
             }
@@ -132,5 +138,7 @@ def _outcome(predictions: Mapping[str, Predictions], result: MethodResult) -> Me
     measures = {"test": {name: of_test[name] for name in _MEASURES if name in of_test}}
     for name in (name for name in parts if not name.startswith("foreign/")):
         measures[name] = dict(evaluate(parts[name], measures=_MEASURES).metrics)
-    foreign = {name: part for name, part in parts.items() if name.startswith("foreign/")}
-    return MethodOutcome(measures, {name: detect_ood(test, part)["msp"] for name, part in foreign.items()})
+    found = {name: detect_ood(test, part) for name, part in parts.items()}
+    return MethodOutcome(
+        measures, {name: {score: each[score] for score in DETECTORS} for name, each in found.items()}
+    )

@@ -169,9 +169,10 @@ def elsewhere(methods: Mapping[str, Any]) -> Table:
         for name in ("accuracy", "ece"):
             values = [each["measures"][part][name] for each in methods.values()]
             table.add_row(part, _title(MEASURES[name]), *(_percent(value) for value in values))
-    for part in first["detection"]:
-        values = [each["detection"][part]["auroc"] for each in methods.values()]
-        table.add_row(part, "↑ AUROC", *(_percent(value) for value in values))
+    for part in (name for name in first["detection"] if name not in first["measures"]):
+        for score in first["detection"][part]:
+            values = [each["detection"][part][score]["auroc"] for each in methods.values()]
+            table.add_row(part, f"↑ AUROC, {score}", *(_percent(value) for value in values))
     return table
 
 
