@@ -55,7 +55,7 @@ def test_all_names_what_is_public():
     }
 
 
-def test_the_issue_names_these_models():
+def test_these_are_the_models():
     assert list(MODELS) == [
         "mlp",
         "small_cnn",
@@ -63,10 +63,12 @@ def test_the_issue_names_these_models():
         "resnet32",
         "resnet56",
         "resnet110",
+        "resnet50",
         "preresnet56",
         "wide_resnet28_10",
         "densenet121",
         "vit_small",
+        "swin_tiny",
         "text_cnn",
         "huggingface",
     ]

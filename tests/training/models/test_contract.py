@@ -95,7 +95,13 @@ def test_images_from_the_bundled_digits_to_64_pixels_are_taken(name, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_features"),
-    [("resnet20", 64), ("wide_resnet28_10", 640), ("vit_small", 384), ("densenet121", 1024)],
+    [
+        ("resnet20", 64),
+        ("resnet50", 2048),
+        ("wide_resnet28_10", 640),
+        ("vit_small", 384),
+        ("densenet121", 1024),
+    ],
 )
 def test_the_papers_sizes_take_a_cifar_image(name, n_features):
     with torch.device("meta"):
@@ -129,6 +135,17 @@ def test_what_is_no_image_is_refused(name):
         ("wide_resnet28_10", {"depth": 4}, r"^depth: expected 6 n \+ 4 layers, n at least 1, got 4"),
         ("vit_small", {"heads": 5}, "^width: expected a multiple of the 5 heads, got 384"),
         ("vit_small", {"patch": 3}, "^shape: expected sides that are multiples of 3, got 8 x 8"),
+        ("resnet50", {"stem": "large"}, "^stem: expected 'cifar' or 'imagenet', got 'large'"),
+        ("resnet50", {"blocks": (1, 0)}, "^blocks: expected a whole number of at least 1, got 0"),
+        (
+            "swin_tiny",
+            {},
+            "^shape: expected more than 32 pixels a side with patches of 4 and 4 stages, got 8",
+        ),
+        ("swin_tiny", {"patch": 3}, "^shape: expected sides that are multiples of 3, got 8 x 8"),
+        ("swin_tiny", {"heads": (3, 6)}, "^heads: expected one number for each of 4 stages, got 2"),
+        ("swin_tiny", {"heads": (3, 6, 12, 25)}, "^heads: expected a divisor of 768, the width of stage 4"),
+        ("swin_tiny", {"window": 1}, "^window: expected a whole number of at least 2, got 1"),
         ("densenet121", {"blocks": (1, 1, 1, 1, 1)}, "^shape: expected at least 16 pixels a side, got 8 x 8"),
     ],
 )

@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.training.models import MLP, ResNet, TextCNN, VisionTransformer, WideResNet, make_model
-from calibrant.training.models.resnet import PreActivationBlock, ResidualBlock
+from calibrant.training.models.resnet import BottleneckBlock, PreActivationBlock, ResidualBlock
 from tests.training.models.tiny import inputs_of, tiny_model
 
 
@@ -40,6 +40,44 @@ def test_stages_halve_the_size_and_double_the_channels():
             )
         model(torch.empty(1, 3, 32, 32))
     assert sizes == [(16, 32, 32)] * 3 + [(32, 16, 16)] * 3 + [(64, 8, 8)] * 3
+
+
+def sizes_of_stages(**options):
+    """Channels, height and width after each stage of ResNet-50."""
+    sizes = []
+    with torch.device("meta"):
+        model = make_model("resnet50", n_classes=10, **options).eval()
+        for block in model.blocks:
+            block.register_forward_hook(
+                lambda _module, _inputs, output: sizes.append(tuple(output.shape[1:]))
+            )
+        model(torch.empty(1, *options["shape"]))
+    assert len(sizes) == 3 + 4 + 6 + 3
+    return [sizes[place] for place in (2, 6, 12, 15)]
+
+
+@pytest.mark.parametrize(
+    ("side", "options", "first"),
+    [(32, {}, 32), (64, {}, 64), (65, {}, 17), (224, {}, 56), (224, {"stem": "cifar"}, 224)],
+)
+def test_the_stem_of_resnet_50_follows_the_size_of_the_image(side, options, first):
+    halves = [first, -(-first // 2), -(-first // 4), -(-first // 8)]
+    expected = [(256 * 2**stage, half, half) for stage, half in enumerate(halves)]
+    assert sizes_of_stages(shape=(3, side, side), **options) == expected
+
+
+def test_a_small_image_may_have_the_stem_of_imagenet():
+    assert sizes_of_stages(shape=(3, 32, 32), stem="imagenet")[0] == (256, 8, 8)
+
+
+def test_a_bottleneck_adds_to_its_shortcut():
+    same, wider = BottleneckBlock(8, 2, stride=1), BottleneckBlock(8, 4, stride=2)
+    x = torch.rand(3, 8, 6, 6)
+    for block in (same.eval(), wider.eval()):
+        nn.init.zeros_(block.residual[-1].weight)
+    assert torch.equal(same(x), x)
+    expected = torch.einsum("oi,nihw->nohw", wider.shortcut[0].weight[:, :, 0, 0], x[:, :, ::2, ::2])
+    torch.testing.assert_close(wider(x), (expected / math.sqrt(1 + 1e-5)).relu())
 
 
 def test_convolutions_start_with_hes_deviation():

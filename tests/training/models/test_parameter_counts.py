@@ -54,6 +54,32 @@ DENSENET_121 = 7_978_856 - 1025 * (1000 - 10) - 3 * 64 * (49 - 9) - norm(64)
 VIT_LAYER = norm(384, 384) + 4 * (384 * 384 + 384) + (384 * 1536 + 1536) + (1536 * 384 + 384)
 VIT_SMALL = (3 * 16 * 384 + 384) + 384 + 65 * 384 + 12 * VIT_LAYER + norm(384) + 3850
 
+
+def resnet_50(n_classes, *, stem):
+    """The stem, 16 bottlenecks in four stages with a shortcut in the first of each, and a head."""
+    total, n = 3 * stem**2 * 64 + norm(64), 64
+    for width, n_blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(n_blocks):
+            total += n * width + 9 * width**2 + width * 4 * width + norm(width, width, 4 * width)
+            if block == 0:
+                total += n * 4 * width + norm(4 * width)
+            n = 4 * width
+    return total + (n + 1) * n_classes
+
+
+def swin_tiny(n_classes):
+    """Patches, four stages with a merging before each but the first, and a head."""
+    total, d = 3 * 16 * 96 + 96 + norm(96), 96
+    for stage, (depth, heads) in enumerate(((2, 3), (2, 6), (6, 12), (2, 24))):
+        if stage:
+            total += norm(4 * d) + 4 * d * 2 * d
+            d *= 2
+        attention = 3 * (d + 1) * d + (d + 1) * d + 13**2 * heads
+        perceptron = (d + 1) * 4 * d + (4 * d + 1) * d
+        total += depth * (norm(d, d) + attention + perceptron)
+    return total + norm(d) + (d + 1) * n_classes
+
+
 EXACT = {
     "small_cnn": (9 * (3 * 32 + 32 * 64 + 64 * 128) + norm(32, 64, 128) + 1290, 94_762),
     "mlp": (3073 * 256 + 257 * 256 + 257 * 10, 855_050),
@@ -61,6 +87,7 @@ EXACT = {
     "resnet32": (RESNET[5], 464_154),
     "resnet56": (RESNET[9], 853_018),
     "resnet110": (RESNET[18], 1_727_962),
+    "resnet50": (resnet_50(10, stem=3), 23_520_842),
     "preresnet56": (PRERESNET_56, 855_578),
     "wide_resnet28_10": (WIDE_RESNET_28_10, 36_479_194),
     "densenet121": (DENSENET_121, 6_956_298),
@@ -117,6 +144,19 @@ def test_transformers_of_imagenet_have_the_published_size(options, expected):
     with torch.device("meta"):
         model = VisionTransformer(n_classes=1000, shape=(3, 224, 224), patch=16, **options)
     assert n_parameters(model) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand", "published"),
+    [
+        ("resnet50", resnet_50(1000, stem=7), 25_557_032),
+        ("swin_tiny", swin_tiny(1000), 28_288_354),
+    ],
+)
+def test_networks_for_imagenet_have_the_published_size(name, by_hand, published):
+    with torch.device("meta"):
+        model = make_model(name, n_classes=1000, shape=(3, 224, 224))
+    assert n_parameters(model) == by_hand == published
 
 
 def test_a_text_network_as_in_kims_table_1():

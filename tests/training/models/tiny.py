@@ -13,10 +13,12 @@ TINY = {
     "mlp": (IMAGE, {"hidden": (16, 8)}),
     "small_cnn": (IMAGE, {"widths": (4, 8)}),
     "resnet20": (IMAGE, {"depth": 8}),
+    "resnet50": (IMAGE, {"blocks": (1, 2), "width": 4}),
     "preresnet56": (IMAGE, {"depth": 8}),
     "wide_resnet28_10": (IMAGE, {"depth": 10, "width": 1}),
     "densenet121": (IMAGE, {"growth": 4, "blocks": (2, 2)}),
     "vit_small": (IMAGE, {"width": 12, "depth": 2, "heads": 2}),
+    "swin_tiny": (IMAGE, {"patch": 2, "width": 8, "depths": (2, 1), "heads": (2, 4), "window": 2}),
     "text_cnn": (TEXT, {"n_words": N_WORDS, "width": 6, "filters": 5, "dropout": 0.0}),
 }
 

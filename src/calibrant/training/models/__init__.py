@@ -5,20 +5,23 @@ from calibrant.training.models.classifier import Classifier, WrappedClassifier
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.mlp import MLP
-from calibrant.training.models.resnet import PreResNet, ResNet, WideResNet
+from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
 from calibrant.training.models.small_cnn import SmallCNN
+from calibrant.training.models.swin import SwinTransformer
 from calibrant.training.models.text_cnn import TextCNN
 from calibrant.training.models.vit import VisionTransformer
 
 __all__ = [
     "MLP",
     "MODELS",
+    "BottleneckResNet",
     "Classifier",
     "DenseNet",
     "HuggingFaceClassifier",
     "PreResNet",
     "ResNet",
     "SmallCNN",
+    "SwinTransformer",
     "TextCNN",
     "VisionTransformer",
     "WideResNet",

@@ -14,8 +14,9 @@ from calibrant.training.models.classifier import Classifier, WrappedClassifier
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.mlp import MLP
-from calibrant.training.models.resnet import PreResNet, ResNet, WideResNet
+from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
 from calibrant.training.models.small_cnn import SmallCNN
+from calibrant.training.models.swin import SwinTransformer
 from calibrant.training.models.text_cnn import TextCNN
 from calibrant.training.models.vit import VisionTransformer
 
@@ -26,10 +27,14 @@ MODELS: Mapping[str, Callable[..., Classifier]] = {
     "resnet32": partial(ResNet, depth=32),
     "resnet56": partial(ResNet, depth=56),
     "resnet110": partial(ResNet, depth=110),
+    "resnet50": partial(BottleneckResNet, blocks=(3, 4, 6, 3)),
     "preresnet56": partial(PreResNet, depth=56),
     "wide_resnet28_10": partial(WideResNet, depth=28, width=10),
     "densenet121": partial(DenseNet, growth=32, blocks=(6, 12, 24, 16)),
     "vit_small": partial(VisionTransformer, patch=4, width=384, depth=12, heads=6),
+    "swin_tiny": partial(
+        SwinTransformer, patch=4, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), window=7
+    ),
     "text_cnn": TextCNN,
     "huggingface": HuggingFaceClassifier,
 }

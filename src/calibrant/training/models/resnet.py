@@ -1,14 +1,14 @@
-"""Residual networks in their CIFAR form: ResNet, PreResNet and WideResNet."""
+"""Residual networks: ResNet, PreResNet and WideResNet in their CIFAR form, and ResNet-50."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant.errors import InputError
-from calibrant.inputs import check_count
+from calibrant.inputs import check_choice, check_count
 from calibrant.training.models.classifier import (
     Classifier,
     check_image_shape,
@@ -18,6 +18,11 @@ from calibrant.training.models.classifier import (
 
 # From the channels of a block's input, its width and its stride to its layers.
 _MakeLayers: TypeAlias = Callable[[int, int, int], nn.Module]
+
+Stem: TypeAlias = Literal["cifar", "imagenet"]
+
+# Sides of images in pixels up to which the first layer of ResNet-50 keeps the size, unless a stem is named.
+_SMALL = 64
 
 
 class ResNet(Classifier):
@@ -79,6 +84,90 @@ class ResidualBlock(nn.Module):
         if self.new_channels:
             shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
         return F.relu(shortcut + self.residual(x))
+
+
+class BottleneckResNet(Classifier):
+    """A residual network of bottlenecks: ResNet-50 with its default sizes.
+
+    Four stages of blocks with 64, 128, 256 and 512 channels inside and four times as many outside, each stage
+    after the first at half the size. A block is 1 x 1, 3 x 3 and 1 x 1 convolutions, each normalised; the
+    3 x 3 one has the stride, as in PyTorch's pretrained network. Where channels or size change, the shortcut
+    is a normalised 1 x 1 convolution (option B).
+
+    Args:
+        n_classes: Number of classes.
+        shape: ``(channels, height, width)``.
+        blocks: Blocks of each stage: ``(3, 4, 6, 3)`` for 50 layers, ``(3, 4, 23, 3)`` for 101, ``(3, 4, 26, 3)`` for
+            what Mukhoti et al.'s program calls ResNet-110.
+        width: Channels of the stem and inside the first stage's blocks; each stage doubles them.
+        stem: ``"cifar"`` begins with a 3 x 3 convolution that keeps the size (as Mukhoti et al. do for CIFAR
+            and Tiny-ImageNet), ``"imagenet"`` with a 7 x 7 one of stride 2 and max-pooling, which leave a
+            quarter. If not given, images up to 64 pixels a side get the first and larger ones the second.
+
+    References:
+        He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+        Mukhoti et al., "Calibrating Deep Neural Networks Using Focal Loss", NeurIPS 2020.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_classes: int,
+        shape: Sequence[int],
+        blocks: Sequence[int] = (3, 4, 6, 3),
+        width: int = 64,
+        stem: Stem | None = None,
+    ) -> None:
+        super().__init__()
+        check_count(n_classes, "n_classes", at_least=2)
+        check_count(len(blocks), "number of blocks")
+        channels, height, breadth = check_image_shape(shape)
+        if stem is None:
+            stem = "cifar" if min(height, breadth) <= _SMALL else "imagenet"
+        n = check_count(width, "width")
+        self.stem = stem_layers(channels, n, stem)
+        body: list[nn.Module] = []
+        for stage, n_blocks in enumerate(blocks):
+            for place in range(check_count(n_blocks, "blocks")):
+                body.append(BottleneckBlock(n, width * 2**stage, stride=2 if stage and not place else 1))
+                n = 4 * width * 2**stage
+        self.blocks = nn.Sequential(*body)
+        self.head = nn.Linear(n, n_classes)
+        he_initialise(self)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the mean over the image of the last block."""
+        h: Tensor = self.blocks(self.stem(inputs)).mean(dim=(2, 3))
+        return h
+
+
+class BottleneckBlock(nn.Module):
+    """Three convolutions with few channels in the middle, added to the input."""
+
+    def __init__(self, n_in: int, width: int, *, stride: int) -> None:
+        super().__init__()
+        n_out = 4 * width
+        self.residual = nn.Sequential(*bottleneck_layers(n_in, width, stride), nn.BatchNorm2d(n_out))
+        self.shortcut: nn.Module = nn.Identity()
+        if n_in != n_out or stride > 1:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False), nn.BatchNorm2d(n_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return an image with ``4 * width`` channels."""
+        return F.relu(self.shortcut(x) + self.residual(x))
+
+
+def stem_layers(channels: int, width: int, stem: Stem) -> nn.Sequential:
+    """Return the first layers of a ResNet-50: at the size of the image, or at a quarter of it."""
+    check_choice(stem, "stem", get_args(Stem))
+    if stem == "cifar":
+        first, pool = nn.Conv2d(channels, width, 3, padding=1, bias=False), []
+    else:
+        first = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+        pool = [nn.MaxPool2d(3, stride=2, padding=1)]
+    return nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(), *pool)
 
 
 class _PreActivationNetwork(Classifier):
