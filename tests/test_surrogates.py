@@ -6,10 +6,12 @@ import torch
 from sklearn.metrics import log_loss
 
 from calibrant.errors import InputError
-from calibrant.metrics import brier_score, expected_calibration_error
+from calibrant.metrics import brier_score, charbonnier_error, expected_calibration_error
 from calibrant.surrogates import (
     OBJECTIVES,
     LogProbForecasts,
+    SoftBinning,
+    charbonnier_pointwise,
     charbonnier_soft_ece,
     check_objective,
     objective_value,
@@ -150,6 +152,42 @@ def test_delta_is_checked():
         charbonnier_soft_ece(torch.tensor([0.5]), torch.tensor([1.0]), delta=0)
 
 
+def loop_pointwise(confidence, correct, n_bins, lam, delta):
+    """Eq. (6) of the SMART paper, one sample and one bin at a time."""
+    shares = loop_shares(confidence, n_bins, lam)
+    total = 0.0
+    for i, a in enumerate(correct):
+        for b in range(n_bins):
+            total += shares[i, b] * np.sqrt((a - (b + 0.5) / n_bins) ** 2 + delta**2)
+    return total / len(correct)
+
+
+@pytest.mark.parametrize(("n_bins", "sigma", "delta"), [(15, 0.05, 1e-3), (7, 0.1, 0.2)])
+def test_equation_6_to_the_letter_is_a_mean_of_distances(few_outcomes, n_bins, sigma, delta):
+    confidence, correct = few_outcomes
+    lam = 1 / (2 * sigma**2)
+    expected = loop_pointwise(confidence.tolist(), correct.double().tolist(), n_bins, lam, delta)
+    found = charbonnier_pointwise(confidence, correct, n_bins=n_bins, lam=lam, delta=delta)
+    assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+def test_many_bins_of_equation_6_are_its_integral(few_outcomes):
+    confidence, correct = few_outcomes
+    measured = charbonnier_error(confidence=confidence, correct=correct)
+    assert float(charbonnier_pointwise(confidence, correct, n_bins=2000)) == pytest.approx(measured, abs=1e-5)
+
+
+def test_equation_6_to_the_letter_rewards_certainty():
+    """A calibrated model of confidence 0.7 or 0.3 does better by claiming 1 or 0."""
+    grid = torch.linspace(0, 1, 101, dtype=torch.float64)
+    for hits, best in ((7, 1.0), (3, 0.0)):
+        correct = torch.tensor([1.0] * hits + [0.0] * (10 - hits))
+        values = [float(charbonnier_pointwise(p.expand(10), correct)) for p in grid]
+        assert float(grid[int(np.argmin(values))]) == best
+        binned = [float(charbonnier_soft_ece(p.expand(10), correct)) for p in grid]
+        assert float(grid[int(np.argmin(binned))]) == pytest.approx(hits / 10)
+
+
 LOGITS, LABELS = draw(400, 4, sharpen=2.0)
 PROBS = softmax(LOGITS)
 FORECASTS = LogProbForecasts(torch.tensor(PROBS).log(), torch.tensor(LABELS))
@@ -179,6 +217,28 @@ def test_calibration_objectives_are_of_the_top_label():
     top = torch.tensor(PROBS.max(axis=1)), torch.tensor(PROBS.argmax(axis=1) == LABELS)
     assert value("soft_ece") == pytest.approx(float(soft_ece(*top)), abs=1e-12)
     assert value("charbonnier") == pytest.approx(float(charbonnier_soft_ece(*top)), abs=1e-12)
+    assert value("charbonnier_pointwise") == pytest.approx(float(charbonnier_pointwise(*top)), abs=1e-12)
+
+
+def test_bins_bandwidth_and_rounding_of_an_objective_can_be_chosen():
+    top = torch.tensor(PROBS.max(axis=1)), torch.tensor(PROBS.argmax(axis=1) == LABELS)
+    binning = SoftBinning(n_bins=8, sigma=0.1, delta=0.3)
+    for name, function in (
+        ("charbonnier", charbonnier_soft_ece),
+        ("charbonnier_pointwise", charbonnier_pointwise),
+    ):
+        found = float(objective_value(name, FORECASTS, binning))
+        assert found == pytest.approx(float(function(*top, n_bins=8, lam=50.0, delta=0.3)), abs=1e-12)
+    soft = float(objective_value("soft_ece", FORECASTS, binning))
+    assert soft == pytest.approx(float(soft_ece(*top, n_bins=8, lam=50.0)), abs=1e-12)
+    rounded = float(objective_value("charbonnier", FORECASTS, SoftBinning(delta=0.3)))
+    assert rounded == pytest.approx(float(charbonnier_soft_ece(*top, delta=0.3)), abs=1e-12)
+
+
+@pytest.mark.parametrize("option", ["n_bins", "sigma", "delta"])
+def test_a_binning_has_positive_numbers(option):
+    with pytest.raises(InputError, match=f"^{option}: expected"):
+        SoftBinning(**{option: 0})
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -219,6 +219,13 @@ def check_number(value: float, name: str, *, at_least: float | None = None) -> f
     return float(value)
 
 
+def check_flag(value: bool, name: str) -> bool:
+    """Return True or False; refuse anything else."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name}: expected True or False, got {value!r}")
+    return value
+
+
 def check_choice(value: str, name: str, choices: Iterable[ChoiceT]) -> ChoiceT:
     """Check a word against the words that an option knows.
 

@@ -21,13 +21,17 @@ from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_choice, check_count, check_number
 
-Objective: TypeAlias = Literal["charbonnier", "soft_ece", "nll", "label_smoothing", "mse", "brier"]
+Objective: TypeAlias = Literal[
+    "charbonnier", "soft_ece", "nll", "label_smoothing", "mse", "brier", "charbonnier_pointwise"
+]
 
 SMOOTHING = 0.05
 
-# Soft bins of trained calibrators, and the sharpness of their kernel.
+# Soft bins of trained calibrators, the sharpness of their kernel, its standard deviation, and the rounding.
 N_BINS = 15
 SHARPNESS = 200.0
+SIGMA = 0.05
+DELTA = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +53,7 @@ class SoftBins:
         """Return the mean size of the gap over samples: the soft calibration error."""
         return (self.weight * self.gap.abs()).sum()
 
-    def charbonnier_gap(self, *, delta: float = 1e-3) -> Tensor:
+    def charbonnier_gap(self, *, delta: float = DELTA) -> Tensor:
         """Return the mean size of the gap over samples, with the kink at zero rounded off."""
         return (self.weight * torch.sqrt(self.gap.square() + delta**2)).sum()
 
@@ -81,9 +85,13 @@ def soft_membership(confidence: Tensor, *, n_bins: int = N_BINS, lam: float = SH
     check_count(n_bins, "n_bins")
     check_number(lam, "lam")
     p = at_least_float32(confidence)
-    centers = (torch.arange(n_bins, device=p.device, dtype=p.dtype) + 0.5) / n_bins
+    centers = _centers(n_bins, like=p)
     # The square of p is the same in every bin, so softmax does not need it.
     return torch.softmax(lam * centers * (2 * p[:, None] - centers), dim=1)
+
+
+def _centers(n_bins: int, *, like: Tensor) -> Tensor:
+    return (torch.arange(n_bins, device=like.device, dtype=like.dtype) + 0.5) / n_bins
 
 
 def soft_bins(
@@ -123,16 +131,15 @@ def soft_ece(confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: 
 
 
 def charbonnier_soft_ece(
-    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS, delta: float = 1e-3
+    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS, delta: float = DELTA
 ) -> Tensor:
     r"""Return the soft-binned calibration error with the kink of the absolute value rounded off.
 
     .. math:: \sum_b \frac{\sum_i w_{ib}}{n} \sqrt{\mathrm{gap}_b^2 + \delta^2}
 
-    The root is taken of each bin's gap, as in :func:`soft_ece`, not of each sample's error as Eq. (6) of the
-    SMART paper reads to the letter: errors of opposite sign must be able to cancel, or the best confidence is
-    1 wherever the model is right more often than not. When every gap is zero the value is ``delta``, not
-    zero.
+    The root is taken of each bin's gap, as in :func:`soft_ece`. Eq. (6) of the SMART paper, read to the
+    letter, takes it of each sample's error: :func:`charbonnier_pointwise`, which fails. When every gap is
+    zero the value is ``delta``, not zero.
 
     Args:
         confidence: Confidence in the predicted class, shape ``(n,)``.
@@ -148,6 +155,71 @@ def charbonnier_soft_ece(
     """
     check_number(delta, "delta")
     return soft_bins(confidence, correct, n_bins=n_bins, lam=lam).charbonnier_gap(delta=delta)
+
+
+def charbonnier_pointwise(
+    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS, delta: float = DELTA
+) -> Tensor:
+    r"""Return Eq. (6) of the SMART paper to the letter, over soft bins: **training on it fails**.
+
+    .. math:: \frac1n \sum_i \sum_b w_{ib} \sqrt{(a_i - c_b)^2 + \delta^2}
+
+    The distance is taken for each sample, so errors of opposite sign never cancel. That is a smoothed mean
+    absolute error, not a calibration error: where the model is right with probability :math:`r`, confidence
+    :math:`p` costs about :math:`r (1 - p) + (1 - r) p`, which is linear in :math:`p` and smallest at 1 if
+    :math:`r > 1/2`, at 0 otherwise. A calibrator that is trained on it makes every sample certain.
+    :func:`calibrant.metrics.charbonnier_error` is the same with an integral instead of bins, as a measure.
+
+    Args:
+        confidence: Confidence in the predicted class, shape ``(n,)``.
+        correct: 1 or true where the predicted class was the true one, shape ``(n,)``.
+        n_bins: Number of bins over the unit interval.
+        lam: Sharpness of the soft bins.
+        delta: Rounding of the absolute value.
+
+    Example:
+        >>> correct = torch.tensor([1.0] * 7 + [0.0] * 3)
+        >>> honest, certain = (charbonnier_pointwise(torch.full((10,), p), correct) for p in (0.7, 1.0))
+        >>> round(float(honest), 2), round(float(certain), 2)
+        (0.42, 0.32)
+    """
+    check_number(delta, "delta")
+    p = at_least_float32(confidence)
+    share = soft_membership(p, n_bins=n_bins, lam=lam)
+    error = correct.to(p.dtype)[:, None] - _centers(n_bins, like=p)
+    return (share * torch.sqrt(error.square() + delta**2)).sum(dim=1).mean()
+
+
+@dataclass(frozen=True)
+class SoftBinning:
+    r"""The three numbers of the objectives that use soft bins, with the values of the SMART paper.
+
+    Attributes:
+        n_bins: Number of bins over the unit interval.
+        sigma: Standard deviation of the kernel: :math:`\lambda = 1 / (2 \sigma^2)`. The columns called lambda
+            in tables 13 and 14 of the paper hold this number.
+        delta: Rounding of the absolute value.
+    """
+
+    n_bins: int = N_BINS
+    sigma: float = SIGMA
+    delta: float = DELTA
+
+    def __post_init__(self) -> None:
+        check_count(self.n_bins, "n_bins")
+        check_number(self.sigma, "sigma")
+        check_number(self.delta, "delta")
+
+    @property
+    def lam(self) -> float:
+        """Sharpness of the kernel."""
+        return 1 / (2 * self.sigma**2)
+
+    def bins(self, forecasts: "Forecasts") -> SoftBins:
+        """Return the soft bins of forecasts; those of the paper are computed once."""
+        if (self.n_bins, self.sigma) == (N_BINS, SIGMA):
+            return forecasts.bins
+        return soft_bins(forecasts.confidence, forecasts.correct, n_bins=self.n_bins, lam=self.lam)
 
 
 class Forecasts(ABC):
@@ -195,24 +267,32 @@ class LogProbForecasts(Forecasts):
         return (2 * self._log_probs).exp().sum(dim=1)
 
 
-def objective_value(name: Objective, forecasts: Forecasts) -> Tensor:
+def objective_value(name: Objective, forecasts: Forecasts, binning: SoftBinning | None = None) -> Tensor:
     """Return the mean of the named objective over the samples; smaller is better.
 
-    =================== ================================================================================
-    ``charbonnier``     :func:`charbonnier_soft_ece` of the top label
-    ``soft_ece``        :func:`soft_ece` of the top label
-    ``nll``             negative log-likelihood of the true class
-    ``label_smoothing`` cross-entropy with targets of which 5 % is spread over all classes
-    ``mse``             squared distance of the top label's confidence from being right (1) or wrong (0)
-    ``brier``           squared distance of the distribution from the true class
-    =================== ================================================================================
+    ========================= ==========================================================================
+    ``charbonnier``           :func:`charbonnier_soft_ece` of the top label
+    ``soft_ece``              :func:`soft_ece` of the top label
+    ``nll``                   negative log-likelihood of the true class
+    ``label_smoothing``       cross-entropy with targets of which 5 % is spread over all classes
+    ``mse``                   squared distance of the top label's confidence from right (1) or wrong (0)
+    ``brier``                 squared distance of the distribution from the true class
+    ``charbonnier_pointwise`` :func:`charbonnier_pointwise` of the top label, which fails: it rewards
+                              certainty
+    ========================= ==========================================================================
+
+    Args:
+        name: The objective.
+        forecasts: The predictions.
+        binning: Bins, bandwidth and rounding of the objectives that have them; those of the SMART paper
+            unless given.
 
     Example:
         >>> forecasts = LogProbForecasts(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([1]))
         >>> {name: round(float(objective_value(name, forecasts)), 3) for name in ("nll", "mse", "brier")}
         {'nll': 1.609, 'mse': 0.64, 'brier': 1.28}
     """
-    return OBJECTIVES[name](forecasts)
+    return OBJECTIVES[name](forecasts, binning or SoftBinning())
 
 
 def check_objective(name: str) -> Objective:
@@ -220,22 +300,29 @@ def check_objective(name: str) -> Objective:
     return check_choice(name, "objective", OBJECTIVES)
 
 
-def _label_smoothing(forecasts: Forecasts) -> Tensor:
+def _label_smoothing(forecasts: Forecasts, _binning: SoftBinning) -> Tensor:
     hard, spread = forecasts.true_log_prob, forecasts.mean_log_prob()
     return -((1 - SMOOTHING) * hard + SMOOTHING * spread).mean()
 
 
-def _brier(forecasts: Forecasts) -> Tensor:
+def _brier(forecasts: Forecasts, _binning: SoftBinning) -> Tensor:
     return (forecasts.squared_norm() - 2 * forecasts.true_log_prob.exp() + 1).mean()
 
 
-OBJECTIVES: Mapping[Objective, Callable[[Forecasts], Tensor]] = MappingProxyType(
+def _pointwise(forecasts: Forecasts, binning: SoftBinning) -> Tensor:
+    return charbonnier_pointwise(
+        forecasts.confidence, forecasts.correct, n_bins=binning.n_bins, lam=binning.lam, delta=binning.delta
+    )
+
+
+OBJECTIVES: Mapping[Objective, Callable[[Forecasts, SoftBinning], Tensor]] = MappingProxyType(
     {
-        "charbonnier": lambda f: f.bins.charbonnier_gap(),
-        "soft_ece": lambda f: f.bins.expected_gap(),
-        "nll": lambda f: -f.true_log_prob.mean(),
+        "charbonnier": lambda f, binning: binning.bins(f).charbonnier_gap(delta=binning.delta),
+        "soft_ece": lambda f, binning: binning.bins(f).expected_gap(),
+        "nll": lambda f, _: -f.true_log_prob.mean(),
         "label_smoothing": _label_smoothing,
-        "mse": lambda f: torch.square(f.confidence - f.correct).mean(),
+        "mse": lambda f, _: torch.square(f.confidence - f.correct).mean(),
         "brier": _brier,
+        "charbonnier_pointwise": _pointwise,
     }
 )

@@ -43,8 +43,8 @@ def test_an_unknown_option_is_told_those_that_exist():
     with pytest.raises(InputError) as refused:
         method_named("smart(setled=0)")
     assert str(refused.value) == (
-        "methods: expected the options objective, indicator, recipe, strength, epochs, batch_size, settled "
-        "for smart, got 'setled'; did you mean 'settled'?"
+        "methods: expected the options objective, indicator, recipe, strength, epochs, batch_size, settled, "
+        "learning_rate, hidden, n_bins, sigma, delta for smart, got 'setled'; did you mean 'settled'?"
     )
     with pytest.raises(InputError, match=r"^methods: expected no options for ensemble, got 'settled'$"):
         method_named("ensemble(settled=0)")
@@ -84,6 +84,10 @@ def test_variants_stand_in_the_order_of_the_catalogue_then_as_given_and_once():
         ("isotonic_top(mode='one_vs_rest')", False),
         ("bbq(mode='one_vs_rest')", False),
         ("bbq(mode='top_label')", True),
+        ("spline", True),
+        ("spline(mode='one_vs_rest')", False),
+        ("spline_classes", False),
+        ("spline_classes(mode='top_label')", True),
         ("smart(settled=0)", True),
         ("vector(ridge=1)", False),
     ],

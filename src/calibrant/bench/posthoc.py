@@ -107,7 +107,7 @@ def fit_by_name(name: str, predictions: Predictions, *, seed: int = 0, **options
         raise InputError("labels: expected the true class of each sample to fit on, got none")
     every = {**method.options, **options}
     objective = every.get("objective", "nll")
-    if method.calibrator is TemperatureScaling and objective not in ("nll", "ece"):
+    if method.calibrator is TemperatureScaling and objective not in ("nll", "ece", "ece_equal_mass"):
         return TemperatureScaling(best_single_temperature(FittingSet(z, y), check_objective(objective)))
     return method.calibrator.fit(z, y, features=predictions.features, seed=seed, **every)
 

@@ -89,7 +89,9 @@ def _restore(description: dict[str, Any], tensors: dict[str, Tensor], prefix: st
     calibrator = method.__new__(method)
     Calibrator.__init__(calibrator, n_classes=description["n_classes"])
     for name in method.options:
-        setattr(calibrator, name, description["options"][name])
+        # An option that an older version did not have keeps the default of its class.
+        if name in description["options"] or not hasattr(method, name):
+            setattr(calibrator, name, description["options"][name])
     for name in description["buffers"]:
         calibrator.register_buffer(name, tensors[prefix + name])
     for name, part in description["parts"].items():

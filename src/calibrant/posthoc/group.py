@@ -6,13 +6,22 @@ NeurIPS 2023.
 
 import math
 from contextlib import nullcontext
+from itertools import product
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features, check_number
+from calibrant.inputs import (
+    ArrayLike,
+    Floats,
+    at_least_float32,
+    check_count,
+    check_features,
+    check_flag,
+    check_number,
+)
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
 from calibrant.posthoc.fitting.fitting_set import log_sum_exp
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
@@ -42,14 +51,15 @@ class GroupCalibration(Calibrator):
     .. math:: p(x) = \frac1U \sum_{u=1}^{U} \sum_{g=1}^{G} \mathrm{softmax}_g(W_u h + b_u)\,
         \mathrm{softmax}(z / T_{ug})
 
-    The paper assigns test samples to the likeliest group and fits its temperature again; the soft
+    The paper assigns each sample to its likeliest group and fits the temperatures again (``hard``); the soft
     assignment, with which the partition is learned, has no jumps.
     """
 
     preserves_accuracy = True
-    options = ("on_features",)
+    options = ("on_features", "hard")
 
     on_features: bool
+    hard: bool = False
     weight: Tensor
     bias: Tensor
     temperature: Tensor
@@ -61,10 +71,11 @@ class GroupCalibration(Calibrator):
         temperature: Tensor,
         *,
         on_features: bool = False,
+        hard: bool = False,
         n_classes: int | None = None,
     ) -> None:
         super().__init__(n_classes=n_classes)
-        self.on_features = on_features
+        self.on_features, self.hard = on_features, hard
         self.register_buffers(weight=weight, bias=bias, temperature=temperature)
 
     @classmethod
@@ -78,6 +89,7 @@ class GroupCalibration(Calibrator):
         n_groups: int = 2,
         n_partitions: int = 5,
         weight_decay: float = 1.0,
+        hard: bool = False,
     ) -> Self:
         """Learn partitions and temperatures together by likelihood, from several random starts.
 
@@ -95,6 +107,9 @@ class GroupCalibration(Calibrator):
             n_partitions: Partitions that are averaged.
             weight_decay: Strength of the pull of the partition's weights to 0; 1 means that a sample's
                 log-odds of belonging to a group are about 1 before any data are seen.
+            hard: Assign every sample to its likeliest group, as the paper does, and fit the temperature of
+                each group again on its samples alone; a group without samples gets the common temperature.
+                The fitting set may then be less likely than by temperature scaling.
 
         Raises:
             FitError: There is no common temperature to start from, see :meth:`TemperatureScaling.fit`.
@@ -103,6 +118,7 @@ class GroupCalibration(Calibrator):
         h = z if features is None else check_features(features, n=z.shape[0]).to(z.device)
         n_groups, n_partitions = check_count(n_groups, "n_groups"), check_count(n_partitions, "n_partitions")
         check_number(weight_decay, "weight_decay", at_least=0)
+        check_flag(hard, "hard")
         common = likeliest_temperature(z, y)
         centre, scale = h.double().mean(dim=0), h.double().std(dim=0, correction=0)
         # A constant feature cannot separate groups.
@@ -113,11 +129,17 @@ class GroupCalibration(Calibrator):
         rng = np.random.default_rng(seed)
         weights, log_betas = zip(*(likelihood.solve(rng) for _ in range(n_partitions)), strict=True)
         weight = torch.stack(weights) / scale
+        bias = -(weight @ centre)
+        temperature = common * torch.stack(log_betas).neg().exp()
+        if hard:
+            places = torch.einsum("nd,ugd->ung", h.double(), weight) + bias[:, None]
+            temperature = _refitted(z, y, places.argmax(dim=2), n_groups=n_groups, common=common)
         return cls(
             weight,
-            -(weight @ centre),
-            common * torch.stack(log_betas).neg().exp(),
+            bias,
+            temperature,
             on_features=features is not None,
+            hard=hard,
             n_classes=z.shape[1],
         )
 
@@ -136,12 +158,37 @@ class GroupCalibration(Calibrator):
         for weight, bias, temperature in zip(
             self.weight.to(z.dtype), self.bias.to(z.dtype), self.temperature.to(z.dtype), strict=True
         ):
-            share = torch.softmax(h @ weight.T + bias, dim=1) / len(self.weight)
+            share = self._shares(h @ weight.T + bias) / len(self.weight)
             for g in range(len(bias)):
                 probs = probs + share[:, g : g + 1] * torch.softmax(z / temperature[g], dim=1)
         is_top = torch.arange(z.shape[1], device=z.device) == z.argmax(dim=1, keepdim=True)
         probs = torch.where(is_top, probs.amax(dim=1, keepdim=True) * (1 + _LEAD), probs)
         return torch.log((probs / probs.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(z.dtype).tiny))
+
+    def _shares(self, places: Tensor) -> Tensor:
+        """Return how much each sample belongs to each group of a partition, shape ``(n, g)``."""
+        if self.hard:
+            groups = torch.arange(places.shape[1], device=places.device)
+            return (groups == places.argmax(dim=1, keepdim=True)).to(places.dtype)
+        return torch.softmax(places, dim=1)
+
+
+def _refitted(z: Tensor, y: Tensor, groups: Tensor, *, n_groups: int, common: float) -> Tensor:
+    """Return the likeliest temperature of each group of each partition, shape ``(u, g)``.
+
+    Args:
+        z: Logits of shape ``(n, k)``.
+        y: Labels of shape ``(n,)``.
+        groups: The group of each sample in each partition, shape ``(u, n)``.
+        n_groups: Groups in a partition.
+        common: The temperature of a group without samples.
+    """
+    temperatures = torch.full((len(groups), n_groups), common, dtype=torch.float64, device=z.device)
+    for u, g in product(range(len(groups)), range(n_groups)):
+        rows = groups[u] == g
+        if bool(rows.any()):
+            temperatures[u, g] = likeliest_temperature(z[rows], y[rows])
+    return temperatures
 
 
 class PartitionLikelihood:

@@ -63,6 +63,8 @@ class Method:
     @property
     def preserves_accuracy(self) -> bool:
         """Whether the predicted class can never change, as with every map of the top label's confidence."""
+        if issubclass(self.calibrator, ScoreMap) and "mode" in self.options:
+            return bool(self.options["mode"] == "top_label")
         return self.top_label or self.calibrator.preserves_accuracy
 
     @property
@@ -103,7 +105,10 @@ POOL = "pool"
 METHODS: dict[str, Method] = {
     "uncalibrated": Method(Identity, "no calibration"),
     "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),
-    "temperature_ece": Method(TemperatureScaling, "grid on ECE, as in AdaFocal", {"objective": "ece"}),
+    "temperature_ece": Method(TemperatureScaling, "Mukhoti et al., NeurIPS 2020", {"objective": "ece"}),
+    "temperature_ece_equal_mass": Method(
+        TemperatureScaling, "Ghosh et al. (AdaFocal), NeurIPS 2022", {"objective": "ece_equal_mass"}
+    ),
     "ensemble": Method(EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
     "spline": Method(SplineCalibration, "Gupta et al., ICLR 2021"),
     "quadratic_top": Method(
@@ -124,17 +129,32 @@ METHODS: dict[str, Method] = {
     "bbq": Method(BBQ, "Naeini et al., AAAI 2015", top_label=True),
     "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
     "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
+    "smart_paper": Method(SMART, "SMART as printed", {"recipe": "paper"}),
     "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
+    "parameterized_paper": Method(
+        ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022, as printed", {"recipe": "paper"}
+    ),
     "h_calibration": Method(HCalibration, "Huang et al., TPAMI 2025"),
     "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
     "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
     "vector": Method(VectorScaling, "Guo et al., ICML 2017"),
     "class_temperature": Method(ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
+    "class_temperature_paper": Method(
+        ClassTemperatureScaling,
+        "Frenkel & Goldberger, EUSIPCO 2021, as SMART runs it",
+        {"max_sweeps": 5, "keep_accuracy": False},
+    ),
     "group": Method(GroupCalibration, "Yang et al., 2023"),
+    "group_paper": Method(
+        GroupCalibration, "Yang et al., 2023, as printed", {"hard": True, "n_partitions": 20}
+    ),
     "platt": Method(PlattScaling, "Platt, 1999"),
     "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
     "quadratic": Method(QuadraticCalibration, "Platt scaling with a square", {"mode": "one_vs_rest"}),
     "logistic_spline": Method(LogisticSpline, "Lucena, arXiv 1809.07751", {"mode": "one_vs_rest"}),
+    "spline_classes": Method(
+        SplineCalibration, "Gupta et al., ICLR 2021, per class", {"mode": "one_vs_rest"}
+    ),
     "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
     "isotonic_centred": Method(
         IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "one_vs_rest", "centred": True}
@@ -149,6 +169,9 @@ METHODS: dict[str, Method] = {
     "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
     "proximity_bins": Method(
         ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
+    ),
+    "proximity_paper": Method(
+        ProximityCalibration, "Xiong et al., NeurIPS 2023, as printed", {"fallback": False}
     ),
     "feature_clipping": Method(FeatureClipping, "Tao et al., AAAI 2025"),
     "metacal": Method(MetaCal, "Ma & Blaschko, ICML 2021"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
-from calibrant.inputs import ArrayLike, check_choice, check_count, check_features
+from calibrant.inputs import ArrayLike, check_choice, check_count, check_features, check_flag
 from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
 from calibrant.posthoc.fitting.binary import TopLabel, join_top, split_top
 from calibrant.posthoc.fitting.neighbours import nearest_distances, prepared
@@ -70,12 +70,14 @@ class ProximityCalibration(Calibrator):
         normalize: bool = True,
         n_proximity_bins: int = 5,
         n_confidence_bins: int = 10,
+        fallback: bool = True,
         features: ArrayLike | None = None,
         **unused: Unpack[UnusedSeed],
     ) -> Self:
         """Learn how often predictions are right, given their confidence and proximity.
 
-        If the labels of the fitting set are no likelier afterwards, the calibrator changes nothing.
+        If the labels of the fitting set are no likelier afterwards, the calibrator changes nothing; the paper
+        has no such rule (``fallback=False``).
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -89,6 +91,7 @@ class ProximityCalibration(Calibrator):
             n_proximity_bins: For ``"bin_mean_shift"``: rows of the grid. Rows and columns are reduced
                 alike when a cell would hold fewer than 20 samples.
             n_confidence_bins: For ``"bin_mean_shift"``: cells in each row.
+            fallback: Whether a map that makes the labels of the fitting set no likelier is dropped.
 
         Raises:
             FitError: All predictions are right, or all are wrong.
@@ -118,7 +121,7 @@ class ProximityCalibration(Calibrator):
         after = _with_confidence(top, _MOVES[variant](confidence, proximity, maps))
         gain = (after - torch.log_softmax(z.double(), dim=1)).gather(1, y[:, None]).mean()
         return cls(
-            maps if gain > 0 else unchanged(maps),
+            unchanged(maps) if check_flag(fallback, "fallback") and gain <= 0 else maps,
             references,
             variant=variant,
             n_neighbours=n_neighbours,

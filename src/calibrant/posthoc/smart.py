@@ -6,7 +6,7 @@ alone allows (appendix A.1).
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
@@ -18,16 +18,31 @@ from calibrant.inputs import ArrayLike, check_choice, check_count, same_kind, to
 from calibrant.outcomes import margin
 from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.affine import check_strength
+from calibrant.posthoc.fitting.fitting_set import fitting_set
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
 from calibrant.posthoc.fitting.temperature_curve import fit_curve
-from calibrant.posthoc.fitting.temperature_training import Plan, natural_unit, train_temperatures
-from calibrant.surrogates import Objective
+from calibrant.posthoc.fitting.temperature_training import (
+    Plan,
+    all_steps,
+    for_raw_inputs,
+    given,
+    linear_layers,
+    n_batches,
+    natural_unit,
+    refuse_unused,
+    standardised,
+    train_temperatures,
+)
+from calibrant.surrogates import DELTA, N_BINS, SIGMA, Objective, SoftBinning
 
 Indicator: TypeAlias = Literal["margin", "entropy", "confidence", "logits", "max_logit", "max_minus_mean"]
 
-Recipe: TypeAlias = Literal["curve", "network"]
+Recipe: TypeAlias = Literal["curve", "network", "paper"]
 
 HIDDEN_UNITS = 16
+
+# Samples per step of the paper's recipe.
+PAPER_BATCH = 1024
 
 
 class SMART(SampleTemperature):
@@ -72,6 +87,11 @@ class SMART(SampleTemperature):
         epochs: int = 200,
         batch_size: int | None = None,
         settled: float = 1.0,
+        learning_rate: float | None = None,
+        hidden: int | None = None,
+        n_bins: int | None = None,
+        sigma: float | None = None,
+        delta: float | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -88,6 +108,15 @@ class SMART(SampleTemperature):
         ``recipe="network"`` trains all weights with Adam from one temperature, and only if the calibration
         error is still evident there.
 
+        ``recipe="paper"`` is the paper's procedure to the letter (section 3.5, Algorithm 1): standardised
+        margins, random first weights, Adam on mini-batches for all epochs, last weights. Nothing stops it or
+        takes it back, so it can end less likely than the uncalibrated model. From the paper: 16 hidden units,
+        learning rate 0.005, batches of 1,024, 15 bins, sigma 0.05 (lambda 200), delta 0.001. The paper leaves
+        open: the first weights (here those of ``torch.nn.Linear``), the number of epochs (200; its figure 2
+        shows 80), and whether the loss is Eq. (6) for each sample, as printed
+        (``objective="charbonnier_pointwise"``, which fails), or the soft-binned error that its text
+        describes (the default objective). Algorithm 1 has a plain gradient step where section 3.5 has Adam.
+
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
@@ -98,16 +127,37 @@ class SMART(SampleTemperature):
             recipe: How it is fitted.
             strength: The price of bending the curve in the first step; infinity makes that one temperature.
                 Chosen if not given.
-            epochs: Most passes over the fitting set; 0 leaves the model unchanged.
+            epochs: Most passes over the fitting set; 0 leaves the model unchanged. With ``"paper"`` all of
+                them are made, and 0 leaves the first weights.
             batch_size: Most samples per step of the recipe ``"network"``; all of them if None, at most
-                65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1.
+                65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1. With
+                ``"paper"`` 1,024 unless given.
             settled: Stop training at this many times the error expected by chance. With 0, and for
-                objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained.
+                objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained. Not with
+                ``"paper"``.
+            learning_rate: For ``"paper"``: learning rate of Adam; 0.005 unless given.
+            hidden: For ``"paper"``: hidden units; 16 unless given.
+            n_bins: For ``"paper"``: soft bins of the objective; 15 unless given.
+            sigma: For ``"paper"``: standard deviation of the kernel of the bins; 0.05 unless given.
+            delta: For ``"paper"``: rounding of the absolute value; 0.001 unless given.
         """
         z, y = check_fitting_set(logits, labels, **unused)
         plan = Plan(objective, epochs, batch_size, seed, settled)
         check_choice(indicator, "indicator", INDICATORS)
         check_choice(recipe, "recipe", get_args(Recipe))
+        if recipe == "paper":
+            refuse_unused(recipe, strength=(strength, None), settled=(settled, 1.0))
+            plan = replace(
+                plan,
+                batch_size=given(batch_size, PAPER_BATCH),
+                learning_rate=given(learning_rate, plan.learning_rate),
+                binning=SoftBinning(given(n_bins, N_BINS), given(sigma, SIGMA), given(delta, DELTA)),
+            )
+            units = check_count(given(hidden, HIDDEN_UNITS), "hidden")
+            layers = _fit_as_printed(indicator_values(indicator, z), z, y, plan, units)
+            return cls(layers, indicator=indicator, objective=objective, n_classes=z.shape[1])
+        refuse_unused(recipe, learning_rate=(learning_rate, None), hidden=(hidden, None))
+        refuse_unused(recipe, n_bins=(n_bins, None), sigma=(sigma, None), delta=(delta, None))
         unit = natural_unit(z, y, plan)
         z = z if unit == 1 else z / unit
         x = indicator_values(indicator, z)
@@ -148,6 +198,15 @@ class SMART(SampleTemperature):
         if self.indicator not in ("entropy", "confidence"):  # the others are differences of logits
             seen = seen / self.unit
         return same_kind(self.unit * network_temperature(seen, layers), like=margins)
+
+
+def _fit_as_printed(inputs: Tensor, logits: Tensor, labels: Tensor, plan: Plan, hidden: int) -> Layers:
+    """Train the network as the paper does."""
+    x, mean, deviation = standardised(inputs.double())
+    start = linear_layers((x.shape[1], hidden, 1), seed=plan.seed, like=x)
+    n_steps = plan.epochs * n_batches(len(x), plan.batch_size)
+    layers = all_steps(x, fitting_set(logits, labels), start, plan, n_steps=n_steps)
+    return for_raw_inputs(layers, mean, deviation)
 
 
 def _refuse_for_curve(indicator: Indicator, batch_size: int | None) -> None:

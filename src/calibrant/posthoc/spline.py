@@ -11,14 +11,14 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.posthoc.calibrator import Unused, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
-from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate
+from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 
 _TABLE = 512
 
 
 class SplineCalibration(ScoreMap):
-    r"""Correct confidence by the slope of the smoothed running error; the predicted class never changes.
+    r"""Correct confidence by the slope of the smoothed running error.
 
     Sort the samples by confidence; :math:`h(t)` is the sum of (right - confidence) over the share :math:`t`
     of least confident samples, divided by :math:`n`. It is zero everywhere for a calibrated model; its
@@ -29,10 +29,13 @@ class SplineCalibration(ScoreMap):
     The new confidence never exceeds the larger of the model's own and :math:`1 - 1/(n + 2)`, the highest that
     :math:`n` samples can show. Confidence does not change if all predictions for the fitting set are right,
     or all wrong, or if the Brier score there would rise.
+
+    By default the predicted class never changes; with ``mode="one_vs_rest"`` every class has a spline of its
+    own, and it may.
     """
 
     preserves_accuracy = True
-    options = ()
+    options = ("mode", "preserves_accuracy")
 
     mode: Mode = "top_label"
     knots: Tensor
@@ -40,20 +43,36 @@ class SplineCalibration(ScoreMap):
     limit: Tensor
 
     def __init__(
-        self, knots: Tensor, correction: Tensor, limit: Tensor, active: Tensor, *, n_classes: int
+        self,
+        knots: Tensor,
+        correction: Tensor,
+        limit: Tensor,
+        active: Tensor,
+        *,
+        mode: Mode = "top_label",
+        n_classes: int,
     ) -> None:
-        super().__init__("top_label", active, n_classes=n_classes)
+        super().__init__(mode, active, n_classes=n_classes)
+        self.preserves_accuracy = mode == "top_label"
         self.register_buffers(knots=knots, correction=correction, limit=limit)
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, n_knots: int | None = None, **unused: Unpack[Unused]
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        mode: Mode = "top_label",
+        n_knots: int | None = None,
+        **unused: Unpack[Unused],
     ) -> Self:
-        """Fit the running error of the predicted class.
+        """Fit the running error of the predicted class, or of every class.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            mode: ``"top_label"`` calibrates the confidence in the predicted class, ``"one_vs_rest"`` the
+                probability of every class.
             n_knots: Knots of the spline, evenly spaced over the ranks; by default 6 as in the paper, or with
                 fewer than 126 samples the cube root of their number, rounded up.
         """
@@ -61,20 +80,19 @@ class SplineCalibration(ScoreMap):
         if n_knots is None:
             n_knots = max(2, min(6, math.ceil(round(len(z) ** (1 / 3), 9))))
         n_knots = check_count(n_knots, "n_knots", at_least=2)
-        scores, answers = binary_questions(z, y, "top_label")
-        groups = ScoreGroups.of(scores, answers)
-        believed = groups.count * torch.sigmoid(torch.from_numpy(groups.low)).numpy()
-        rank = np.append(0.0, np.cumsum(groups.count)) / len(z)
-        error = np.append(0.0, np.cumsum(groups.hits - believed)) / len(z)
-        slope = _spline_slope(rank, error, np.linspace(0.0, 1.0, n_knots))
-        middle = (rank[1:] + rank[:-1]) / 2
-        chosen = np.unique(np.linspace(0, len(groups) - 1, _TABLE).round().astype(int))
-        chosen = np.append(chosen, chosen[-1:]) if len(chosen) == 1 else chosen
+        scores, answers = binary_questions(z, y, mode)
+        curves = [
+            _correction(ScoreGroups.of(scores[:, [c]], answers[:, [c]]), n_knots)
+            for c in range(scores.shape[1])
+        ]
+        columns = torch.cat([torch.full((len(knots),), c) for c, (knots, _) in enumerate(curves)])
+        knots, correction = (torch.cat(parts) for parts in zip(*curves, strict=True))
         fitted = cls(
-            torch.from_numpy(groups.low[chosen])[None].to(z.device),
-            torch.from_numpy(slope(middle[chosen]))[None].to(z.device),
+            ragged(columns, knots, len(curves), fill=torch.inf).to(z.device),
+            ragged(columns, correction, len(curves), fill=0.0).to(z.device),
             torch.tensor(math.log(len(z) + 1.0), dtype=torch.float64, device=z.device),
             both_answers(answers),
+            mode=mode,
             n_classes=z.shape[1],
         )
         return fitted.unless_worse(z, y, score="brier")
@@ -89,6 +107,19 @@ class SplineCalibration(ScoreMap):
         limit = self.limit.to(scores.dtype)
         lowest, highest = torch.minimum(scores, -limit), torch.maximum(scores, limit)
         return torch.minimum(torch.maximum(mapped, lowest), highest)
+
+
+def _correction(groups: ScoreGroups, n_knots: int) -> tuple[Tensor, Tensor]:
+    """Return scores of one question in ascending order, at least two, and the correction at each."""
+    n = groups.count.sum()
+    believed = groups.count * torch.sigmoid(torch.from_numpy(groups.low)).numpy()
+    rank = np.append(0.0, np.cumsum(groups.count)) / n
+    error = np.append(0.0, np.cumsum(groups.hits - believed)) / n
+    slope = _spline_slope(rank, error, np.linspace(0.0, 1.0, n_knots))
+    middle = (rank[1:] + rank[:-1]) / 2
+    chosen = np.unique(np.linspace(0, len(groups) - 1, _TABLE).round().astype(int))
+    chosen = np.append(chosen, chosen[-1:]) if len(chosen) == 1 else chosen
+    return torch.from_numpy(groups.low[chosen]), torch.from_numpy(slope(middle[chosen]))
 
 
 def _spline_slope(x: Floats, y: Floats, knots: Floats) -> Callable[[Floats], Floats]:

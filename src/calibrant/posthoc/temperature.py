@@ -1,10 +1,13 @@
 """Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017)."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, Self, TypeAlias, Unpack
 
 import torch
 from torch import Tensor
 
+from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
 from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
 from calibrant.posthoc.fitting.temperature_search import (
@@ -15,7 +18,9 @@ from calibrant.posthoc.fitting.temperature_search import (
 )
 from calibrant.surrogates import LogProbForecasts, Objective, check_objective, objective_value
 
-TemperatureObjective: TypeAlias = Literal["ece"] | Objective
+TemperatureObjective: TypeAlias = Literal["ece", "ece_equal_mass"] | Objective
+
+_BINNINGS: Mapping[str, Binning] = MappingProxyType({"ece": "width", "ece_equal_mass": "mass"})
 
 
 class TemperatureScaling(Calibrator):
@@ -54,13 +59,14 @@ class TemperatureScaling(Calibrator):
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
             objective: ``"nll"`` for the likelihood; ``"ece"`` for the temperature of 0.1, 0.2, ..., 10 with
-                the smallest top-label calibration error; or another name that
+                the smallest top-label calibration error over bins of equal width; ``"ece_equal_mass"`` for
+                that over bins of equal count, as in the AdaFocal paper; or another name that
                 :func:`~calibrant.surrogates.objective_value` knows. All but the likelihood are searched on a
                 grid, and the result is never worse than a temperature of 1.
             start: Temperature at which the search for the likelihood begins.
             prior: Weight of the prior, the inverse of its variance, where the likelihood has no optimum; 0
                 refuses such a fitting set.
-            n_bins: Number of equal-width bins for ``"ece"``.
+            n_bins: Number of bins for ``"ece"`` and ``"ece_equal_mass"``.
 
         Raises:
             FitError: The likelihood has no optimum, and ``prior`` is 0.
@@ -70,8 +76,9 @@ class TemperatureScaling(Calibrator):
         if objective == "nll":
             prior = check_number(prior, "prior", at_least=0)
             temperature = likeliest_temperature(z, y, start=start, prior=prior)
-        elif objective == "ece":
-            temperature = best_calibrated_temperature(z, y, n_bins=check_count(n_bins, "n_bins"))
+        elif objective in _BINNINGS:
+            n_bins = check_count(n_bins, "n_bins")
+            temperature = best_calibrated_temperature(z, y, n_bins=n_bins, binning=_BINNINGS[objective])
         else:
             temperature = _best_by(check_objective(objective), z, y)
         return cls(temperature=temperature, n_classes=z.shape[1])

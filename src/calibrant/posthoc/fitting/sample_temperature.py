@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,16 @@ from calibrant.posthoc.calibrator import Calibrator
 
 Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
 
+# How the output of a network becomes a positive temperature.
+Link: TypeAlias = Literal["softplus", "absolute"]
+
 LOWEST_TEMPERATURE = 0.1
 
+# Bounds of the absolute value of an output.
+_SMALLEST, _LARGEST = 1e-12, 1e12
 
-def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
+
+def network_temperature(inputs: Tensor, layers: Layers, link: Link = "softplus") -> Tensor:
     r"""Return one positive temperature per row of ``inputs``, shape ``(n,)``.
 
     .. math:: T(x) = \mathrm{softplus}(W_2\,\mathrm{relu}(W_1 x + b_1) + b_2) + 0.1
@@ -25,11 +31,15 @@ def network_temperature(inputs: Tensor, layers: Layers) -> Tensor:
         inputs: Inputs of the network, shape ``(n, d)``.
         layers: Weight of shape ``(out, in)`` and bias of shape ``(out,)`` of each layer; the last has one
             output. There may be more than one hidden layer.
+        link: ``"absolute"`` takes the absolute value of the last layer instead of softplus plus 0.1.
     """
     hidden = inputs
     for weight, bias in layers[:-1]:
         hidden = torch.relu(F.linear(hidden, weight, bias))
-    return F.softplus(F.linear(hidden, *layers[-1])).squeeze(1) + LOWEST_TEMPERATURE
+    output = F.linear(hidden, *layers[-1]).squeeze(1)
+    if link == "absolute":
+        return output.abs().clamp(_SMALLEST, _LARGEST)
+    return F.softplus(output) + LOWEST_TEMPERATURE
 
 
 class SampleTemperature(Calibrator):
@@ -42,6 +52,7 @@ class SampleTemperature(Calibrator):
     preserves_accuracy = True
 
     n_layers: ClassVar[int]
+    link: Link = "softplus"
 
     def __init__(self, layers: Layers, *, unit: float = 1.0, n_classes: int | None = None) -> None:
         super().__init__(n_classes=n_classes)
@@ -64,7 +75,7 @@ class SampleTemperature(Calibrator):
         """Return the temperature of each sample, shape ``(n,)``."""
         layers = self.layers
         seen = self.inputs(logits / self.unit).to(layers[0][0].dtype)
-        return self.unit * network_temperature(seen, layers)
+        return self.unit * network_temperature(seen, layers, self.link)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""

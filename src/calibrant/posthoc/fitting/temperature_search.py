@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calibrant.bins import equal_width_bins
+from calibrant.bins import Binning, equal_mass_bins, equal_width_bins
 from calibrant.errors import FitError
 from calibrant.outcomes import Outcomes
 from calibrant.posthoc.fitting.shared import once_per_part
@@ -88,13 +88,14 @@ def _why_no_optimum(deficits: "Deficits") -> str:
     return ""
 
 
-def best_calibrated_temperature(z: Tensor, y: Tensor, *, n_bins: int) -> float:
+def best_calibrated_temperature(z: Tensor, y: Tensor, *, n_bins: int, binning: Binning = "width") -> float:
     """Return the temperature of 0.1, 0.2, ..., 10 with the smallest top-label calibration error."""
     deficits, correct = Deficits(z, y), z.argmax(dim=1) == y
+    bins = equal_width_bins if binning == "width" else equal_mass_bins
 
     def error(temperature: float) -> float:
         outcomes = Outcomes(deficits.confidence(1 / temperature), correct)
-        return float(equal_width_bins(outcomes, n_bins).expected_gap())
+        return float(bins(outcomes, n_bins).expected_gap())
 
     return min(ECE_GRID, key=lambda t: (error(t), abs(math.log(t))))
 

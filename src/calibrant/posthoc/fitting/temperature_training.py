@@ -3,22 +3,33 @@
 It goes from the simple to the flexible, and only as far as the data require: the uncalibrated model, then one
 temperature for all samples, then one for each sample, shrunk towards the common one in proportion to what
 chance alone would show. ``docs/results/smart_stopping.md`` tells how the thresholds were chosen.
+
+:func:`all_steps` trains as the papers do instead: mini-batches, every step, last weights.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from calibrant.errors import InputError
 from calibrant.inputs import check_count, check_number
 from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
 from calibrant.posthoc.fitting.folds import shuffled
-from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers, network_temperature
+from calibrant.posthoc.fitting.sample_temperature import (
+    LOWEST_TEMPERATURE,
+    Layers,
+    Link,
+    network_temperature,
+)
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
-from calibrant.surrogates import Forecasts, Objective, check_objective, objective_value
+from calibrant.surrogates import Forecasts, Objective, SoftBinning, check_objective, objective_value
+
+_Value = TypeVar("_Value", int, float)
 
 # Objectives that compare confidence with accuracy; by chance they are above zero for any model.
 GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
@@ -52,6 +63,7 @@ class Plan:
         settled: Training on a calibration objective stops at this many times the value that a perfectly
             calibrated model would show by chance.
         learning_rate: Learning rate of Adam.
+        binning: Bins, bandwidth and rounding of the objective.
     """
 
     objective: Objective
@@ -60,6 +72,7 @@ class Plan:
     seed: int
     settled: float
     learning_rate: float = 5e-3
+    binning: SoftBinning = field(default_factory=SoftBinning)
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
@@ -67,6 +80,22 @@ class Plan:
         if self.batch_size is not None:
             check_count(self.batch_size, "batch_size")
         check_number(self.settled, "settled", at_least=0)
+        check_number(self.learning_rate, "learning_rate")
+
+
+def given(value: _Value | None, default: _Value) -> _Value:
+    """Return the value of an option, or its default if it is None."""
+    return default if value is None else value
+
+
+def refuse_unused(recipe: str, **options: tuple[float | None, float | None]) -> None:
+    """Refuse options that a recipe does not use: the value of each must be its default, which follows it."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise InputError(
+                f"{name}: expected {default} with recipe={recipe!r}, which does not use it, got {value}; "
+                "leave it out or choose another recipe"
+            )
 
 
 def train_temperatures(
@@ -80,7 +109,7 @@ def train_temperatures(
     """
     inputs, logits, labels = thinned(inputs, logits, labels, seed=plan.seed)
     samples = fitting_set(logits, labels)
-    x, mean, deviation = _standardised(inputs.double())
+    x, mean, deviation = standardised(inputs.double())
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
     layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=plan.seed, like=x)
     if not settled:
@@ -89,9 +118,94 @@ def train_temperatures(
         layers = drawn_back(trained, layers, x, samples, plan)
     if likelihood_suffers(samples, network_temperature(x, layers)):
         layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=plan.seed, like=x)
+    return for_raw_inputs(layers, mean, deviation)
+
+
+def for_raw_inputs(layers: Layers, mean: Tensor, deviation: Tensor) -> Layers:
+    """Return layers for inputs that are not standardised, from those for standardised ones."""
     weight, bias = layers[0]
     weight = weight / deviation
     return [(weight, bias - weight @ mean), *layers[1:]]
+
+
+def all_steps(
+    x: Tensor, samples: FittingSet, start: Layers, plan: Plan, *, n_steps: int, link: Link = "softplus"
+) -> Layers:
+    """Take all steps of Adam on mini-batches and return the last layers, as papers train.
+
+    Args:
+        x: Inputs of the network, shape ``(n, d)``, in float64.
+        samples: The fitting set.
+        start: First layers.
+        plan: The objective, the size of a batch, the learning rate and the seed of the order of samples.
+        n_steps: Number of steps. Samples are shuffled anew for each pass over them; the last batch of a pass
+            holds what is left.
+        link: How the output becomes a temperature.
+    """
+    layers = _trainable(start)
+    parameters = [part for layer in layers for part in layer]
+    adam = Adam(parameters, learning_rate=plan.learning_rate)
+    with torch.enable_grad():
+        for rows in _batches(len(samples), plan, n_steps):
+            rows = rows.to(x.device)
+            temperature = network_temperature(x[rows], layers, link)
+            loss = objective_value(plan.objective, samples.at(temperature, rows), plan.binning)
+            adam.step(torch.autograd.grad(loss, parameters))
+    return _detached(layers)
+
+
+def n_batches(n: int, batch_size: int | None) -> int:
+    """Return the number of steps of one pass over ``n`` samples."""
+    return math.ceil(n / (batch_size or n))
+
+
+def _batches(n: int, plan: Plan, n_steps: int) -> Iterator[Tensor]:
+    """Yield the rows of each batch."""
+    generator = torch.Generator().manual_seed(plan.seed)
+    batches: list[Tensor] = []
+    for _ in range(n_steps):
+        if not batches:
+            batches = list(torch.randperm(n, generator=generator).split(plan.batch_size or n))
+        yield batches.pop(0)
+
+
+def _trainable(layers: Layers) -> Layers:
+    return [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in layers]
+
+
+def _detached(layers: Layers) -> Layers:
+    return [(weight.detach().clone(), bias.detach().clone()) for weight, bias in layers]
+
+
+def linear_layers(widths: tuple[int, ...], *, seed: int, like: Tensor) -> Layers:
+    r"""Return random layers as ``torch.nn.Linear`` has them by default.
+
+    Weights and biases are uniform between :math:`-1/\sqrt{d}` and :math:`1/\sqrt{d}`, with :math:`d` inputs.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers = []
+    for into, out in pairwise(widths):
+        bound = 1 / math.sqrt(into)
+        weight = _uniform((out, into), bound, generator, like)
+        layers.append((weight, _uniform((out,), bound, generator, like)))
+    return layers
+
+
+def glorot_layers(widths: tuple[int, ...], *, seed: int, like: Tensor) -> Layers:
+    r"""Return random layers as ``Dense`` of Keras has them by default.
+
+    Weights are uniform between :math:`\pm\sqrt{6 / (d + k)}`, with :math:`d` inputs and :math:`k` outputs;
+    biases are 0.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (_uniform((out, into), math.sqrt(6 / (into + out)), generator, like), like.new_zeros(out))
+        for into, out in pairwise(widths)
+    ]
+
+
+def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator, like: Tensor) -> Tensor:
+    return (bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)).to(like)
 
 
 def thinned(*arrays: Tensor, seed: int) -> tuple[Tensor, ...]:
@@ -208,7 +322,7 @@ class Adam:
 
 def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers:
     """Minimise the objective by gradient descent and return the layers with the lowest value."""
-    layers = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in start]
+    layers = _trainable(start)
     parameters = [part for layer in layers for part in layer]
     adam = Adam(parameters, learning_rate=plan.learning_rate)
     batch_size = plan.batch_size or len(samples)
@@ -220,7 +334,7 @@ def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers
         loss = objective_value(plan.objective, forecasts)
         value = float(loss.detach())
         if value < lowest:
-            best = [(weight.detach().clone(), bias.detach().clone()) for weight, bias in layers]
+            best = _detached(layers)
             lowest = value
         if epoch == plan.epochs or _is_settled(value, forecasts, plan):
             break
@@ -288,7 +402,7 @@ def likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
     return float(change.mean()) < -2 * error
 
 
-def _standardised(inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def standardised(inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return inputs of mean 0 and deviation 1, the means, and the deviations (1 for a constant input)."""
     mean, deviation = inputs.mean(dim=0), inputs.std(dim=0, correction=0)
     # Rounding may give a constant input a tiny deviation.
