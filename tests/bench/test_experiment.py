@@ -31,6 +31,30 @@ def test_a_preset_that_is_not_there_is_refused():
         list(small_experiment().jobs("full"))
 
 
+def test_several_grids_are_run_one_after_another():
+    grids = """
+[[quick.grid]]
+source = ["digits"]
+method = ["smart"]
+[[quick.grid]]
+source = ["cifar10"]
+method = ["temperature", "smart"]
+"""
+    jobs = parse_experiment("x", TEXT.partition("[quick.grid]")[0] + grids).jobs("quick", seeds=1)
+    assert [tuple(job.key.values()) for job in jobs] == [
+        ("digits", "smart"), ("cifar10", "temperature"), ("cifar10", "smart"),
+    ]  # fmt: skip
+
+
+def test_only_some_points_of_the_grid():
+    def methods(**only):
+        return [job.key["method"] for job in small_experiment().jobs("quick", seeds=1, only=only)]
+
+    assert methods(method=["smart", "uncal*"]) == ["uncalibrated", "smart"]
+    assert methods(method=["smart"], source=["cifar10"]) == []
+    assert methods(task=["digits"]) == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

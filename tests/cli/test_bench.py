@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from calibrant.bench.experiment import experiment_names
 from tests.bench.small import TEXT
+
+ROWS = Path(__file__).parents[2] / "docs" / "results" / "rows"
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +89,41 @@ def test_an_unknown_format_is_refused(run, finished):
     code, _, error = run("bench", "table", out, "--format", "html")
     assert code == 2
     assert "--format: expected markdown, csv, latex or json, got 'html'" in error
+
+
+def test_the_command_prints_verdicts_as_text_and_as_values(run):
+    code, out, _ = run("bench", "verdicts", ROWS)
+    assert code == 0
+    assert "cannot tell" in out
+    code, out, _ = run("bench", "verdicts", ROWS, "--format", "json")
+    table = json.loads(out)
+    [row] = [each for each in table if each["claim"] == "smCE is at most H + 2 B"]
+    assert row["verdict"] == "holds"
+    assert len(row["findings"]) == 15
+    code, _, error = run("bench", "verdicts", ROWS, "--format", "html")
+    assert code == 2
+    assert "--format: expected one of text, markdown, json, got 'html'" in error
+
+
+def test_only_runs_the_jobs_with_these_values(run, tmp_path):
+    (tmp_path / "mine.toml").write_text(TEXT)
+    out = tmp_path / "out"
+    words = ("--seeds", 1, "--out", out, "--only", "method=temp*,uncalibrated", "--only", "source=digits")
+    code, _, error = run("bench", "run", tmp_path / "mine.toml", *words)
+    assert code == 0, error
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert {row["key"]["method"] for row in rows} == {"uncalibrated", "temperature"}
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("method", "--only: expected NAME=VALUES, such as task=digits, got 'method'"),
+        ("method=smrt", "--only: expected names and values of the grid of posthoc, got method=smrt"),
+        ("task=x", "--only: expected names and values of the grid of posthoc, got task=x"),
+    ],
+)
+def test_only_names_what_the_grid_has(run, tmp_path, word, told):
+    code, _, error = run("bench", "run", "posthoc", "--out", tmp_path / "out", "--only", word)
+    assert code == 2
+    assert told in error

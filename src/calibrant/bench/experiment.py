@@ -1,8 +1,9 @@
 """Experiments: TOML files that declare a grid, the measures, and the tables with a paper's own figures."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -106,15 +107,25 @@ class Experiment:
         """Return the data sets that a preset needs beyond the bundled ones."""
         return tuple(self._preset(preset).get("needs", ()))
 
-    def jobs(self, preset: Preset, *, seeds: int | None = None) -> Iterator[Job]:
-        """Yield the points of the grid, seed by seed."""
+    def jobs(
+        self, preset: Preset, *, seeds: int | None = None, only: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[Job]:
+        """Yield the points of the grid, or of several grids one after another, seed by seed.
+
+        Args:
+            preset: Name of the preset.
+            seeds: Number of seeds; by default that of the preset.
+            only: For each name, the values that a job must have; ``*`` in a value stands for any text.
+        """
         chosen = self._preset(preset)
-        grid = chosen["grid"]
+        grids = chosen["grid"] if isinstance(chosen["grid"], list) else [chosen["grid"]]
         settings = {**self.shared, **chosen.get("settings", {})}
         for seed in range(self.seeds(preset) if seeds is None else seeds):
-            for values in product(*grid.values()):
-                key = dict(zip(grid, values, strict=True))
-                yield Job(self.name, preset, self.worker, key, seed, settings)
+            for grid in grids:
+                for values in product(*grid.values()):
+                    key = dict(zip(grid, values, strict=True))
+                    if _wanted(key, only or {}):
+                        yield Job(self.name, preset, self.worker, key, seed, settings)
 
     def preset_named(self, text: str) -> Preset:
         """Return the preset of this name; refuse one that the experiment does not have."""
@@ -126,6 +137,13 @@ class Experiment:
 
     def _preset(self, preset: str) -> Mapping[str, Any]:
         return self.presets[self.preset_named(preset)]
+
+
+def _wanted(key: Mapping[str, Any], only: Mapping[str, Sequence[str]]) -> bool:
+    return all(
+        name in key and any(fnmatchcase(str(key[name]), pattern) for pattern in patterns)
+        for name, patterns in only.items()
+    )
 
 
 def experiment_names() -> list[str]:

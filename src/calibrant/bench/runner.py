@@ -1,5 +1,6 @@
 """Run the jobs of an experiment that are not finished yet, several at a time, and yield each finished row."""
 
+import json
 import multiprocessing
 import os
 import platform
@@ -79,6 +80,7 @@ def run_experiment(
     *,
     preset: Preset = "quick",
     seeds: int | None = None,
+    only: Mapping[str, Sequence[str]] | None = None,
     jobs: int = 1,
     data: Path | None = None,
     progress: Progress | None = None,
@@ -93,6 +95,7 @@ def run_experiment(
         folder: Folder of the finished rows; finished jobs are not run again.
         preset: ``"quick"`` for two cores, ``"full"`` for the papers' settings.
         seeds: Number of seeds; by default that of the preset.
+        only: For each name of the grid, the values to run; ``*`` stands for any text. All by default.
         jobs: Number of jobs that run at the same time.
         data: Folder of the data sets that are not bundled.
         progress: Called after each job with its name, the number of finished jobs and their total.
@@ -101,9 +104,13 @@ def run_experiment(
         raise InputError(
             f"worker: expected one of {', '.join(WORKERS)}, got {experiment.worker!r} in {experiment.name}"
         )
-    check_data(experiment, preset, data)
+    n_seeds = None if seeds is None else check_count(seeds, "--seeds")
+    every = list(experiment.jobs(preset, seeds=n_seeds, only=only))
+    if not every:
+        wanted = ", ".join(f"{name}={','.join(values)}" for name, values in (only or {}).items())
+        raise InputError(f"--only: expected names and values of the grid of {experiment.name}, got {wanted}")
+    check_data(experiment, preset, data, jobs=every)
     done = {identity(row) for row in finished_rows(folder)}
-    every = list(experiment.jobs(preset, seeds=None if seeds is None else check_count(seeds, "--seeds")))
     left_out: dict[str, str] = {}
     if experiment.worker in EXPANSIONS:
         every, left_out = EXPANSIONS[experiment.worker](every, data)
@@ -129,14 +136,33 @@ def run_experiment(
                 future.cancel()
 
 
-def check_data(experiment: Experiment, preset: Preset, data: Path | None) -> None:
-    """Raise an error if a data set that the preset needs is missing."""
+def check_data(
+    experiment: Experiment, preset: Preset, data: Path | None, *, jobs: Iterable[Job] | None = None
+) -> None:
+    """Raise an error if a data set that the preset needs is missing.
+
+    Args:
+        experiment: The experiment.
+        preset: Name of the preset.
+        data: Folder of the data sets.
+        jobs: The jobs to run, if not all; what only others name as ``{data}/NAME`` is not needed.
+    """
+    every = [_places(job) for job in experiment.jobs(preset, seeds=1)]
+    chosen = every if jobs is None else [_places(job) for job in jobs]
     for name in experiment.needs(preset):
-        if data is None or not (data / name).exists():
+        placed = f"{{data}}/{name}"
+        needed = any(placed in text for text in chosen) or not any(placed in text for text in every)
+        if needed and (data is None or not (data / name).exists()):
             raise InputError(
                 f"--data: expected a folder that holds {name}, which {experiment.name} needs, got "
                 f"{'none' if data is None else data}"
             )
+
+
+def _places(job: Job) -> str:
+    """Return the part of a job that names places in the folder of data sets."""
+    task = job.settings.get("tasks", {}).get(job.key.get("task"))
+    return json.dumps([dict(job.key), task])
 
 
 def run_job(job: Job, data: Path | None) -> Row:

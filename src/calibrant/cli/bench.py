@@ -1,4 +1,4 @@
-"""The commands ``calibrant bench list``, ``run`` and ``table``."""
+"""The commands ``calibrant bench list``, ``run``, ``table`` and ``verdicts``."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,11 @@ import typer
 from rich import table as rich_table
 from rich.console import Console
 
+from calibrant.cli.options import split_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 from calibrant.files import write_file
+from calibrant.inputs import check_choice
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
@@ -53,6 +55,14 @@ def run(
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="Number of seeds.", show_default="the preset's")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="Only jobs with these values, as in --only 'task=cifar10_*' --only method=seca,focal.",
+            metavar="NAME=VALUES",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes at once, one thread each.")] = 1,
     out: Annotated[
         Path | None,
@@ -75,7 +85,14 @@ def run(
     with progress_bar() as progress:
         progress("starting", 0, 1)
         for _ in run_experiment(
-            experiment, folder, preset=wanted, seeds=seeds, jobs=jobs, data=data, progress=progress
+            experiment,
+            folder,
+            preset=wanted,
+            seeds=seeds,
+            only=_only(only),
+            jobs=jobs,
+            data=data,
+            progress=progress,
         ):
             pass
     texts = _texts(folder)
@@ -99,6 +116,49 @@ def table(
     if form not in (*_FILES, "json"):
         raise InputError(f"--format: expected markdown, csv, latex or json, got {form!r}")
     typer.echo(json.dumps(flat(finished_rows(folder))) if form == "json" else _texts(folder)[form])
+
+
+@bench.command()
+def verdicts(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder whose subfolders bench run wrote.")
+    ] = Path("docs/results/rows"),
+    form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
+) -> None:
+    """Judge the papers' claims by finished rows: sign and paired interval on each task.
+
+    Example: calibrant bench verdicts docs/results/rows --format markdown
+    """
+    from calibrant.bench.verdict_page import counted, to_page, to_values
+    from calibrant.bench.verdicts import judged_claims
+
+    check_choice(form, "--format", ("text", "markdown", "json"))
+    judged = judged_claims(folder)
+    if form == "json":
+        typer.echo(json.dumps(to_values(judged)))
+        return
+    if form == "markdown":
+        typer.echo(to_page(judged), nl=False)
+        return
+    shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("paper", "claim", "as printed", "our default"):
+        shown.add_column(name)
+    for each in judged:
+        printed = "tested" if each.claim.tested else counted(each.verdict, each.printed)
+        shown.add_row(each.paper, each.claim.text, printed, counted(each.own_verdict, each.ours))
+    Console().print(shown)
+    typer.echo("In brackets: comparisons that hold, do not hold, and are undecided.")
+
+
+def _only(words: list[str] | None) -> dict[str, list[str]]:
+    """Return the values to run by name; names with options, as in adafocal(n_bins=5), may contain commas."""
+    found: dict[str, list[str]] = {}
+    for word in words or ():
+        name, sign, values = word.partition("=")
+        if not (name and sign and values):
+            raise InputError(f"--only: expected NAME=VALUES, such as task=digits, got {word!r}")
+        found.setdefault(name, []).extend(split_list(values))
+    return found
 
 
 def _texts(folder: Path) -> dict[str, str]:
