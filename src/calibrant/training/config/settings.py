@@ -13,7 +13,8 @@ class DataSettings:
     """The data set; the keys are those of :func:`~calibrant.training.datasets.load_dataset`.
 
     Attributes:
-        name: ``digits``, ``cifar10``, ``cifar100``, ``image_folder``, ``embeddings`` or ``text``.
+        name: ``digits``, ``cifar10``, ``cifar100``, ``svhn``, ``stl10``, ``image_folder``, ``embeddings`` or
+            ``text``.
         path: Its file or folder; ``digits`` needs none.
         validation: Share of the training part that becomes the validation part, if the set has none.
         limit: Number of training samples to keep, the same share of each class.
@@ -121,7 +122,7 @@ class StageSettings:
         clip_gradient: Largest norm of the gradient, or none.
         augment: Whether images are shifted and mirrored.
         padding: Largest shift in pixels; an eighth of the height if not given.
-        flip: Whether images are mirrored; if not given, all but digits are.
+        flip: Whether images are mirrored; if not given, all but those of digits are.
         optimizer: The optimiser.
         schedule: How the step size changes.
     """

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError
-from calibrant.training.datasets.dataset import LabelledData, Splits, check_exists, read_data
+from calibrant.training.datasets.dataset import LabelledData, Splits, check_folder, folder_with, read_data
 from calibrant.training.datasets.pictures import decode
 from calibrant.training.datasets.sampling import divide
 
@@ -60,17 +60,13 @@ def load_cifar100(path: Path, *, validation: float = 0.1, seed: int = 0) -> Spli
 
 
 def _load(path: Path, classes: tuple[str, ...], *, validation: float, seed: int) -> Splits:
-    train, test = (LabelledData(*part, classes, "image") for part in _parts(check_exists(path), len(classes)))
+    train, test = (LabelledData(*part, classes, "image") for part in _parts(path, len(classes)))
     return Splits(*divide(train, None, test, share=validation, seed=seed))
 
 
 def _parts(path: Path, n_classes: int) -> list[_Part]:
     """Return the training and the test part."""
-    if not path.is_dir():
-        unpack = (
-            "unpack it" if path.name.endswith((".tar.gz", ".tgz", ".zip")) else "name the folder it is in"
-        )
-        raise FormatError(f"{path}: expected a folder with CIFAR-{n_classes}, got a file; {unpack}")
+    check_folder(path, f"CIFAR-{n_classes}")
     shards = {part: _find_shards(path, part) for part in ("train", "test")}
     if shards["train"] and shards["test"]:
         return [_read_shards(shards[part], n_classes) for part in ("train", "test")]
@@ -78,10 +74,10 @@ def _parts(path: Path, n_classes: int) -> list[_Part]:
         missing = "test" if shards["train"] else "train"
         raise FormatError(f"{path}: expected train*.parquet and test*.parquet, got no {missing}*.parquet")
     files = _BINARIES[n_classes]
-    folder = _folder_with(path, [*files["train"], *files["test"]])
+    folder = folder_with(path, [*files["train"], *files["test"]])
     if folder is not None:
         return [_read_binaries(folder, names, n_classes) for names in files.values()]
-    if _folder_with(path, _PICKLES[n_classes]) is not None:
+    if folder_with(path, _PICKLES[n_classes]) is not None:
         raise FormatError(
             f"{path}: expected CIFAR-{n_classes} as parquet or binary files, got the Python version, whose "
             "pickles are never read; fetch the binary version"
@@ -90,12 +86,6 @@ def _parts(path: Path, n_classes: int) -> list[_Part]:
         f"{path}: expected train*.parquet and test*.parquet, or {files['train'][0]} and {files['test'][0]}, "
         "got neither; name the folder they are in"
     )
-
-
-def _folder_with(path: Path, names: list[str]) -> Path | None:
-    """Return the folder, this one or one in it, that has any of the files."""
-    folders = [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())]
-    return next((folder for folder in folders if any((folder / name).is_file() for name in names)), None)
 
 
 def _read_binaries(folder: Path, names: Sequence[str], n_classes: int) -> _Part:

@@ -130,6 +130,34 @@ def check_exists(path: Path) -> Path:
     return path
 
 
+def folder_with(path: Path, names: Sequence[str]) -> Path | None:
+    """Return the folder, this one or one in it, that has any of the files."""
+    folders = [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())]
+    return next((folder for folder in folders if any((folder / name).is_file() for name in names)), None)
+
+
+def check_folder(path: Path, what: str) -> Path:
+    """Return the path of an existing folder that should contain ``what``."""
+    if not check_exists(path).is_dir():
+        archive = path.name.endswith((".tar.gz", ".tgz", ".zip"))
+        todo = "unpack it" if archive else "name the folder it is in"
+        raise FormatError(f"{path}: expected a folder with {what}, got a file; {todo}")
+    return path
+
+
+def find_files(path: Path, names: Sequence[str], what: str) -> Path:
+    """Return the folder, this one or one in it, that has all of the files of a data set."""
+    folder = folder_with(check_folder(path, what), names)
+    if folder is None:
+        raise FormatError(
+            f"{path}: expected {', '.join(names)}, got none of them; name the folder they are in"
+        )
+    for name in names:
+        if not (folder / name).is_file():
+            raise FormatError(f"{folder}: expected {', '.join(names)}, got no {name}; copy all files")
+    return folder
+
+
 def read_data(path: Path, what: str, parse: Callable[[Path], _T]) -> _T:
     """Parse a file that exists and is not empty; errors name it."""
     check_exists(path)

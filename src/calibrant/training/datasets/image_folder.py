@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError
 from calibrant.files import reading
 from calibrant.training.datasets.dataset import LabelledData, Splits, check_exists
-from calibrant.training.datasets.pictures import decode
+from calibrant.training.datasets.pictures import check_size, decode
 from calibrant.training.datasets.sampling import divide
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -30,9 +30,7 @@ def load_image_folder(
         validation: Share of the training part that becomes the validation part.
         seed: Which samples that share is.
     """
-    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
-    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
-        raise InputError(f"size: expected a whole number of pixels from 1, or two, got {size!r}")
+    shape = check_size(size)
     if not check_exists(path).is_dir():
         raise FormatError(f"{path}: expected a folder of class folders, got a file; name the folder")
     folders = {"train": path / "train", "test": path / "test"}
@@ -41,9 +39,7 @@ def load_image_folder(
         folders = {"train": path}
     classes = _classes(folders["train"])
     parts = {
-        name: _read(folder, classes, (height, width), channels)
-        for name, folder in folders.items()
-        if folder.is_dir()
+        name: _read(folder, classes, shape, channels) for name, folder in folders.items() if folder.is_dir()
     }
     held = parts.get("validation"), parts.get("test")
     with reading(path.name, "pictures"):

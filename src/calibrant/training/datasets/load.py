@@ -28,6 +28,8 @@ from calibrant.training.datasets.sampling import (
     long_tail,
     symmetric_label_noise,
 )
+from calibrant.training.datasets.stl10 import load_stl10
+from calibrant.training.datasets.svhn import load_svhn
 from calibrant.training.datasets.text import load_text
 
 
@@ -52,6 +54,8 @@ DATASETS: Mapping[str, Callable[..., Splits]] = {
     "digits": load_digits,
     "cifar10": load_cifar10,
     "cifar100": load_cifar100,
+    "svhn": load_svhn,
+    "stl10": load_stl10,
     "image_folder": load_image_folder,
     "embeddings": load_embeddings,
     "text": load_text,

@@ -109,6 +109,28 @@ def _in_mode(picture: "Image", mode: str) -> "Image":
     return picture.convert(mode)
 
 
+def check_size(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return height and width in pixels from the side of a square or from both."""
+    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
+        raise InputError(f"size: expected a whole number of pixels from 1, or two, got {size!r}")
+    return height, width
+
+
+def resized(data: LabelledData, size: tuple[int, int]) -> LabelledData:
+    """Return images with another height and width, whose pixels are interpolated."""
+    if data.inputs.shape[2:] == size:
+        return data
+    parts = (_interpolated(part.float(), size) for part in data.inputs.split(_RESIZED_AT_ONCE))
+    return replace(data, inputs=torch.cat(list(parts)))
+
+
+def _interpolated(values: Tensor, size: tuple[int, int]) -> Tensor:
+    if values.shape[2:] != size:
+        values = F.interpolate(values, size, mode="bilinear", antialias=True)
+    return values.round().clamp(0, 255).to(torch.uint8)
+
+
 def resized_like(data: LabelledData, like: LabelledData) -> LabelledData:
     """Return images with the channels, height and width of other ones, so that one network can read both.
 
@@ -134,8 +156,5 @@ def resized_like(data: LabelledData, like: LabelledData) -> LabelledData:
         values = part.float()
         if values.shape[1] > channels:
             values = values.mean(dim=1, keepdim=True)
-        values = values.expand(-1, channels, -1, -1)
-        if values.shape[2:] != (height, width):
-            values = F.interpolate(values, (height, width), mode="bilinear", antialias=True)
-        parts.append(values.round().clamp(0, 255).to(torch.uint8))
+        parts.append(_interpolated(values.expand(-1, channels, -1, -1), (height, width)))
     return replace(data, inputs=torch.cat(parts))

@@ -97,8 +97,8 @@ class BottleneckResNet(Classifier):
     Args:
         n_classes: Number of classes.
         shape: ``(channels, height, width)``.
-        blocks: Blocks of each stage: ``(3, 4, 6, 3)`` for 50 layers, ``(3, 4, 23, 3)`` for 101, ``(3, 4, 26, 3)`` for
-            what Mukhoti et al.'s program calls ResNet-110.
+        blocks: Blocks of each stage: ``(3, 4, 6, 3)`` for 50 layers, ``(3, 4, 23, 3)`` for 101,
+            ``(3, 4, 26, 3)`` for what Mukhoti et al.'s program calls ResNet-110.
         width: Channels of the stem and inside the first stage's blocks; each stage doubles them.
         stem: ``"cifar"`` begins with a 3 x 3 convolution that keeps the size (as Mukhoti et al. do for CIFAR
             and Tiny-ImageNet), ``"imagenet"`` with a 7 x 7 one of stride 2 and max-pooling, which leave a
