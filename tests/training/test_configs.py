@@ -211,18 +211,43 @@ def test_the_files_of_seca_are_its_table_4() -> None:
 def test_seca_uses_the_two_sizes_of_bert() -> None:
     for data in ("dbpedia", "newsgroups"):
         for size, title in (("small", "L-4_H-512"), ("base", "bert-base")):
-            assert title in load(f"seca/{data}_bert_{size}.toml").model.options["checkpoint"]
+            options = load(f"seca/{data}_bert_{size}.toml").model.options
+            assert title in options["checkpoint"]
+            assert options["pretrained"] is False  # "All models are trained from scratch", Section 4
+
+
+def test_adafocal_tunes_trained_weights_of_bert() -> None:
+    assert load("adafocal/newsgroups_bert.toml").model.options["pretrained"] is True
+
+
+def test_adafocal_has_the_larger_sets_of_its_table_1() -> None:
+    for name, data, network, size in (
+        ("tiny_imagenet_resnet50", "tiny-imagenet", "resnet50", 64),
+        ("tiny_imagenet_resnet110", "tiny-imagenet", "resnet110", 64),
+        ("imagenet_resnet50", "imagenet", "resnet50", 224),
+    ):
+        config = load(f"adafocal/{name}.toml")
+        assert (config.data.path, config.model.name) == (f"data/{data}", network)
+        assert (config.data.options["size"], config.training.loss) == (size, "adafocal")
+
+
+@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("adafocal/")])
+def test_the_temperature_of_adafocal_is_that_of_lowest_equal_mass_ece(name) -> None:
+    assert load(name).posthoc.methods == ("temperature_ece_equal_mass", "ensemble", "spline", "smart")
 
 
 # AU, Table 3 (coverage) and Appendix E.2 (nu).
 AU = {
+    "cifar10_resnet50": ("resnet50", 0.88, 0.1),
     "cifar10_resnet110": ("resnet110", 0.75, 0.1),
     "cifar10_wide_resnet": ("wide_resnet28_10", 0.8, 0.1),
     "cifar10_preresnet56": ("preresnet56", 0.75, 0.1),
+    "cifar100_resnet50": ("resnet50", 0.75, 0.005),
     "cifar100_resnet110": ("resnet110", 0.8, 0.005),
     "cifar100_wide_resnet": ("wide_resnet28_10", 0.8, 0.1),
     "cifar100_preresnet56": ("preresnet56", 0.92, 0.01),
     "tiny_imagenet_vit_small": ("vit_small", 0.4, 0.05),
+    "tiny_imagenet_swin_tiny": ("swin_tiny", 0.6, 0.05),
 }
 
 
@@ -232,6 +257,8 @@ def test_the_losses_of_au_are_its_table_3() -> None:
         config = load(f"au/{name}.toml")
         loss = make_loss(config.training.loss)
         found[name] = (config.model.name, loss.coverage, loss.nu)
+        # As printed: the gradient of Eq. 36, and nu in the units of the score.
+        assert (loss.weight_gradient, loss.raw_scale) == (1.0, True)
     assert found == AU
     assert {f"au/{name}.toml" for name in AU} == {name for name in PAPERS if name.startswith("au/")}
 
@@ -269,6 +296,8 @@ def test_smart_and_adafocal_train_350_epochs_in_three_steps(name) -> None:
 @pytest.mark.parametrize("paper", ["smart", "adafocal"])
 def test_smart_and_adafocal_have_the_same_networks_on_both_sets(paper) -> None:
     networks = {"resnet110": "resnet110", "wide_resnet": "wide_resnet28_10", "densenet121": "densenet121"}
+    if paper == "adafocal":
+        networks["resnet50"] = "resnet50"
     for data in ("cifar10", "cifar100"):
         for title, network in networks.items():
             assert load(f"{paper}/{data}_{title}.toml").model.name == network
