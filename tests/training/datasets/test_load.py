@@ -5,7 +5,7 @@ from PIL import Image
 
 from calibrant.errors import InputError
 from calibrant.training import datasets
-from calibrant.training.datasets import CORRUPTIONS, DATASETS, load_dataset
+from calibrant.training.datasets import CIFAR10_C, CORRUPTIONS, DATASETS, load_dataset
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,14 @@ def test_corruptions_become_shifted_test_sets_with_the_same_labels(digits) -> No
     for part in splits.shifted.values():
         assert torch.equal(part.labels, digits.test.labels)
         assert not torch.equal(part.inputs, digits.test.inputs)
-    assert len(load_dataset("digits", corruptions=[f"{name}-1" for name in CORRUPTIONS]).shifted) == 8
+    assert len(load_dataset("digits", corruptions=[f"{name}-1" for name in CORRUPTIONS]).shifted) == 16
+
+
+def test_one_word_stands_for_all_of_cifar_10_c() -> None:
+    assert list(load_dataset("digits", corruptions=["cifar10_c-4"]).shifted) == [
+        f"{name}-4" for name in CIFAR10_C
+    ]
+    assert len(load_dataset("digits", corruptions=["cifar10_c"]).shifted) == 15 * 5
 
 
 def test_held_out_classes_become_foreign_and_the_rest_is_renumbered(digits) -> None:
@@ -183,7 +190,7 @@ def test_a_wrong_option_is_one_sentence(options, message) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"validation": 0}, {"limit": -1}, {"imbalance": 2}, {"label_noise": -1}, {"corruptions": ["fog"]}],
+    [{"validation": 0}, {"limit": -1}, {"imbalance": 2}, {"label_noise": -1}, {"corruptions": ["haze"]}],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(tmp_path, options) -> None:
     with pytest.raises(InputError, match=f"^{next(iter(options))}: expected"):

@@ -13,7 +13,7 @@ import torch
 from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
 from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
-from calibrant.training.datasets.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from calibrant.training.datasets.corruptions import CIFAR10_C, CORRUPTIONS, SEVERITIES, corrupt
 from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.datasets.embeddings import load_embeddings
 from calibrant.training.datasets.image_folder import load_image_folder
@@ -89,7 +89,7 @@ def load_dataset(
             parts do not change.
         label_noise: Share of the training labels that are replaced by wrong ones.
         corruptions: Shifted test sets, each a name such as ``"contrast"`` for all five severities or
-            ``"contrast-3"`` for one.
+            ``"contrast-3"`` for one; ``"cifar10_c"`` or ``"cifar10_c-3"`` for all fifteen of CIFAR-10-C.
         foreign: Out-of-distribution sets by name, each the test part of another set, written
             ``"cifar100:folder"``.
         foreign_classes: Classes, by number or name, that are held out of training and become an
@@ -160,15 +160,17 @@ def _chosen(corruptions: Sequence[str]) -> list[tuple[str, int]]:
     """Return the corruptions, each with its severity."""
     if isinstance(corruptions, str):
         raise InputError(f"corruptions: expected a list of names, got the one string {corruptions!r}")
+    known = {"cifar10_c": CIFAR10_C, **{name: (name,) for name in CORRUPTIONS}}
     chosen = []
     for corruption in corruptions:
-        name, _, severity = corruption.partition("-")
-        if name not in CORRUPTIONS or severity not in ("", *map(str, SEVERITIES)):
+        word, _, severity = corruption.partition("-")
+        if word not in known or severity not in ("", *map(str, SEVERITIES)):
             raise InputError(
-                f"corruptions: expected one of {', '.join(CORRUPTIONS)}, alone or as in 'blur-3', "
-                f"got {corruption!r}{did_you_mean(name, CORRUPTIONS) if name not in CORRUPTIONS else ''}"
+                f"corruptions: expected one of {', '.join(known)}, alone or as in 'blur-3', "
+                f"got {corruption!r}{did_you_mean(word, known) if word not in known else ''}"
             )
-        chosen += [(name, each) for each in ([int(severity)] if severity else SEVERITIES)]
+        severities = [int(severity)] if severity else SEVERITIES
+        chosen += [(name, each) for name in known[word] for each in severities]
     return chosen
 
 
