@@ -8,6 +8,7 @@ import pytest
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.names import METHODS
 from calibrant.posthoc.temperature import TemperatureScaling
 from tests.conftest import draw, softmax
 
@@ -87,3 +88,13 @@ def test_the_output_is_the_softmax_of_each_logit_over_its_temperature():
 def test_bad_options_are_refused(options, message):
     with pytest.raises(InputError, match=f"^{message}"):
         ClassTemperatureScaling.fit([[1.0, 0.0]], [0], **options)
+
+
+@pytest.mark.slow
+def test_five_sweeps_without_a_look_at_the_accuracy_are_those_of_the_plain_search():
+    logits, labels = draw(80, 4, seed=4, sharpen=2.0)
+    expected = plain_search(logits, labels, sweeps=5, keep_accuracy=False)
+    fitted = METHODS["class_temperature_paper"].fit(logits, labels)
+    assert fitted.temperature.tolist() == expected.tolist()
+    fewer = ClassTemperatureScaling.fit(logits, labels, max_sweeps=1, keep_accuracy=False)
+    assert fewer.temperature.tolist() != expected.tolist()

@@ -10,6 +10,7 @@ from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import GroupCalibration, TemperatureScaling, load_calibrator
 from calibrant.posthoc.group import PartitionLikelihood
+from calibrant.posthoc.names import METHODS
 from tests.conftest import draw
 
 
@@ -50,6 +51,44 @@ def test_the_output_is_the_mean_of_mixtures():
             for g in range(3):
                 expected[i] += share[g] * torch.softmax(z[i] / temperature[u, g], dim=0) / 2
     assert torch.allclose(calibrator(z, h).exp(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_features", [True, False])
+def test_hard_groups_have_the_temperature_of_their_own_samples(halves, with_features):
+    """The paper: each sample in its likeliest group, a temperature for each, the mean over partitions."""
+    logits, labels, features, _ = (part[:600] for part in halves)
+    seen = features if with_features else logits
+    options = {"features": features} if with_features else {}
+    soft = GroupCalibration.fit(logits, labels, n_partitions=3, **options)
+    hard = GroupCalibration.fit(logits, labels, n_partitions=3, hard=True, **options)
+    assert torch.equal(soft.weight, hard.weight)
+    expected = np.zeros_like(logits)
+    for u in range(3):
+        places = seen @ soft.weight[u].numpy().T + soft.bias[u].numpy()
+        group = places.argmax(axis=1)
+        for g in range(2):
+            if (group == g).any():
+                one = TemperatureScaling.fit(logits[group == g], labels[group == g])
+                expected[group == g] += one.predict_proba(logits[group == g]) / 3
+    assert hard.predict_proba(logits, features) == pytest.approx(expected, abs=2e-5)
+
+
+def test_a_group_without_samples_has_the_common_temperature():
+    logits, labels = draw(200, 3, sharpen=2.0)
+    common = float(TemperatureScaling.fit(logits, labels).temperature)
+    constant = np.ones((200, 2))  # nothing to separate groups by
+    fitted = GroupCalibration.fit(logits, labels, features=constant, hard=True, n_partitions=1)
+    assert fitted.temperature.flatten().tolist() == pytest.approx([common, common])
+
+
+def test_hard_groups_come_back_from_a_file(halves, tmp_path):
+    logits, labels, features, _ = halves
+    fitted = METHODS["group_paper"].fit(logits[:300], labels[:300], features=features[:300])
+    assert fitted.temperature.shape == (20, 2)
+    fitted.save(tmp_path / "hard.safetensors")
+    loaded = load_calibrator(tmp_path / "hard.safetensors")
+    assert loaded.hard is True
+    assert np.array_equal(loaded.predict_proba(logits, features), fitted.predict_proba(logits, features))
 
 
 @pytest.mark.parametrize("k", [4, 40])
@@ -152,6 +191,7 @@ def test_a_constant_feature_is_harmless(halves):
     [
         ({"n_groups": 0}, "^n_groups: expected a whole number of at least 1, got 0"),
         ({"n_partitions": -1}, "^n_partitions: expected a whole number of at least 1, got -1"),
+        ({"hard": 1}, "^hard: expected True or False, got 1"),
         ({"weight_decay": -0.1}, "^weight_decay: expected a number of at least 0, got -0.1"),
     ],
 )

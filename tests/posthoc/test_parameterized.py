@@ -1,5 +1,7 @@
 """Parameterized temperature scaling: a small network on the largest logits."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import ParameterizedTemperatureScaling
-from tests.conftest import draw
+from tests.conftest import draw, softmax
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +50,58 @@ def test_options_are_checked(options):
     logits, labels = draw(50, 3)
     with pytest.raises(InputError, match=f"^{next(iter(options))}: expected"):
         ParameterizedTemperatureScaling.fit(logits, labels, **options)
+
+
+def test_the_recipe_of_the_paper_takes_the_paper_s_steps():
+    """Keras's first weights, raw logits, the absolute value as temperature, Adam on batches of 1,000."""
+    logits, labels = draw(1500, 12, sharpen=3.0)
+    fitted = ParameterizedTemperatureScaling.fit(logits, labels, recipe="paper", steps=30, seed=2)
+    z, y = torch.tensor(logits), torch.tensor(labels)
+    x = z.sort(dim=1, descending=True).values[:, :10]
+    generator = torch.Generator().manual_seed(2)
+    parts = []
+    for into, out in ((10, 5), (5, 5), (5, 1)):
+        random = 2 * torch.rand((out, into), generator=generator, dtype=torch.float64) - 1
+        parts += [math.sqrt(6 / (into + out)) * random, torch.zeros(out, dtype=torch.float64)]
+    parts = [part.requires_grad_() for part in parts]
+
+    def temperature(seen):
+        first = torch.relu(seen @ parts[0].T + parts[1])
+        second = torch.relu(first @ parts[2].T + parts[3])
+        return (second @ parts[4].T + parts[5]).squeeze(1).abs()
+
+    adam = torch.optim.Adam(parts, lr=5e-5)
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(15):  # two batches each
+        for rows in torch.randperm(1500, generator=generator).split(1000):
+            probs = torch.softmax(z[rows] / temperature(x[rows])[:, None], dim=1)
+            loss = (probs - torch.nn.functional.one_hot(y[rows], 12)).square().sum(dim=1).mean()
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    torch.testing.assert_close(fitted.temperature(z), temperature(x).detach(), atol=1e-8, rtol=0)
+    assert not torch.equal(parts[4].detach(), torch.zeros(1, 5))
+
+
+def test_trained_long_enough_the_recipe_of_the_paper_repairs_an_overconfident_model():
+    logits, labels = draw(2000, 5, sharpen=3.0)
+    fitted = ParameterizedTemperatureScaling.fit(
+        logits, labels, recipe="paper", steps=3000, learning_rate=1e-3
+    )
+    before = expected_calibration_error(softmax(logits), labels)
+    assert expected_calibration_error(fitted.predict_proba(logits), labels) < before / 4
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("network", {"steps": 5}),
+        ("network", {"learning_rate": 0.1}),
+        ("paper", {"epochs": 5}),
+        ("paper", {"settled": 0}),
+    ],
+)
+def test_options_that_a_recipe_does_not_use_are_refused(recipe, options):
+    name = next(iter(options))
+    with pytest.raises(InputError, match=f"^{name}: expected .* with recipe='{recipe}', .* leave it out"):
+        ParameterizedTemperatureScaling.fit(*draw(50, 3), recipe=recipe, **options)

@@ -6,7 +6,7 @@ import torch
 
 from calibrant.data import load_bundled
 from calibrant.errors import FitError, InputError
-from calibrant.metrics import expected_calibration_error
+from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import ProximityCalibration, TemperatureScaling, load_calibrator
 from calibrant.posthoc.proximity import density_ratio, interpolate, mean_shift, shifted
 from tests.conftest import softmax
@@ -209,3 +209,38 @@ def test_bad_options_are_refused(clouds, options, message):
     logits, labels, features, _ = clouds
     with pytest.raises(InputError, match=message):
         ProximityCalibration.fit(logits, labels, features=features, **options)
+
+
+def certain_and_unsure():
+    """A calibrated model whose sharp levels of confidence a density of finite width blurs."""
+    rng = np.random.default_rng(5)
+    confidence = rng.choice([1 - 1e-6, 0.9], size=1500)
+    return confidence, (rng.random(1500) > confidence).astype(int), rng.normal(size=(1500, 3))
+
+
+def few_and_calibrated():
+    """A calibrated model of so few samples that the shift of a cell may be the wrong one."""
+    rng = np.random.default_rng(6)
+    confidence = 1 - 10 ** -rng.uniform(0.3, 5, 100)
+    return confidence, (rng.random(100) > confidence).astype(int), rng.normal(size=(100, 3))
+
+
+@pytest.mark.parametrize(
+    ("variant", "made"), [("density_ratio", certain_and_unsure), ("bin_mean_shift", few_and_calibrated)]
+)
+def test_without_the_fallback_the_map_is_used_although_the_labels_are_no_likelier(variant, made):
+    confidence, labels, features = made()
+    logits = np.stack([np.log(confidence / (1 - confidence)), np.zeros(len(confidence))], axis=1)
+    kept, used = (
+        ProximityCalibration.fit(
+            logits, labels, features=features, variant=variant, fallback=fallback
+        ).predict_proba(logits, features)
+        for fallback in (True, False)
+    )
+    assert negative_log_likelihood(used, labels) > negative_log_likelihood(softmax(logits), labels)
+    assert kept == pytest.approx(softmax(logits), abs=1e-6)
+
+
+def test_the_fallback_is_switched_by_true_or_false():
+    with pytest.raises(InputError, match="^fallback: expected True or False, got 0"):
+        ProximityCalibration.fit(*sparse_and_dense(50)[:2], features=sparse_and_dense(50)[2], fallback=0)

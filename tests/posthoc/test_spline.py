@@ -5,7 +5,8 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from calibrant.errors import InputError
-from calibrant.metrics import ks_error
+from calibrant.metrics import classwise_calibration_error, ks_error
+from calibrant.posthoc.files import _describe, _restore
 from calibrant.posthoc.spline import SplineCalibration
 from tests.conftest import draw, softmax
 
@@ -69,3 +70,54 @@ def test_small_sets_have_fewer_knots():
 def test_a_spline_has_two_ends():
     with pytest.raises(InputError, match="^n_knots: expected a whole number of at least 2, got 1"):
         SplineCalibration.fit(*draw(30, 3), n_knots=1)
+
+
+@pytest.mark.parametrize("n_knots", [4, 6])
+def test_every_class_can_have_a_spline_of_its_own(n_knots):
+    logits, labels = draw(500, 3, sharpen=1.5)
+    p = softmax(logits)
+    corrected = np.stack(
+        [by_definition(p[:, c], (labels == c).astype(float), n_knots) for c in range(3)], axis=1
+    )
+    limit = 1 / 502
+    low, high = np.minimum(p, limit), np.maximum(p, 1 - limit)
+    corrected = np.clip(corrected, low, high)
+    expected = corrected / corrected.sum(axis=1, keepdims=True)
+    fitted = SplineCalibration.fit(logits, labels, mode="one_vs_rest", n_knots=n_knots)
+    assert fitted.predict_proba(logits) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_spline_per_class_repairs_classes_and_may_change_the_prediction():
+    logits, labels = draw(6000, 3, sharpen=1.5)
+    logits[:, 0] += 1.0
+    one, each = (
+        SplineCalibration.fit(logits[:3000], labels[:3000], mode=mode)
+        for mode in ("top_label", "one_vs_rest")
+    )
+    new, truth = logits[3000:], labels[3000:]
+    errors = [classwise_calibration_error(m.predict_proba(new), truth) for m in (one, each)]
+    assert errors[1] < errors[0] / 2
+    assert (np.argmax(each.predict_proba(new), axis=1) != new.argmax(axis=1)).any()
+    assert one.preserves_accuracy
+    assert not each.preserves_accuracy
+
+
+def test_a_class_that_never_occurs_keeps_its_own_probability_before_the_division():
+    logits, labels = draw(300, 4, sharpen=2.0)
+    rows = labels != 2
+    fitted = SplineCalibration.fit(logits[rows], labels[rows], mode="one_vs_rest")
+    assert fitted.active.tolist() == [True, True, False, True]
+
+
+def test_files_keep_the_mode_and_older_ones_have_the_default(tmp_path):
+    logits, labels = draw(300, 4, sharpen=2.0)
+    fitted = SplineCalibration.fit(logits, labels, mode="one_vs_rest")
+    fitted.save(tmp_path / "spline.safetensors")
+    loaded = SplineCalibration.load(tmp_path / "spline.safetensors")
+    assert loaded.mode == "one_vs_rest"
+    assert not loaded.preserves_accuracy
+    description = _describe(SplineCalibration.fit(logits, labels))
+    description["options"] = {}
+    older = _restore(description, dict(SplineCalibration.fit(logits, labels).named_buffers()))
+    assert older.mode == "top_label"
+    assert older.preserves_accuracy

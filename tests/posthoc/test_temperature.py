@@ -1,5 +1,7 @@
 """Temperature scaling: the fit that cannot fail in silence."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from calibrant.errors import FitError, InputError
 from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.fitting.temperature_search import minimise_over_temperature
+from calibrant.posthoc.names import METHODS
 from calibrant.surrogates import LogProbForecasts, objective_value
 from tests.conftest import draw, softmax
 
@@ -226,3 +229,16 @@ def test_one_dimensional_search_finds_the_deepest_of_several_valleys():
 
     assert minimise_over_temperature(bumpy) == pytest.approx(np.exp(-1.0), rel=1e-4)
     assert minimise_over_temperature(lambda _: 0.0) == 1.0
+
+
+def test_the_best_temperature_by_bins_of_equal_count_is_that_of_a_plain_search():
+    found = []
+    for seed in range(4):
+        logits, labels = draw(400, 5, seed=seed, sharpen=2.3)
+        grid = [step / 10 for step in range(1, 101)]
+        errors = [expected_calibration_error(softmax(logits / t), labels, binning="mass") for t in grid]
+        expected = min(zip(errors, grid, strict=True), key=lambda each: (each[0], abs(math.log(each[1]))))[1]
+        fitted = METHODS["temperature_ece_equal_mass"].fit(logits, labels)
+        assert float(fitted.temperature) == expected
+        found.append(expected == float(TemperatureScaling.fit(logits, labels, objective="ece").temperature))
+    assert not all(found)  # the bins matter

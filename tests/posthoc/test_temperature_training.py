@@ -14,8 +14,11 @@ from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_training import (
     Adam,
     Plan,
+    all_steps,
     best_single_temperature,
     first_layers,
+    glorot_layers,
+    linear_layers,
     simplest_temperature,
     train_temperatures,
 )
@@ -153,3 +156,57 @@ def test_very_many_samples_are_thinned_and_the_rest_is_not_seen(monkeypatch):
     seen = shuffled(2000, seed=4)[:500].sort().values
     thinned, alone = SMART.fit(logits, labels, seed=4), SMART.fit(logits[seen], labels[seen], seed=4)
     assert torch.equal(thinned(logits), alone(logits))
+
+
+def plain_network(start):
+    """The layers as torch modules."""
+    modules = []
+    for weight, bias in start:
+        module = torch.nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+        module.weight.data.copy_(weight)
+        module.bias.data.copy_(bias)
+        modules += [module, torch.nn.ReLU()]
+    return torch.nn.Sequential(*modules[:-1])
+
+
+@pytest.mark.parametrize("link", ["softplus", "absolute"])
+def test_all_steps_are_those_of_torch_on_the_same_batches(link):
+    """The loop of the papers, written with torch's modules, its optimizer and plain log-probabilities."""
+    z, y = tensors(250, 5, sharpen=2.0)
+    x = z.topk(3, dim=1).values
+    plan = Plan("brier", 0, 100, seed=3, settled=1.0, learning_rate=2e-3)
+    start = linear_layers((3, 6, 1), seed=1, like=x)
+    layers = all_steps(x, FittingSet(z, y), start, plan, n_steps=7, link=link)
+    network = plain_network(start)
+    adam = torch.optim.Adam(network.parameters(), lr=2e-3)
+    generator = torch.Generator().manual_seed(3)
+    steps = 0
+    while steps < 7:
+        for rows in torch.randperm(250, generator=generator).split(100):
+            if steps == 7:
+                break
+            output = network(x[rows]).squeeze(1)
+            temperature = torch.nn.functional.softplus(output) + 0.1 if link == "softplus" else output.abs()
+            probs = torch.softmax(z[rows] / temperature[:, None], dim=1)
+            truth = torch.nn.functional.one_hot(y[rows], 5)
+            adam.zero_grad()
+            (probs - truth).square().sum(dim=1).mean().backward()
+            adam.step()
+            steps += 1
+    for (weight, bias), module in zip(layers, list(network)[::2], strict=True):
+        torch.testing.assert_close(weight, module.weight.data, atol=1e-9, rtol=0)
+        torch.testing.assert_close(bias, module.bias.data, atol=1e-9, rtol=0)
+
+
+def test_random_layers_are_as_large_as_those_of_the_libraries():
+    like = torch.zeros(1, dtype=torch.float64)
+    (weight, bias), (last, _) = linear_layers((40, 3000, 1), seed=0, like=like)
+    torch_layer = torch.nn.Linear(40, 3000)
+    for ours, theirs in ((weight, torch_layer.weight.data), (bias, torch_layer.bias.data)):
+        assert float(ours.abs().max()) == pytest.approx(float(theirs.abs().max()), rel=0.01)
+        assert float(ours.std()) == pytest.approx(float(theirs.std()), rel=0.05)
+    assert float(last.abs().max()) <= 1 / math.sqrt(3000)
+    (weight, bias), _ = glorot_layers((40, 3000, 1), seed=0, like=like)
+    xavier = torch.nn.init.xavier_uniform_(torch.empty(3000, 40))
+    assert float(weight.std()) == pytest.approx(float(xavier.std()), rel=0.02)
+    assert not bias.any()
