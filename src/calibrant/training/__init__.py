@@ -9,6 +9,8 @@ except ModuleNotFoundError as error:
         raise
     raise MissingPackageError("training", "lightning-fabric", "train") from None
 
+from calibrant.training.adversarial import fgsm, fgsm_distance
+from calibrant.training.candidates import train_best
 from calibrant.training.config import Config, load_config
 from calibrant.training.folder import load_folder_config, load_network, load_rows
 from calibrant.training.network import Network
@@ -20,11 +22,14 @@ __all__ = [
     "Network",
     "Run",
     "Watcher",
+    "fgsm",
+    "fgsm_distance",
     "load_config",
     "load_folder_config",
     "load_network",
     "load_rows",
     "train",
+    "train_best",
 ]
 
 del _fabric

@@ -1,21 +1,23 @@
 """A training run, from a configuration to a folder with a network and its predictions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
 
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.training.adversarial import fgsm
 from calibrant.training.config.settings import Config
-from calibrant.training.datasets.dataset import Splits
+from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.datasets.load import load_dataset
 from calibrant.training.epoch_measures import refinement
 from calibrant.training.folder import CONFIG, open_folder, save_network
 from calibrant.training.network import Network, all_logits_and_features, make_network
 from calibrant.training.optimization import start_from
-from calibrant.training.processes import check_common_folder, is_first_process, make_fabric
+from calibrant.training.processes import check_common_folder, is_first_process, make_fabric, share_of
 from calibrant.training.records import EpochRow
 from calibrant.training.session import CLASSIFIER, ENCODER, Session, Watcher
 from calibrant.training.stages import train_classifier, train_encoder
@@ -73,6 +75,8 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
     watcher.doing("reading the data")
     settings = dict(vars(config.data))
     splits = load_dataset(**settings.pop("options"), **settings, seed=config.seed)
+    if config.output.fgsm and splits.test.kind != "image":
+        raise InputError(f"output.fgsm: expected images, got {splits.test.kind} inputs; leave it out")
     start_from(config.seed)
     network = make_network(config.model, splits)
     if config.hardware.sync_batchnorm:
@@ -110,6 +114,8 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
 def _predict(fabric: Fabric, config: Config, network: Network, splits: Splits) -> dict[str, Predictions]:
     parts = {"validation": splits.validation, "test": splits.test}
     parts |= {f"shifted/{name}": part for name, part in splits.shifted.items()}
+    for shades in config.output.fgsm:
+        parts[f"shifted/fgsm-{shades}"] = _attacked(fabric, network, splits.test, shades)
     parts |= {f"foreign/{name}": part for name, part in splits.foreign.items()}
     predictions = {}
     for name, data in parts.items():
@@ -129,3 +135,12 @@ def _predict(fabric: Fabric, config: Config, network: Network, splits: Splits) -
             },
         )
     return predictions
+
+
+def _attacked(fabric: Fabric, network: Network, test: LabelledData, shades: int) -> LabelledData:
+    """Return the test part with the images that this process predicts moved by FGSM."""
+    rows = share_of(fabric).rows(len(test))
+    inputs = test.inputs.clone()
+    if len(inputs[rows]):
+        inputs[rows] = fgsm(network, inputs[rows], test.labels[rows], epsilon=shades / 255)
+    return replace(test, inputs=inputs)

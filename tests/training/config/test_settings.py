@@ -68,6 +68,8 @@ REFUSED = [
     (HardwareSettings, {"num_nodes": 0}, "num_nodes: expected at least 1, got 0"),
     (HardwareSettings, {"threads": 0}, "threads: expected at least 1, got 0"),
     (OutputSettings, {"dynamics": -1}, "dynamics: expected a number of samples from 0, got -1"),
+    (OutputSettings, {"fgsm": (8, 0)}, "fgsm: expected whole numbers of shades from 1 to 255, got [8, 0]"),
+    (OutputSettings, {"fgsm": (256,)}, "fgsm: expected whole numbers of shades from 1 to 255, got [256]"),
     (OutputSettings, {"checkpoint_every": 0}, "checkpoint_every: expected at least 1, got 0"),
 ]
 

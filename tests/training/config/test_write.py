@@ -84,7 +84,12 @@ CONFIGS = st.builds(
     ),
     posthoc=st.builds(PosthocSettings, methods=st.lists(TEXT, max_size=2).map(tuple), choose=TEXT),
     hardware=st.builds(HardwareSettings, devices=COUNT | TEXT, threads=st.none() | COUNT),
-    output=st.builds(OutputSettings, dynamics=st.integers(0, 9), features=st.booleans()),
+    output=st.builds(
+        OutputSettings,
+        dynamics=st.integers(0, 9),
+        features=st.booleans(),
+        fgsm=st.lists(st.integers(1, 255), max_size=2).map(tuple),
+    ),
 )
 
 

@@ -243,17 +243,22 @@ class OutputSettings:
     Attributes:
         dynamics: Training samples that are measured after each epoch; 0 writes no dynamics.
         features: Whether penultimate features are saved with the predictions.
+        fgsm: Shifted test sets whose images the fast gradient sign method has moved by this many of 255
+            shades.
         tensorboard: Whether TensorBoard's files are written, if it is installed.
         checkpoint_every: Epochs between checkpoints.
     """
 
     dynamics: int = 2000
     features: bool = True
+    fgsm: tuple[int, ...] = ()
     tensorboard: bool = True
     checkpoint_every: int = 1
 
     def __post_init__(self) -> None:
         _check(self.dynamics >= 0, "dynamics", "a number of samples from 0", self.dynamics)
+        fits = all(1 <= shades <= 255 for shades in self.fgsm)
+        _check(fits, "fgsm", "whole numbers of shades from 1 to 255", list(self.fgsm))
         _check(self.checkpoint_every >= 1, "checkpoint_every", "at least 1", self.checkpoint_every)
 
 
