@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.bench.training import configuration, run_training
+from calibrant.bench.training import configurations, run_training
 from calibrant.errors import InputError
 
 SETTINGS = {
@@ -25,6 +25,12 @@ SETTINGS = {
 KEY = {"task": "digits", "method": "focal"}
 
 
+def configuration(key, settings, seed, data):
+    """The only configuration of a method without candidates."""
+    (only,) = configurations(key, settings, seed, data)
+    return only
+
+
 def test_task_method_and_further_keys_come_on_top_of_one_another():
     found = configuration({**KEY, "training.optimizer.lr": 0.5}, SETTINGS, 3, None)
     assert found["seed"] == 3
@@ -38,6 +44,28 @@ def test_a_recipe_is_more_than_a_loss():
     found = configuration({**KEY, "method": "refcal"}, SETTINGS, 0, None)
     assert found["encoder"] == {"epochs": 1}
     assert found["training"]["loss"] == "brier"
+
+
+def test_a_recipe_with_candidates_is_one_configuration_for_each():
+    recipes = {
+        "focal, chosen": {"training": {"epochs": 7}, "candidates": ["focal(gamma=1)", "focal(gamma=5)"]}
+    }
+    found = configurations({**KEY, "method": "focal, chosen"}, {**SETTINGS, "recipes": recipes}, 0, None)
+    assert [table["training"]["loss"] for table in found] == ["focal(gamma=1)", "focal(gamma=5)"]
+    assert all(table["training"]["epochs"] == 7 for table in found)
+
+
+def test_the_candidate_of_lowest_validation_nll_is_measured():
+    # After two epochs from the same weights, a weaker gradient has learned less.
+    recipes = {"chosen": {"candidates": ["focal(gamma=20)", "focal(gamma=0.5)", "focal(gamma=8)"]}}
+    settings = {**SETTINGS, "recipes": recipes}
+    (chosen, _), (alone, _) = (
+        run_training({**KEY, "method": method}, settings, 0, None)
+        for method in ("chosen", "focal(gamma=0.5)")
+    )
+    assert chosen.values["gamma"] == 0.5
+    assert "gamma" not in alone.values
+    assert chosen.values["nll"] == alone.values["nll"]
 
 
 def test_the_folder_of_data_is_put_where_it_is_named():

@@ -1,7 +1,8 @@
 """The worker ``training``: train a network and measure it uncalibrated and after post-hoc methods.
 
 The grid names a ``task`` and a ``method``; each is a part of a training configuration, defined in the
-experiment's settings under ``tasks`` and ``recipes``. A method without a recipe is the name of a loss.
+experiment's settings under ``tasks`` and ``recipes``. A method without a recipe is the name of a loss. A
+recipe with ``candidates``, a list of losses, trains with each and continues with the best on validation.
 Further keys are settings of the configuration, such as ``training.batch_size``.
 """
 
@@ -25,18 +26,21 @@ def run_training(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> Iterator[Record]:
     """Yield a record for the uncalibrated model, then one for each post-hoc method."""
+    from calibrant.losses.names import make_loss
+    from calibrant.training.candidates import train_best
     from calibrant.training.config.toml import config_from_table
     from calibrant.training.outcome import assess
-    from calibrant.training.run import train
 
-    config = config_from_table(configuration(key, settings, seed, data))
+    configs = [config_from_table(table) for table in configurations(key, settings, seed, data)]
     with TemporaryDirectory() as folder:
-        run = train(config, folder)
+        run = train_best(configs, folder)
         outcome = assess(run)
     seconds = fmean(row["train_seconds"] for row in run.metrics)
     for name, found in outcome.methods.items():
         values: dict[str, float | None] = {**found.measures["test"], **_elsewhere(found)}
         values["seconds_per_epoch"] = seconds
+        if len(configs) > 1:
+            values["gamma"] = getattr(make_loss(run.config.training.loss), "gamma", None)
         for stage, refined in run.refinement.items():
             values[f"{stage}_auroc_ovo"] = refined["auroc_ovo"]
             values[f"{stage}_auroc_correct"] = refined["auroc_correct"]
@@ -60,15 +64,33 @@ def _elsewhere(found: "MethodOutcome") -> dict[str, float]:
     return values
 
 
-def configuration(
+def configurations(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+) -> list[dict[str, Any]]:
+    """Return the training configuration, or one for each candidate of the method's recipe."""
+    method = key["method"]
+    recipe = dict(settings.get("recipes", {}).get(method, {"candidates": [method]}))
+    losses = recipe.pop("candidates", None)
+    recipes = [recipe] if losses is None else [_with_loss(recipe, loss) for loss in losses]
+    return [_configuration(key, settings, each, seed, data) for each in recipes]
+
+
+def _with_loss(recipe: Mapping[str, Any], loss: str) -> dict[str, Any]:
+    return {**recipe, "training": {**recipe.get("training", {}), "loss": loss}}
+
+
+def _configuration(
+    key: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    seed: int,
+    data: Path | None,
 ) -> dict[str, Any]:
-    """Return the training configuration: shared settings, then the task, the method and the other keys."""
+    """Return shared settings, then the task, the recipe and the other keys, each on top of the last."""
     from calibrant.training.config.toml import merge_tables
 
-    tasks, recipes = settings.get("tasks", {}), settings.get("recipes", {})
-    task, method = check_choice(key["task"], "task", tasks), key["method"]
-    recipe = recipes.get(method, {"training": {"loss": method}})
+    tasks = settings.get("tasks", {})
+    task = check_choice(key["task"], "task", tasks)
     table: dict[str, Any] = {"seed": seed}
     for part in (settings.get("config", {}), tasks[task], recipe):
         table = merge_tables(table, part)
