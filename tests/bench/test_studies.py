@@ -10,7 +10,15 @@ from calibrant import evaluate
 from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.runner import run_study
 from calibrant.bench.smart_ablations import solve_temperatures, train_smart
-from calibrant.bench.smart_theory import Population, random_outcomes, random_population
+from calibrant.bench.smart_theory import (
+    Population,
+    nll_slope,
+    random_outcomes,
+    random_population,
+    slice_nll_slope,
+    spread_control,
+    top_logit_advantage,
+)
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import SMART
@@ -52,6 +60,88 @@ def test_random_outcomes_include_some_that_are_always_wrong_and_some_that_are_ca
     assert min(gaps) < -0.4
     assert max(gaps) > 0.4
     assert all(c.min() >= 0 and c.max() <= 1 for c, _ in drawn)
+
+
+def random_samples(k, *, seed=0, n=3000):
+    """Logits of many scales, temperatures, true distributions that need not fit them, and margins."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, k)) * np.exp(rng.normal(scale=1.5, size=(n, 1)))
+    truth = rng.dirichlet(np.full(k, 0.5), size=n)
+    top = np.sort(logits, axis=1)
+    return logits, np.exp(rng.normal(size=n)), truth, top[:, -1] - top[:, -2]
+
+
+def softmax_of(row):
+    powers = np.exp(row - row.max())
+    return powers / powers.sum()
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 100])
+def test_lemma_2_bounds_the_advantage_of_the_largest_logit_from_below(k):
+    logits, temperature, _, margins = random_samples(k)
+    found = top_logit_advantage(logits, temperature=temperature)
+    for i in range(50):
+        t = logits[i] / temperature[i]
+        q = softmax_of(t)
+        assert float(found.value[i]) == pytest.approx(t.max() - q @ t, abs=1e-9)
+        assert float(found.bound[i]) == pytest.approx((1 - q.max()) * margins[i] / temperature[i], abs=1e-9)
+    assert (found.value >= found.bound - 1e-9).all()
+    assert bool(torch.allclose(found.value, found.bound)) is (k == 2)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 100])
+def test_equation_28_bounds_the_slope_of_the_likelihood_from_above(k):
+    logits, temperature, truth, _ = random_samples(k)
+    found = nll_slope(logits, truth, temperature=temperature)
+    for i in range(50):
+        t = logits[i] / temperature[i]
+        top, r = np.sort(t)[::-1], truth[i, t.argmax()]
+        gap, spread = top[0] - top[1], top[1] - top[-1]
+        bound = (softmax_of(t).max() - r) * gap + (1 - r) * spread
+        assert float(found.bound[i]) == pytest.approx(bound, abs=1e-9)
+
+        def nll(s, t=t, i=i):
+            return -float(truth[i] @ np.log(softmax_of(s * t)))
+
+        if np.abs(t).max() < 20:  # else the difference quotient loses its digits
+            assert float(found.value[i]) == pytest.approx((nll(1 + 1e-6) - nll(1 - 1e-6)) / 2e-6, abs=1e-4)
+    assert (found.value <= found.bound + 1e-9).all()
+    assert bool(torch.allclose(found.value, found.bound, atol=1e-9)) is (k == 2)
+
+
+@pytest.mark.parametrize("k", [2, 10])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 3.0), (0.0, np.inf), (1e9, np.inf)])
+def test_equations_29_and_30_bound_the_slope_of_a_slice(k, low, high):
+    logits, temperature, truth, margins = random_samples(k, seed=1)
+    inside = (margins >= low) & (margins < high)
+    found = slice_nll_slope(logits, truth, inside, temperature=temperature)
+    control = spread_control(logits, inside, temperature=temperature)
+    value, bound, spreads = 0.0, 0.0, [0.0]
+    for row, divisor, eta, chosen in zip(logits, temperature, truth, inside, strict=True):
+        if chosen:
+            t = row / divisor
+            q, top = softmax_of(t), np.sort(t)[::-1]
+            value += (q @ t - eta @ t) / len(logits)
+            bound += (q.max() - eta[t.argmax()]) * (top[0] - top[1]) / len(logits)
+            spreads.append(top[1] - top[-1])
+    assert control == pytest.approx(max(spreads))
+    assert float(found.value) == pytest.approx(value, abs=1e-9)
+    assert float(found.bound) == pytest.approx(bound + max(spreads) * inside.mean(), abs=1e-9)
+    assert float(found.value) <= float(found.bound) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda z: nll_slope(z, [[1.0, 0.0]]), "^truth: expected shape"),
+        (lambda z: spread_control(z, [True]), "^inside: expected shape"),
+        (lambda z: top_logit_advantage(z, temperature=0.0), "^temperature: expected positive"),
+        (lambda z: top_logit_advantage(z, temperature=[1.0]), "^temperature: expected one number"),
+    ],
+)
+def test_bounds_check_their_arguments(call, message):
+    with pytest.raises(InputError, match=message):
+        call([[1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
 
 
 @pytest.mark.parametrize("beyond", [False, True])

@@ -1,6 +1,9 @@
-"""Two statements of the SMART paper, checked numerically.
+"""Statements of the SMART paper, checked numerically.
 
 Theorem 3.1: the Charbonnier objective bounds the smooth calibration error.
+
+Lemma 2 and Eqs. (28) to (30): how much sharpening raises the confidence of a sample at least, and how much it
+raises the NLL at most. These are functions of logits; their tests draw many.
 
 Proposition A.2: sharpening can lower the NLL and raise the smooth calibration error. Two classes, one
 temperature. In a slice A of margins some confidences are too low by rho_u (the set U), some too high by rho_o
@@ -18,10 +21,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.rows import Record
-from calibrant.inputs import Floats
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, Floats, check_logits, check_probs, to_tensor
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
 from calibrant.metrics.smooth_calibration import smooth_calibration_error
 
@@ -91,6 +97,133 @@ def random_outcomes(rng: np.random.Generator) -> tuple[Floats, _Hits]:
         (confidence <= level).astype(float),
     ][kind]
     return confidence, rng.random(n) < rate
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """A quantity of each sample, or of all of them, with the bound that the paper proves; float64."""
+
+    value: Tensor
+    bound: Tensor
+
+
+def top_logit_advantage(logits: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> Bounded:
+    r"""Return how far the largest scaled logit lies above the expected one, and its lower bound (Lemma 2).
+
+    .. math:: t_M - \langle t \rangle_q \ge (1 - p)\,(t_M - t_{(2)}) = (1 - p)\,m / T
+
+    with :math:`t = z / T`, :math:`q = \mathrm{softmax}(t)`, :math:`p = q_M` and the margin :math:`m`. Times
+    :math:`p` the left side is the slope of the confidence as the temperature is divided by a growing number.
+    With two classes both sides are the same.
+
+    Args:
+        logits: Scores of shape ``(n, k)``.
+        temperature: One number, or one per sample.
+
+    Example:
+        >>> advantage = top_logit_advantage([[2.0, 0.0, -1.0]])
+        >>> round(float(advantage.value[0]), 3), round(float(advantage.bound[0]), 3)
+        (0.354, 0.312)
+    """
+    t, q = _scaled(logits, temperature)
+    top = t.topk(2, dim=1).values
+    value = top[:, 0] - (q * t).sum(dim=1)
+    return Bounded(value, (1 - q.amax(dim=1)) * (top[:, 0] - top[:, 1]))
+
+
+def nll_slope(logits: ArrayLike, truth: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> Bounded:
+    r"""Return the slope of the expected NLL of each sample as it is sharpened, and its upper bound (Eq. 28).
+
+    .. math:: \mathbb{E}[\langle t \rangle_q - t_Y \mid x] \le (p - r)\,g + (1 - r)\,\Delta
+
+    with the probability :math:`r` that the prediction is right, the gap :math:`g = t_{(1)} - t_{(2)}` and the
+    spread :math:`\Delta = t_{(2)} - t_{(k)}` of the other logits. With two classes both sides are the same.
+
+    Args:
+        logits: Scores of shape ``(n, k)``.
+        truth: The true distribution of the label of each sample, shape ``(n, k)``.
+        temperature: One number, or one per sample.
+
+    Example:
+        >>> slope = nll_slope([[2.0, 0.0, -1.0]], [[0.6, 0.3, 0.1]])
+        >>> round(float(slope.value[0]), 3), round(float(slope.bound[0]), 3)
+        (0.546, 0.888)
+    """
+    t, slope, excess, miss = _sharpened(logits, truth, temperature)
+    return Bounded(slope, excess + miss * _spread(t))
+
+
+def spread_control(logits: ArrayLike, inside: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> float:
+    r"""Return the largest spread of the logits that are not on top, over a slice: :math:`\Delta_G` (Eq. 29).
+
+    Args:
+        logits: Scores of shape ``(n, k)``.
+        inside: Whether each sample is in the slice of margins, shape ``(n,)``.
+        temperature: One number, or one per sample.
+    """
+    t, _ = _scaled(logits, temperature)
+    return float(torch.where(_inside(inside, t), _spread(t), 0.0).max())
+
+
+def slice_nll_slope(
+    logits: ArrayLike, truth: ArrayLike, inside: ArrayLike, *, temperature: ArrayLike | float = 1.0
+) -> Bounded:
+    r"""Return the slope of the NLL as a slice of margins is sharpened, and its upper bound (Eq. 30).
+
+    .. math:: \frac{d}{ds} L = \mathbb{E}[1_A (\langle t \rangle_q - t_Y)]
+        \le \mathbb{E}[1_A (p - r)\,g] + \Delta_G\,\mu_A
+
+    with the share :math:`\mu_A` of samples in the slice. With two classes both sides are the same.
+
+    Args:
+        logits: Scores of shape ``(n, k)``.
+        truth: The true distribution of the label of each sample, shape ``(n, k)``.
+        inside: Whether each sample is in the slice of margins, shape ``(n,)``.
+        temperature: One number, or one per sample.
+    """
+    t, slope, excess, _ = _sharpened(logits, truth, temperature)
+    chosen = _inside(inside, t).double()
+    control = spread_control(logits, inside, temperature=temperature)
+    return Bounded((chosen * slope).mean(), (chosen * excess).mean() + control * chosen.mean())
+
+
+def _sharpened(
+    logits: ArrayLike, truth: ArrayLike, temperature: ArrayLike | float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the scaled logits, the slope of the NLL, (p - r) g and 1 - r of each sample."""
+    t, q = _scaled(logits, temperature)
+    eta = check_probs(truth, name="truth").double()
+    if eta.shape != t.shape:
+        raise InputError(f"truth: expected shape {tuple(t.shape)}, got shape {tuple(eta.shape)}")
+    r = eta.gather(1, t.argmax(dim=1, keepdim=True)).squeeze(1)
+    top = t.topk(2, dim=1).values
+    return t, ((q - eta) * t).sum(dim=1), (q.amax(dim=1) - r) * (top[:, 0] - top[:, 1]), 1 - r
+
+
+def _scaled(logits: ArrayLike, temperature: ArrayLike | float) -> tuple[Tensor, Tensor]:
+    """Return the logits over the temperature, and their softmax."""
+    z = check_logits(logits).double()
+    divisor = torch.as_tensor(temperature, dtype=torch.float64)
+    if divisor.ndim and divisor.shape != (len(z),):
+        raise InputError(
+            f"temperature: expected one number or shape ({len(z)},), got shape {tuple(divisor.shape)}"
+        )
+    if not bool(((divisor > 0) & torch.isfinite(divisor)).all()):
+        raise InputError("temperature: expected positive finite numbers, got others")
+    t = z / divisor.reshape(-1, 1)
+    return t, torch.softmax(t, dim=1)
+
+
+def _spread(t: Tensor) -> Tensor:
+    """Return the second largest minus the smallest entry of each row."""
+    return t.topk(2, dim=1).values[:, 1] - t.amin(dim=1)
+
+
+def _inside(inside: ArrayLike, t: Tensor) -> Tensor:
+    chosen = to_tensor(inside, "inside")
+    if chosen.shape != (len(t),):
+        raise InputError(f"inside: expected shape ({len(t)},), got shape {tuple(chosen.shape)}")
+    return chosen.bool()
 
 
 @dataclass(frozen=True)
