@@ -100,6 +100,18 @@ def test_a_paper_is_matched_by_any_label_of_the_results_of_a_line():
     assert set(found.papers["SMART table 1, CIFAR-10, ResNet-50: ECE %"].values()) == {"1.52"}
 
 
+def test_a_variant_with_the_settings_of_the_paper_takes_the_place_of_the_name_in_the_paper():
+    text = TEXT.replace(
+        'match = { method = "posthoc" }',
+        'match = { method = "posthoc" }\nnames = { temperature = "smart", uncalibrated = "spline" }',
+    )
+    found = make_tables(parse_experiment("small", text), rows())[0]
+    assert found.papers["SMART table 1, CIFAR-10, ResNet-50: ECE %"] == {
+        ("uncalibrated",): "1.52",
+        ("temperature",): "0.76",
+    }
+
+
 def test_markdown_marks_best_and_near(table):
     lines = to_markdown(table).splitlines()
     assert lines[0].startswith("| method | digits, NLL ↓ | digits, ECE % ↓ | SMART table 1")

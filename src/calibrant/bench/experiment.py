@@ -26,11 +26,18 @@ class PaperColumn:
         title: Heading of the column: the table and the setting.
         where: Fixed fields of :class:`~calibrant.bench.papers.PaperFigure`.
         match: Maps a label of our lines to the field of the paper that must be equal.
+        names: Maps values of our labels to those of the paper where they differ: a variant that has the
+            paper's settings takes the place of the one whose name the paper uses.
     """
 
     title: str
     where: Mapping[str, str]
     match: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def theirs(self, value: object) -> object:
+        """Return the paper's name of a label's value; None if another value has that name."""
+        return self.names.get(str(value), None if value in self.names.values() else value)
 
 
 @dataclass(frozen=True)

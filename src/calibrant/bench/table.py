@@ -186,7 +186,10 @@ def _figures(
         fits = [
             figure
             for figure in known
-            if all(getattr(figure, theirs) == record.get(ours) for ours, theirs in column.match.items())
+            if all(
+                getattr(figure, theirs) == column.theirs(record.get(ours))
+                for ours, theirs in column.match.items()
+            )
         ]
         if len(fits) == 1:
             value, std = fits[0].value, fits[0].std
