@@ -82,8 +82,8 @@ def test_an_unknown_task_is_refused():
 def test_records_hold_measures_shift_detection_and_refinement_for_each_method():
     records = list(run_training({**KEY, "method": "refcal"}, SETTINGS, 0, None))
     assert [record.labels for record in records] == [{"posthoc": "uncalibrated"}, {"posthoc": "temperature"}]
-    names = {"accuracy", "ece", "smece", "classwise_ece_equal_mass", "encoder_auroc_ovo"}
-    names |= {"shifted_ece", "shifted_accuracy", "shifted_smece", "shifted_classwise_ece_equal_mass"}
+    names = {"accuracy", "ece", "smece", "adaptive_ece", "encoder_auroc_ovo"}
+    names |= {"shifted_ece", "shifted_accuracy", "shifted_smece", "shifted_adaptive_ece"}
     names |= {"ood_auroc", "ood_auroc_entropy", "shifted_ood_auroc", "shifted_ood_auroc_entropy"}
     assert all(names <= set(record.values) for record in records)
     assert records[0].values["accuracy"] == records[1].values["accuracy"]

@@ -50,7 +50,7 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "shifted_accuracy": _of_measure("accuracy", ", shifted"),
     "shifted_ece": _of_measure("ece", ", shifted"),
     "shifted_classwise_ece": _of_measure("classwise_ece", ", shifted"),
-    "shifted_classwise_ece_equal_mass": _of_measure("classwise_ece_equal_mass", ", shifted"),
+    "shifted_adaptive_ece": _of_measure("adaptive_ece", ", shifted"),
     "shifted_smece": _of_measure("smece", ", shifted"),
     "shifted_auroc_ovo": _of_measure("auroc_ovo", ", shifted"),
     "ood_auroc": Quantity("OOD AUROC", "higher", percent=True),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from calibrant.training.outcome import MethodOutcome
 
 # Measures whose mean over the shifted sets is a quantity of its own.
-_SHIFTED = ("accuracy", "ece", "classwise_ece", "classwise_ece_equal_mass", "smece", "auroc_ovo")
+_SHIFTED = ("accuracy", "ece", "classwise_ece", "adaptive_ece", "smece", "auroc_ovo")
 
 
 def run_training(

@@ -19,7 +19,7 @@ from calibrant.training.config.settings import PosthocSettings
 from calibrant.training.epoch_measures import VALIDATION
 from calibrant.training.run import Run
 
-_MEASURES = (*VALIDATION, "aurc", "auroc_ovo", "classwise_ece_equal_mass", "sce_true_class", "smece")
+_MEASURES = (*VALIDATION, "aurc", "auroc_ovo", "adaptive_ece", "sce_true_class", "smece")
 #: Scores that detect out-of-distribution samples.
 DETECTORS = ("msp", "negative_entropy")
 _UNCALIBRATED = "uncalibrated"
