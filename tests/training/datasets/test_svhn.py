@@ -1,5 +1,7 @@
 """SVHN from .mat files that the test writes in the original layout."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from scipy.io import savemat
 
 from calibrant.errors import FormatError, InputError
 from calibrant.training.datasets import load_dataset
+from calibrant.training.stages import _flips
 
 
 def pixels(n, seed=0):
@@ -56,6 +59,12 @@ def test_it_can_be_foreign_for_images_of_another_kind(svhn):
     splits = load_dataset("digits", foreign={"street": f"svhn:{svhn}"})
     assert splits.foreign["street"].inputs.shape == (20, 1, 8, 8)
     assert (splits.foreign["street"].labels == -1).all()
+
+
+@pytest.mark.parametrize(("name", "mirrored"), [("svhn", False), ("digits", False), ("stl10", True)])
+def test_digits_are_not_mirrored_in_training(name, mirrored):
+    session = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name=name)))
+    assert _flips(session) == mirrored
 
 
 def refusal(path):
