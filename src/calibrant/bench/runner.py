@@ -19,8 +19,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from calibrant._version import __version__
 from calibrant.bench.arena_real import expand_files, run_arena_real
+from calibrant.bench.attacks import attack_study
 from calibrant.bench.calarena import run_arena, run_calarena
 from calibrant.bench.experiment import Experiment, Job, Preset
+from calibrant.bench.loss_studies import shape_study, smoothed_distribution_study
 from calibrant.bench.posthoc import run_posthoc
 from calibrant.bench.rows import (
     Record,
@@ -32,6 +34,7 @@ from calibrant.bench.rows import (
     save_left_out,
 )
 from calibrant.bench.smart_ablations import indicator_study, sensitivity_study
+from calibrant.bench.smart_convergence import convergence_study
 from calibrant.bench.smart_theory import bound_study, mismatch_study
 from calibrant.bench.training import run_training
 from calibrant.errors import InputError
@@ -49,6 +52,10 @@ STUDIES: Mapping[str, Worker] = {
     "bound": bound_study,
     "mismatch": mismatch_study,
     "sensitivity": sensitivity_study,
+    "attacks": attack_study,
+    "convergence": convergence_study,
+    "shapes": shape_study,
+    "smoothed_distribution": smoothed_distribution_study,
 }
 
 

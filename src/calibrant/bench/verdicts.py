@@ -246,9 +246,15 @@ def _findings(
         for measure in comparison.measures:
             gained = _compared(comparison, one, measure, own)
             if gained is not None:
-                name = ", ".join(map(str, task)) or "all"
+                name = ", ".join(map(_short, task)) or "all"
                 found.append(Finding(experiment, name, measure, *gained))
     return found
+
+
+def _short(label: object) -> str:
+    """Return a label; of a source of files, the last part without its ending."""
+    text = str(label)
+    return Path(text).stem if text.startswith("files:") else text
 
 
 # The mean, what it is compared with and its mean, the interval of the gain, and the verdict.

@@ -1,6 +1,7 @@
 """The commands ``calibrant bench list``, ``run``, ``table`` and ``verdicts``."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from rich import table as rich_table
 from rich.console import Console
 
-from calibrant.cli.options import split_list
+from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 from calibrant.files import write_file
@@ -22,13 +23,37 @@ bench = typer.Typer(
 
 
 @bench.command("list")
-def list_experiments() -> None:
+def list_experiments(
+    papers: Annotated[
+        bool, typer.Option("--papers", help="List the papers' tables and figures with their commands.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the experiments with their topics, numbers of jobs, and the data they need.
 
-    Example: calibrant bench list
-    """
-    from calibrant.bench.experiment import experiment_names, load_experiment
+    With --papers, list every table and figure of the papers with the commands that make it. DATA stands for
+    the folder of data sets, RUN for the folder of a training run.
 
+    Example: calibrant bench list --papers
+    """
+    from calibrant.bench.experiment import PRESETS, experiment_names, load_experiment
+
+    if papers:
+        _show_exhibits(as_json=as_json)
+        return
+    if as_json:
+        loaded = {name: load_experiment(name) for name in experiment_names()}
+        listed = [
+            {
+                "name": name,
+                "title": each.title,
+                "claim": each.claim,
+                "needs": {preset: each.needs(preset) for preset in PRESETS if preset in each.presets},
+            }
+            for name, each in loaded.items()
+        ]
+        typer.echo(json.dumps(listed))
+        return
     shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
     shown.add_column("experiment", no_wrap=True)
     shown.add_column("topic")
@@ -44,6 +69,25 @@ def list_experiments() -> None:
         needs = ", ".join(experiment.needs("quick")) if "quick" in experiment.presets else ""
         shown.add_row(name, experiment.title, *counts, needs)
     Console().print(shown)
+
+
+def _show_exhibits(*, as_json: bool) -> None:
+    from calibrant.bench.exhibits import all_exhibits
+
+    if as_json:
+        typer.echo(json.dumps([{"paper": paper, **asdict(each)} for paper, each in all_exhibits()]))
+        return
+    last = ""
+    for paper, each in all_exhibits():
+        if paper != last:
+            typer.echo(f"{'' if not last else chr(10)}{paper}")
+            last = paper
+        typer.echo(f"  {each.name}: {each.shows}")
+        for preset, commands in (("quick", each.quick), ("full", each.full)):
+            for command in commands:
+                typer.echo(f"    {preset:5}  {command}")
+        if each.note:
+            typer.echo(f"    {each.note}")
 
 
 @bench.command()
