@@ -100,6 +100,12 @@ def test_a_paper_is_matched_by_any_label_of_the_results_of_a_line():
     assert set(found.papers["SMART table 1, CIFAR-10, ResNet-50: ECE %"].values()) == {"1.52"}
 
 
+def test_a_label_that_a_result_does_not_have_is_left_out_of_the_heading():
+    text = TEXT.replace('columns = ["source"]', 'columns = ["source", "network"]')
+    found = make_tables(parse_experiment("small", text), rows())[0]
+    assert [column.heading for column in found.columns] == ["digits, NLL ↓", "digits, ECE % ↓"]
+
+
 def test_a_variant_with_the_settings_of_the_paper_takes_the_place_of_the_name_in_the_paper():
     text = TEXT.replace(
         'match = { method = "posthoc" }',

@@ -60,7 +60,7 @@ class Column:
     @property
     def heading(self) -> str:
         """Text above the column."""
-        return ", ".join([*self.group, self.quantity.heading])
+        return ", ".join(filter(None, [*self.group, self.quantity.heading]))
 
 
 @dataclass(frozen=True)
