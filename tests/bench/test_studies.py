@@ -9,7 +9,7 @@ import torch
 from calibrant import evaluate
 from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.runner import run_study
-from calibrant.bench.smart_ablations import solve_temperatures, train_smart
+from calibrant.bench.smart_ablations import solve_temperatures
 from calibrant.bench.smart_theory import (
     Population,
     nll_slope,
@@ -199,19 +199,21 @@ def test_the_likelihood_part_of_the_proposition_holds_and_the_calibration_part_d
 
 def test_the_study_of_bandwidths_trains_the_network_of_smart():
     source = load_model_predictions("digits", seed=0)
-    layers = train_smart(source.validation.logits, source.validation.labels, sigma=0.05, delta=1e-3)
-    found = evaluate(calibrated(SMART(layers), source.validation), measures=["ece"]).metrics["ece"]
-    own = SMART.fit(source.validation.logits, source.validation.labels, settled=0.0)
-    expected = evaluate(calibrated(own, source.validation), measures=["ece"]).metrics["ece"]
-    before = evaluate(source.validation, measures=["ece"]).metrics["ece"]
-    assert found < before / 2
-    assert found == pytest.approx(expected, abs=0.01)
+    val, test = source.validation, source.tests["test"]
+    found = {}
+    for sigma in (0.05, 0.5):
+        key = {"study": "sensitivity", "source": "digits", "sigma": sigma, "delta": 0.01}
+        (record,) = run_study(key, {"epochs": 30}, 0, None)
+        found[sigma] = record.values["ece"]
+        own = SMART.fit(val.logits, val.labels, recipe="paper", sigma=sigma, delta=0.01, epochs=30)
+        assert found[sigma] == evaluate(calibrated(own, test), measures=["ece"]).metrics["ece"]
+    assert found[0.05] != found[0.5]
 
 
 def test_the_study_of_bandwidths_names_its_setting_as_the_paper_does():
     key = {"study": "sensitivity", "source": "digits", "sigma": 0.1, "delta": 0.01}
     (record,) = run_study(key, {"epochs": 2}, 0, None)
-    assert record.labels["setting"] == "lambda=0.10;delta=0.010"
+    assert record.labels == {"method": "smart_paper", "setting": "lambda=0.10;delta=0.010"}
 
 
 def test_an_unknown_study_is_refused():

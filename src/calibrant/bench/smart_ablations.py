@@ -23,11 +23,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.outcomes import margin
-from calibrant.posthoc.fitting.fitting_set import FittingSet
-from calibrant.posthoc.fitting.sample_temperature import Layers, network_temperature
-from calibrant.posthoc.fitting.temperature_training import Adam, best_single_temperature, first_layers
-from calibrant.posthoc.smart import HIDDEN_UNITS, INDICATORS, SMART, feasible_temperatures
-from calibrant.surrogates import charbonnier_soft_ece
+from calibrant.posthoc.smart import INDICATORS, SMART, feasible_temperatures
 
 _GROUPS = 20
 
@@ -112,58 +108,24 @@ def _logits(kind: str, classes: int, draws: int, seed: int, data: Path | None) -
 def sensitivity_study(
     key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
 ) -> Iterator[Record]:
-    """Yield the measures of SMART trained with the key's ``sigma`` and ``delta`` on its ``source``.
+    """Yield the measures of SMART as printed, with the key's ``sigma`` and ``delta``, on its ``source``.
 
-    As in the paper, all epochs are trained and the last weights are used. The library's early stopping would
-    hide the effect of a bad bandwidth.
+    The default recipe has no such numbers to vary, and its early stopping would hide a bad bandwidth.
     """
     source = load_model_predictions(key["source"], seed=seed, data=data)
     fitting = source.validation
     assert fitting.labels is not None
-    layers = train_smart(
+    sigma, delta = float(key["sigma"]), float(key["delta"])
+    epochs = settings.get("epochs", 200)
+    printed = SMART.fit(
         fitting.to_logits(),
         fitting.labels,
-        sigma=float(key["sigma"]),
-        delta=float(key["delta"]),
-        epochs=settings.get("epochs", 200),
+        recipe="paper",
+        sigma=sigma,
+        delta=delta,
+        epochs=epochs,
         seed=seed,
     )
-    repaired = calibrated(SMART(layers, n_classes=fitting.k), source.tests["test"])
-    note = f"lambda={float(key['sigma']):.2f};delta={float(key['delta']):.3f}"
-    yield Record(
-        {"setting": note}, dict(evaluate(repaired, measures=["ece", "ece_equal_mass", "nll"]).metrics)
-    )
-
-
-def train_smart(
-    logits: Tensor, labels: Tensor, *, sigma: float, delta: float, epochs: int = 200, seed: int = 0
-) -> Layers:
-    """Train SMART's network with Adam, starting at the best single temperature, and return its layers.
-
-    Args:
-        logits: Scores of shape ``(n, k)``.
-        labels: Integer classes of shape ``(n,)``.
-        sigma: Standard deviation of the soft bins' kernel.
-        delta: Rounding of the absolute value.
-        epochs: Passes over all samples at once.
-        seed: Seed of the initial weights.
-    """
-    samples = FittingSet(logits, labels)
-    seen = margin(logits.double())[:, None]
-    mean, deviation = seen.mean(), seen.std(correction=0).clamp_min(1e-12)
-    x = (seen - mean) / deviation
-    start = first_layers(
-        (1, HIDDEN_UNITS), temperature=best_single_temperature(samples, "nll"), seed=seed, like=x
-    )
-    layers = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in start]
-    parameters = [part for layer in layers for part in layer]
-    adam = Adam(parameters, learning_rate=5e-3)
-    for _ in range(epochs):
-        forecasts = samples.at(network_temperature(x, layers))
-        loss = charbonnier_soft_ece(
-            forecasts.confidence, forecasts.correct, lam=1 / (2 * sigma**2), delta=delta
-        )
-        adam.step(torch.autograd.grad(loss, parameters))
-    trained = [(weight.detach(), bias.detach()) for weight, bias in layers]
-    weight = trained[0][0] / deviation
-    return [(weight, trained[0][1] - (weight * mean).squeeze(1)), *trained[1:]]
+    repaired = calibrated(printed, source.tests["test"])
+    labels = {"method": "smart_paper", "setting": f"lambda={sigma:.2f};delta={delta:.3f}"}
+    yield Record(labels, dict(evaluate(repaired, measures=["ece", "ece_equal_mass", "nll"]).metrics))
