@@ -49,7 +49,8 @@ def selective_risk_loss(
     The gradient **through the weight** lowers the confidence of samples with a large loss. It calibrates, but
     it is also a danger: for a model that has learned nothing yet, lower confidence is easier than a correct
     answer, and training collapses. ``weight_gradient`` scales it, from 0 (weights are constants) to 1 (Eq. 36
-    of the paper).
+    of the paper). The paper's own settings are ``selective_risk_paper`` by name, for example in
+    ``make_loss("selective_risk_paper(warmup=20)")``.
 
     The default was chosen by ``benchmarks/au_default.py`` (accuracy / ECE / NLL on test data, in percent):
 
