@@ -70,6 +70,8 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "ece_reduction": _change("{} repaired", "ece", "higher"),
     "ece_equal_mass_reduction": _change("{} repaired", "ece_equal_mass", "higher"),
     "explained": Quantity("variance explained", "higher", percent=True),
+    "pearson": Quantity("Pearson r", "higher"),
+    "spearman": Quantity("Spearman r", "higher"),
     "violated": Quantity("violated", "neither", percent=True),
     "fitted": Quantity("fitted", "neither", percent=True),
     "nll_falls": _change("{} falls", "nll"),

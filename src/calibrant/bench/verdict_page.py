@@ -124,8 +124,7 @@ def _place(finding: Finding) -> tuple[str, str, str]:
 def _shown(finding: Finding) -> str:
     unit = quantity(finding.measure)
     values = f"{unit.text(finding.mean)} against {unit.text(finding.other_mean)}"
-    if finding.other:
-        # Adding 0 turns the -0 of a difference into 0.
-        gain = " to ".join(unit.text(each + 0.0) for each in (finding.low, finding.high))
-        values += f" of {finding.other}, {gain}"
+    # Adding 0 turns the -0 of a difference into 0.
+    gain = " to ".join(unit.text(each + 0.0) for each in (finding.low, finding.high))
+    values += f" of {finding.other}, {gain}" if finding.other else f", {gain}"
     return f"{values}: {finding.verdict}"

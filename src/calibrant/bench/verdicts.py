@@ -60,7 +60,7 @@ class Comparison:
         by: Labels whose combinations are the tasks.
         relation: What is claimed.
         margin: How far from 0 a gain may be for ``no_worse`` and ``similar``.
-        value: The value that ``equal`` expects, if it compares with no other result.
+        value: A number to compare with, instead of other results.
     """
 
     experiments: tuple[str, ...]
@@ -267,9 +267,7 @@ def _compared(
     """Compare with the strongest opponent, which decides; return None if there are no results."""
     mine = _values(records, one, measure, less=comparison.one_less)
     if mine and comparison.value is not None:
-        gains = [each - comparison.value for each in mine.values()]
-        low, high = min(gains), max(gains)
-        return fmean(mine.values()), "", comparison.value, low, high, judge("equal", low, high)
+        return _gained(comparison, measure, mine, dict.fromkeys(mine, comparison.value), "")
     found = []
     for other in comparison.against:
         theirs = _values(records, {**one, **other}, measure, less=comparison.against_less)
