@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrant.bench.exhibits import all_exhibits
 from calibrant.bench.experiment import experiment_names
 from tests.bench.small import TEXT
 
@@ -29,6 +30,29 @@ def test_list_names_every_experiment_with_its_jobs_and_needs(run):
     for name in experiment_names():
         assert name in out
     assert "cifar10" in out
+
+
+def test_list_as_values(run):
+    code, out, _ = run("bench", "list", "--json")
+    assert code == 0
+    listed = {each["name"]: each for each in json.loads(out)}
+    assert sorted(listed) == experiment_names()
+    assert listed["losses"]["needs"]["quick"] == ["clinc150"]
+
+
+def test_list_of_papers_has_every_table_and_figure_with_both_commands(run):
+    code, out, _ = run("bench", "list", "--papers")
+    assert code == 0
+    for paper, exhibit in all_exhibits():
+        assert f"\n{paper}\n" in f"\n{out}"
+        assert f"  {exhibit.name}: {exhibit.shows}\n" in out
+        for preset, lines in (("quick", exhibit.quick), ("full ", exhibit.full)):
+            assert all(f"    {preset}  {line}\n" in out for line in lines)
+    _, out, _ = run("bench", "list", "--papers", "--json")
+    table = json.loads(out)
+    assert [(each["paper"], each["name"]) for each in table] == [
+        (paper, exhibit.name) for paper, exhibit in all_exhibits()
+    ]
 
 
 @pytest.mark.slow
