@@ -13,7 +13,6 @@ from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 from calibrant.files import write_file
-from calibrant.inputs import check_choice
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
@@ -175,6 +174,7 @@ def verdicts(
     """
     from calibrant.bench.verdict_page import counted, to_page, to_values
     from calibrant.bench.verdicts import judged_claims
+    from calibrant.inputs import check_choice
 
     check_choice(form, "--format", ("text", "markdown", "json"))
     judged = judged_claims(folder)
