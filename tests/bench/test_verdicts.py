@@ -1,5 +1,6 @@
 """Verdicts: the rule by its definition, claims that have rows, and the committed page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,16 @@ def test_a_value_must_be_that_of_every_seed(tmp_path, monkeypatch):
     assert [each.verdict for each in findings(tmp_path, monkeypatch, comparison)] == [
         "holds", "does not hold",
     ]  # fmt: skip
+
+
+def test_our_variant_may_be_compared_with_others(tmp_path, monkeypatch):
+    write_rows(tmp_path, {("x", "a"): [1.0, 2.0], ("x", "b"): [3.0, 4.0], ("x", "c"): [0.0, 1.0]})
+    comparison = replace(
+        COMPARISON, against=({"method": "b"},), ours={"method": "a"}, ours_against=({"method": "c"},)
+    )
+    monkeypatch.setattr(verdicts, "claims", lambda: {"seca": (Claim("text", "where", (comparison,)),)})
+    [judged] = judged_claims(tmp_path)
+    assert (judged.verdict, judged.own_verdict) == ("holds", "does not hold")
 
 
 def test_what_was_not_run_is_not_judged(tmp_path, monkeypatch):

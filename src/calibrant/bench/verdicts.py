@@ -22,7 +22,7 @@ import math
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -54,6 +54,7 @@ class Comparison:
         one: Labels of the results that the claim is about.
         ours: Labels of our own variant of them; none if there is only the paper's.
         against: Labels that differ in the results it is compared with; the others are the same.
+        ours_against: The same for our own variant, if it is compared with others.
         one_less: Labels of results that are subtracted from ``one``, to compare differences.
         against_less: Labels of results that are subtracted from those compared with.
         only: Labels that all results must have.
@@ -68,6 +69,7 @@ class Comparison:
     one: Labels = field(default_factory=dict)
     ours: Labels | None = None
     against: tuple[Labels, ...] = ()
+    ours_against: tuple[Labels, ...] = ()
     one_less: Labels | None = None
     against_less: Labels | None = None
     only: Labels = field(default_factory=dict)
@@ -223,7 +225,8 @@ def judged_claims(folder: Path) -> list[Judged]:
                     own = [each for each in records.get(name, ()) if _has(each, comparison.only)]
                     printed += _findings(name, comparison, comparison.one, own)
                     if comparison.ours is not None:
-                        ours += _findings(name, comparison, comparison.ours, own)
+                        other = replace(comparison, against=comparison.ours_against or comparison.against)
+                        ours += _findings(name, other, comparison.ours, own)
             found.append(Judged(paper, number, claim, tuple(printed), tuple(ours)))
     return found
 
