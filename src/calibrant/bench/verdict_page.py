@@ -93,7 +93,8 @@ def _section(paper: str, judged: Sequence[Judged]) -> str:
     ]
     for each in judged:
         claim = each.claim
-        tests = ", ".join(f"`{name.partition('::')[0]}`" for name in dict.fromkeys(claim.tested))
+        files = dict.fromkeys(name.partition("::")[0] for name in claim.tested)
+        tests = ", ".join(f"`{file}`" for file in files)
         printed = f"tested in {tests}" if tests else f"**{counted(each.verdict, each.printed)}**"
         cells = [claim.text, claim.where, printed, counted(each.own_verdict, each.ours), claim.comment]
         lines.append(f"| {each.number} | {' | '.join(cells)} |")
