@@ -158,8 +158,8 @@ def paired_interval(gains: Sequence[float]) -> tuple[float, float]:
     """Return the two-sided 95 % t-interval of the mean of paired differences.
 
     Example:
-        >>> paired_interval([1.0, 2.0, 3.0])
-        (-0.484137711734642, 4.484137711734642)
+        >>> [round(end, 3) for end in paired_interval([1.0, 2.0, 3.0])]
+        [-0.484, 4.484]
     """
     if len(gains) < 2:
         return -math.inf, math.inf
