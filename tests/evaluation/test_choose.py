@@ -14,7 +14,7 @@ from calibrant.metrics import expected_calibration_error, smooth_ece
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import Pool, TemperatureScaling
 from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.names import METHODS
 from calibrant.posthoc.pool import likeliest_mixture
@@ -88,9 +88,9 @@ def plainly_chosen(comparison, score, *, simple):
     smallest = min(comparison.results, key=lambda result: result.metrics[score])
     is_proper = score in ("nll", "brier")
     if is_proper and "pool" in by_name and not simple:
-        one, pool = by_name["temperature"], by_name["pool"]
-        not_worse = losses(one, score).mean() <= losses(pool, score).mean()
-        return "temperature" if not_worse and calibration_is_as_good(one, pool) else "pool"
+        behind = losses(by_name["pool"], score) - losses(by_name["temperature"], score)
+        alone = comparison.pool.names == ["temperature"]
+        return "temperature" if alone or behind.mean() > standard_error(behind) else "pool"
     reference = by_name.get("pool", smallest) if is_proper else smallest
     for result in comparison.results:
         if result is reference or is_as_good(result, reference, score):
@@ -127,19 +127,40 @@ def with_results(comparison, *results):
     return replace(comparison, results=results)
 
 
-def test_by_default_the_pool_gives_way_to_temperature_scaling_that_is_not_worse(compared):
-    comparison = compared["one temperature"]
+@pytest.mark.parametrize(
+    ("behind", "expected", "reason"),
+    [
+        (-0.5, "pool", "out of fold it is better than temperature scaling by {}"),
+        (0.5, "pool", "out of fold it is within one standard error of temperature scaling by {}"),
+        (
+            1.5,
+            "temperature",
+            "out of fold the pool of all methods is more than one standard error behind it by {}",
+        ),
+    ],
+)
+@pytest.mark.parametrize("score", MEASURES)
+def test_by_default_the_pool_gives_way_to_temperature_scaling_that_is_better(
+    compared, behind, expected, reason, score
+):
+    """The pool is a given number of standard errors behind temperature scaling."""
+    comparison = compared["pool is best"]
     pool, temperature = comparison["pool"], comparison["temperature"]
-    for change, expected in ((0.0, "temperature"), (1e-6, "pool")):
-        shown = replace(temperature, metrics={**temperature.metrics, "nll": pool.metrics["nll"] + change})
-        choice = decide(
-            with_results(comparison, comparison["uncalibrated"], shown, comparison["vector"], pool)
-        )
-        assert choice.result.name == expected
-        if expected == "temperature":
-            assert choice.sentence == (
-                "temperature: out of fold the pool of all methods is not better by negative log-likelihood"
-            )
+    noise = torch.linspace(-1, 1, len(pool.losses[score]), dtype=torch.float64)
+    moved = noise + behind * standard_error(noise.numpy()) - noise.mean()
+    shown = replace(pool, losses={**pool.losses, score: temperature.losses[score] + moved})
+    choice = decide(with_results(comparison, temperature, shown), score=score)
+    assert choice.result.name == expected
+    assert choice.reason == reason.format(MEASURES[score])
+
+
+def test_a_pool_of_temperature_scaling_alone_is_temperature_scaling(compared):
+    comparison = compared["one temperature"]
+    temperature = comparison["temperature"]
+    alone = Pool({"temperature": temperature.calibrator}, [1.0])
+    shown = replace(comparison["pool"], calibrator=alone)
+    choice = decide(with_results(comparison, temperature, shown))
+    assert choice.sentence == "temperature: out of fold it is likelier than the pool of all methods"
 
 
 def test_by_default_the_pool_does_not_give_way_to_other_methods(compared):
@@ -197,20 +218,15 @@ def test_a_calibration_error_decides_alone(compared, score, title):
     assert choose(with_results(comparison, *same), score=score).name == "uncalibrated"
 
 
-@pytest.mark.parametrize("simple", [False, True])
-def test_a_method_that_is_as_likely_but_worse_calibrated_is_not_as_good(compared, simple):
+def test_a_method_that_is_as_likely_but_worse_calibrated_is_not_as_good(compared):
     comparison = compared["one temperature"]
     pool = comparison["pool"]
     good = replace(
         comparison["temperature"], losses=pool.losses, metrics=pool.metrics, held_out=pool.held_out
     )
     spoiled = replace(good, held_out=comparison["uncalibrated"].held_out)
-    assert choose(with_results(comparison, good, pool), simple=simple) is good
-    choice = decide(with_results(comparison, spoiled, pool), simple=simple)
-    assert choice.result is pool
-    assert simple or choice.reason == (
-        "out of fold its smooth calibration error is smaller than that of temperature scaling"
-    )
+    assert choose(with_results(comparison, good, pool), simple=True) is good
+    assert choose(with_results(comparison, spoiled, pool), simple=True) is pool
 
 
 def test_the_sentence_names_the_members_of_a_pool(compared):

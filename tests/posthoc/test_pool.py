@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
@@ -86,7 +87,9 @@ def test_a_method_and_its_copy_are_that_method_up_to_smoothing_and_temperature(t
     logits, labels = skewed(1500)
     member = VectorScaling.fit(logits, labels)
     log_probs = member.predict_log_proba(torch.tensor(logits))
-    copies = Pool.of({"one": member, "two": member}, [log_probs, log_probs], torch.tensor(labels))
+    copies, _ = Pool.of(
+        {"one": member, "two": member}, [log_probs, log_probs], torch.tensor(labels), torch.arange(1500) % 5
+    )
     assert sum(copies.weights.values()) == pytest.approx(1.0)
     mixed = (1 - 1 / 1501) * log_probs.exp() + 1 / (1501 * 4)
     expected = torch.log_softmax(mixed.log() / float(copies.temperature), dim=1)
@@ -109,18 +112,75 @@ def test_no_member_and_no_other_mixture_is_likelier_on_held_out_samples():
     assert sum(share > 0 for share in mixture.shares) > 1
 
 
-def test_the_temperature_is_the_likeliest_of_the_mixture():
-    log_probs, y = held_out_log_probs([TemperatureScaling, VectorScaling])
-    mixture, rows = likeliest_mixture(log_probs, y), torch.arange(len(y))
+@pytest.mark.parametrize(("n", "is_evident"), [(1500, True), (40, False)])
+def test_the_temperature_is_the_likeliest_of_the_mixture_drawn_to_one_by_its_uncertainty(n, is_evident):
+    log_probs, y = held_out_log_probs([TemperatureScaling, VectorScaling], n_new=n)
+    log_probs = [torch.log_softmax(each / (1.3 if is_evident else 1.02), dim=1) for each in log_probs]
+    mixture = likeliest_mixture(log_probs, y)
     mixed = (1 - mixture.smoothing) * sum(
         share * each.exp() for share, each in zip(mixture.shares, log_probs, strict=True)
     ) + mixture.smoothing / 4
+    scores = mixed.double().log()
 
-    def loss(temperature):
-        scaled = torch.log_softmax(mixed.log() / temperature, dim=1)
-        return -float(scaled[rows, y].mean())
+    def loss(log_temperature):
+        return float(
+            torch.nn.functional.cross_entropy(scores / math.exp(log_temperature), y, reduction="sum")
+        )
 
-    assert all(loss(mixture.temperature) <= loss(factor * mixture.temperature) for factor in (0.99, 1.01))
+    grid = np.linspace(-1, 1, 4001)
+    best = grid[np.argmin([loss(each) for each in grid])]
+    # The second derivative by differences is the information.
+    information = (loss(best + 0.01) - 2 * loss(best) + loss(best - 0.01)) / 0.01**2
+    expected = max(0.0, 1 - 1 / (information * best**2)) * best
+    assert math.log(mixture.temperature) == pytest.approx(expected, abs=2e-3)
+    assert (mixture.temperature != 1) == is_evident
+
+
+def two_members(n, *, worse, seed=0):
+    """Held-out log-probabilities of temperature scaling, and of a copy that is a little worse or better."""
+    rng = np.random.default_rng(seed)
+    logits, labels = draw(n, 4, seed=seed)
+    shift = np.where(np.arange(4) == labels[:, None], -worse, 0) + rng.normal(scale=0.5, size=(n, 4))
+    log_probs = [torch.log_softmax(torch.tensor(each), dim=1) for each in (logits, logits + shift)]
+    return log_probs, torch.tensor(labels), torch.tensor(rng.permutation(n) % 5)
+
+
+@pytest.mark.parametrize("worse", [-0.6, 0.0, 0.05, 1.0])
+@pytest.mark.parametrize("name", ["temperature", "other"])
+def test_a_pool_is_drawn_back_to_temperature_scaling_by_the_chance_that_it_is_no_better(worse, name):
+    log_probs, labels, folds = two_members(120, worse=worse)
+    members = {name: TemperatureScaling(1.0, n_classes=4), "b": Identity(n_classes=4)}
+    pool, predicted = Pool.of(members, log_probs, labels, folds)
+    rows, n = torch.arange(120), 120
+    plain = torch.empty_like(predicted)
+    for fold in range(5):
+        rest, inside = (folds != fold).nonzero()[:, 0], (folds == fold).nonzero()[:, 0]
+        plain[inside] = likeliest_mixture(log_probs, labels, rest)(log_probs, inside)
+    gains = (plain - log_probs[0])[rows, labels].double().numpy()
+    whole = likeliest_mixture(log_probs, labels)
+    if name == "other":
+        expected, trusted = plain, 1.0
+    else:
+        z = gains.mean() / (gains.std() / math.sqrt(n))
+        trusted = 0.0 if z < -1 else 1.0 if norm.cdf(z) > 0.98 else norm.cdf(z)
+        expected = None
+    first = 1 - trusted + trusted * whole.shares[0]
+    assert pool.weights.get(name, 0.0) == pytest.approx(first)
+    assert math.log(pool.temperature) == pytest.approx(trusted * math.log(whole.temperature))
+    assert float(pool.smoothing) == whole.smoothing
+    if expected is not None:
+        torch.testing.assert_close(predicted, expected)
+
+
+def test_the_cases_above_are_trusted_wholly_in_part_and_not_at_all():
+    shares = []
+    for worse in (-0.6, 0.0, 0.05, 1.0):
+        log_probs, labels, folds = two_members(120, worse=worse)
+        members = {"temperature": TemperatureScaling(1.0, n_classes=4), "b": Identity(n_classes=4)}
+        shares.append(Pool.of(members, log_probs, labels, folds)[0].weights.get("temperature", 0.0))
+    assert shares[0] == 0
+    assert 0.02 < shares[1] < shares[2] < 0.98
+    assert shares[3] == 1
 
 
 def test_small_shares_are_dropped_and_the_others_found_again():
@@ -136,7 +196,7 @@ def test_small_shares_are_dropped_and_the_others_found_again():
     assert shares[2] == 0
     assert shares[:2] == pytest.approx(likeliest_shares(of_labels[:, :2]).tolist(), abs=1e-9)
     fitted = {name: TemperatureScaling(1.0, n_classes=2) for name in "abc"}
-    assert set(Pool.of(fitted, log_probs, labels).names) == {"a", "b"}
+    assert set(Pool.of(fitted, log_probs, labels, torch.arange(1000) % 5)[0].names) == {"a", "b"}
 
 
 def test_many_equal_members_with_less_than_two_per_cent_each_leave_a_pool():

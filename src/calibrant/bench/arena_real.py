@@ -5,8 +5,8 @@ test: at most 5,000 to test, and at least 300 and a fifth of the fitting samples
 sizes that leave it as many. Settings:
 
 - ``methods``: names of :data:`calibrant.posthoc.names.METHODS`, of :data:`COMPARED` and of
-  :data:`calibrant.bench.peers.PEERS`; by default all that need no features and are installed. The
-  uncalibrated model and temperature scaling always take part.
+  :data:`calibrant.bench.peers.PEERS`; by default all that need no features, do not take minutes and are
+  installed. The uncalibrated model and temperature scaling always take part.
 - ``seconds``: the CPU time that a fit may take, not counting what a comparison takes.
 
 A method that cannot be fitted, needs too much memory or takes too long counts as the uncalibrated model;
@@ -163,7 +163,9 @@ def _attempts(
     """Fit all methods on the same samples, the reference before those that are compared with it."""
     assert fitting.k is not None
     peers = installed_peers(fitting.k)
-    every = [name for name, method in METHODS.items() if not method.calibrator.needs_features]
+    every = [
+        name for name, method in METHODS.items() if not (method.calibrator.needs_features or method.slow)
+    ]
     wanted = settings.get("methods", [*every, *COMPARED, *peers])
     others = (*COMPARED, *PEERS)
     own = [canonical_name(name) for name in wanted if name not in others]

@@ -59,7 +59,7 @@ def calibrate(
     """Compare post-hoc methods, choose one, and save it with a report.
 
     Every method is cross-validated on VAL, and so is the pool, a mixture of them. The pool is chosen, unless
-    temperature scaling is as good.
+    temperature scaling is better.
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
     """

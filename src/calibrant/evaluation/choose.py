@@ -47,14 +47,15 @@ def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False
 
 
 def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> Choice:
-    """Choose the pool, unless temperature scaling is as good, and say why.
+    """Choose the pool, unless temperature scaling is better, and say why.
 
-    By default the pool gives way only to temperature scaling, if out of fold that is at least as good by the
-    score, and within one standard error by the smooth calibration error. With ``simple``, or without a pool,
-    every method that is within one standard error by both counts as good as the pool, or the best method, and
-    the simplest one is chosen. That costs a little: of many methods that seem as good, some are not
-    (``docs/results/arena.md``). The order from simple to complex is that of
-    :data:`calibrant.posthoc.names.METHODS`.
+    By default the pool gives way only to temperature scaling, if out of fold the pool is more than one
+    standard error behind by the score; with a smaller or uncertain advantage, the pool itself consists of
+    temperature scaling in part (:class:`~calibrant.posthoc.Pool`). With ``simple``, or without a pool, every
+    method that is within one standard error of the pool, or of the best method, by the score and by the
+    smooth calibration error counts as good, and the simplest one is chosen. That costs a little: of many
+    methods that seem as good, some are not (``docs/results/arena.md``). The order from simple to complex is
+    that of :data:`calibrant.posthoc.names.METHODS`.
 
     Standard errors are those of differences on the same samples, so samples that are hard for all methods do
     not affect the choice.
@@ -85,13 +86,16 @@ def _pool_or_temperature(comparison: Comparison, score: ProperScore) -> Choice:
     one = next((result for result in comparison.results if result.name == _FALLBACK), None)
     if one is None:
         return Choice(pool, "the mixture of all methods that were compared")
-    if one.metrics[score] > pool.metrics[score]:
-        return Choice(pool, f"out of fold it is better than temperature scaling by {title}")
-    if not _within_error(_calibration_behind(one, pool)):
+    if comparison.pool is not None and comparison.pool.names == [_FALLBACK]:
+        return Choice(one, "out of fold it is likelier than the pool of all methods")
+    behind = (pool.losses[score] - one.losses[score]).numpy(force=True)
+    if not _within_error(behind):
         return Choice(
-            pool, "out of fold its smooth calibration error is smaller than that of temperature scaling"
+            one, f"out of fold the pool of all methods is more than one standard error behind it by {title}"
         )
-    return Choice(one, f"out of fold the pool of all methods is not better by {title}")
+    if behind.mean() > 0:
+        return Choice(pool, f"out of fold it is within one standard error of temperature scaling by {title}")
+    return Choice(pool, f"out of fold it is better than temperature scaling by {title}")
 
 
 def _simplest(comparison: Comparison, score: ProperScore) -> Choice:

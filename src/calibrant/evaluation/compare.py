@@ -20,10 +20,10 @@ from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
 from calibrant.posthoc.names import POOL, method_named, pool_members, resolve_methods
-from calibrant.posthoc.pool import Pool, likeliest_mixture
+from calibrant.posthoc.pool import Pool
 from calibrant.threads import SideBySide
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -120,8 +120,9 @@ def compare(
     common is computed once. Fits on more than half a million logits run side by side, one thread each, on as
     many cores as ``torch.get_num_threads()`` allows; their number does not change the results.
 
-    The pool mixes the other methods in the shares that make their out-of-fold predictions likeliest. Its own
-    out-of-fold predictions use shares that were found on the other folds.
+    The pool mixes the other methods in the shares that make their out-of-fold predictions likeliest, and is
+    drawn back to temperature scaling as far as its advantage may be chance. Its own out-of-fold predictions
+    use shares that were found on the other folds.
 
     Args:
         validation: Logits or probabilities with labels, held out from training.
@@ -292,19 +293,17 @@ class _Work:
         return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
 
     def _pool(self, members: Sequence[MethodResult]) -> None:
-        """Mix the methods; the shares for the samples of a fold are found on the other folds."""
+        """Mix the methods that could be fitted."""
         if len(members) < 2:
             self.skipped[POOL] = "fewer than two methods could be fitted"
             return
         start = time.perf_counter()
-        held_out = [_log_probs(member) for member in members]
-        self._fitted[POOL] = Pool.of(
-            {member.name: member.calibrator for member in members}, held_out, self._labels
+        self._fitted[POOL], self._held_out[POOL] = Pool.of(
+            {member.name: member.calibrator for member in members},
+            [_log_probs(member) for member in members],
+            self._labels,
+            self._folds,
         )
-        mixed = torch.empty_like(held_out[-1])
-        for rest, inside in each_fold(self._folds.to(mixed.device)):
-            mixed[inside] = likeliest_mixture(held_out, self._labels, rest)(held_out, inside)
-        self._held_out[POOL] = mixed
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
         self._seconds[_Job(POOL)] = spent + time.perf_counter() - start
         self._borrowed[_Job(POOL)] = 0.0

@@ -48,12 +48,14 @@ class Method:
         paper: Who proposed the method, and where.
         options: Options of the class's ``fit``.
         top_label: Whether these options calibrate the confidence in the predicted class only.
+        slow: Whether a fit takes minutes; ``"all"`` leaves such a method out.
     """
 
     calibrator: type[Calibrator]
     paper: str
     options: Mapping[str, Any] = field(default_factory=dict)
     top_label: bool = False
+    slow: bool = False
 
     @property
     def meaning(self) -> str:
@@ -132,7 +134,10 @@ METHODS: dict[str, Method] = {
     "smart_paper": Method(SMART, "SMART as printed", {"recipe": "paper"}),
     "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
     "parameterized_paper": Method(
-        ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022, as printed", {"recipe": "paper"}
+        ParameterizedTemperatureScaling,
+        "Tomani et al., ECCV 2022, as printed",
+        {"recipe": "paper"},
+        slow=True,
     ),
     "h_calibration": Method(HCalibration, "Huang et al., TPAMI 2025"),
     "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
@@ -161,6 +166,7 @@ METHODS: dict[str, Method] = {
     ),
     "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
     "structured_vector_smart": Method(StructuredVectorSMART, "structured vector scaling, then SMART"),
+    "structured_matrix_paper": Method(StructuredMatrixScaling, "arXiv 2511.03685", {"strength": 1.0}),
     "structured_matrix": Method(StructuredMatrixScaling, "arXiv 2511.03685"),
     "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
     "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
@@ -196,7 +202,7 @@ _AUTO_KEEP_ACCURACY = (
     *("uncalibrated", "temperature", "ensemble", "quadratic_top", "smart", "intra_order"),
     POOL,
 )
-_AUTO = (*_FAST, "intra_order", "beta", "structured_matrix", "structured_smart")
+_AUTO = (*_FAST, "intra_order", "beta", "structured_matrix_paper", "structured_smart")
 _AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
@@ -227,7 +233,8 @@ def resolve_methods(
 ) -> list[str]:
     """Return the names meant by ``"auto"``, ``"all"``, a name or several, from simple to complex.
 
-    A name may have options, as in ``"smart(settled=0)"``; variants of a method keep their order.
+    ``"all"`` means those whose fits do not take minutes. A name may have options, as in
+    ``"smart(settled=0)"``; variants of a method keep their order.
 
     Args:
         methods: What is meant.
@@ -239,7 +246,8 @@ def resolve_methods(
     if fast and methods != "auto":
         raise InputError(f"fast: expected auto as methods, got {_listed(methods)}; leave out one of the two")
     if methods in ("all", "auto"):
-        meant = METHODS if methods == "all" else _automatic(n_classes, fast=fast, keep_accuracy=keep_accuracy)
+        every = [name for name, method in METHODS.items() if not method.slow]
+        meant = every if methods == "all" else _automatic(n_classes, fast=fast, keep_accuracy=keep_accuracy)
         allowed = (name for name in METHODS if not keep_accuracy or _keeps_accuracy(name))
         return [name for name in allowed if name in meant]
     wanted = (methods,) if isinstance(methods, str) else tuple(methods)

@@ -1,5 +1,6 @@
 """A pool: the mixture of several calibrators under which held-out samples are likeliest."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from torch import Tensor
 from calibrant.errors import CalibrantError, FitError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.folds import random_folds
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # Members with a smaller share are left out: they cost as much to apply as the others.
 _SMALLEST_SHARE = 0.02
+
+# What a pool is drawn back to as far as its advantage may be chance.
+_SAFE = "temperature"
 
 # Entries that are mixed at a time.
 _BLOCK_ENTRIES = 1 << 20
@@ -38,6 +42,10 @@ class Pool(Calibrator):
     distributions is underconfident (Ranjan and Gneiting, 2010), which one temperature repairs. The uniform
     share :math:`\epsilon = 1/(n + 1)` limits the loss of mistakes that :math:`n` samples do not show. The
     predicted class may change, unless no member can change it.
+
+    With few samples both may follow chance. So the temperature is shrunk towards 1, as James and Stein shrink
+    a mean; and a pool with temperature scaling among its members is drawn back to that in proportion to the
+    probability that it is no better, see :meth:`of`.
 
     Attributes:
         names: Names of the members, those with the largest share first.
@@ -124,27 +132,48 @@ class Pool(Calibrator):
                 held_out.append(log_probs)
         if not members:
             raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
-        return cls.of(members, held_out, y)
+        part = part_of(z)
+        assert part is not None
+        return cls.of(members, held_out, y, part.folds)[0]
 
     @classmethod
-    def of(cls, members: Mapping[str, Calibrator], held_out: Sequence[Tensor], labels: Tensor) -> Self:
-        """Pool fitted calibrators.
+    @torch.no_grad()
+    def of(
+        cls, members: Mapping[str, Calibrator], held_out: Sequence[Tensor], labels: Tensor, folds: Tensor
+    ) -> tuple[Self, Tensor]:
+        r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
+
+        Those of a fold are made with the shares that the other folds give. If the pool is :math:`z` standard
+        errors likelier than temperature scaling out of fold, it is drawn back to that with the share
+        :math:`1 - \Phi(z)`; if it is more than one standard error less likely, nothing else is left.
 
         Args:
             members: Calibrators by name, fitted on all samples.
             held_out: For each of them, log-probabilities of all samples by fits that have not seen them,
                 shape ``(n, k)``.
             labels: Labels of shape ``(n,)``.
+            folds: The fold of each sample.
         """
-        mixture = likeliest_mixture(held_out, labels)
-        shares = dict(zip(members, mixture.shares, strict=True))
-        used = [name for name, share in shares.items() if share > 0]
-        return cls(
+        parts = list(each_fold(folds.to(labels.device)))
+        mixtures = [likeliest_mixture(held_out, labels, rest) for rest, _ in parts]
+        whole = likeliest_mixture(held_out, labels)
+        mixed = torch.empty_like(held_out[-1])
+        for mixture, (_, inside) in zip(mixtures, parts, strict=True):
+            mixed[inside] = mixture(held_out, inside)
+        if _SAFE in members:
+            safe, rows = list(members).index(_SAFE), torch.arange(len(labels), device=labels.device)
+            gains = (mixed[rows, labels] - held_out[safe][rows, labels]).double()
+            for mixture, (rest, inside) in zip(mixtures, parts, strict=True):
+                mixed[inside] = mixture.drawn_back(safe, _trust(gains[rest]))(held_out, inside)
+            whole = whole.drawn_back(safe, _trust(gains))
+        used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
+        pool = cls(
             {name: members[name] for name in used},
-            [shares[name] for name in used],
-            smoothing=mixture.smoothing,
-            temperature=mixture.temperature,
+            list(used.values()),
+            smoothing=whole.smoothing,
+            temperature=whole.temperature,
         )
+        return pool, mixed
 
     @property
     def weights(self) -> dict[str, float]:
@@ -176,6 +205,12 @@ class Mixture:
     smoothing: float
     temperature: float
 
+    def drawn_back(self, place: int, share: float) -> "Mixture":
+        """Return a mixture on the way from one of the distributions alone (share 0) to this one (share 1)."""
+        shares = [share * each for each in self.shares]
+        shares[place] += 1 - share
+        return replace(self, shares=tuple(shares), temperature=self.temperature**share)
+
     def __call__(self, log_probs: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture of some rows, from those of each distribution."""
         used = [(part, share) for part, share in zip(log_probs, self.shares, strict=True) if share > 0]
@@ -188,6 +223,16 @@ class Mixture:
         for into, block in zip(mixed.split(size), rows.split(size), strict=True):
             into.copy_(_mixed((part[block] for part, _ in used), shares, smoothing, temperature))
         return mixed
+
+
+def _trust(gains: Tensor) -> float:
+    """Return the probability that a gain is real: 0 if it is evidently a loss, 1 if it is almost certain."""
+    error = float(gains.std(correction=0)) / math.sqrt(len(gains))
+    z = float(gains.mean()) / error if error > 0 else 0.0
+    probability = (1 + math.erf(z / math.sqrt(2))) / 2
+    if z < -1:
+        return 0.0
+    return 1.0 if probability > 1 - _SMALLEST_SHARE else probability
 
 
 @torch.no_grad()
@@ -206,7 +251,25 @@ def likeliest_mixture(log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor 
     of_labels = torch.stack([part[rows, y] for part in log_probs], dim=1).double()
     likelihoods = (of_labels - of_labels.amax(dim=1, keepdim=True)).exp()
     mixture = Mixture(_shares(likelihoods.cpu().numpy()), 1 / (len(rows) + 1), 1.0)
-    return replace(mixture, temperature=likeliest_temperature(mixture(log_probs, rows), y))
+    mixed = mixture(log_probs, rows)
+    return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest_temperature(mixed, y)))
+
+
+def _shrunk_temperature(log_probs: Tensor, temperature: float) -> float:
+    r"""Shrink a temperature towards 1 by how uncertain it is.
+
+    At the likeliest temperature, :math:`\log T` has the variance :math:`1/I`, where the information
+    :math:`I` is the sum of the variances of the scaled log-probabilities under their own distributions. The
+    share :math:`1 - 1 / (I \log^2 T)` of its square is not chance.
+    """
+    information = 0.0
+    for block in log_probs.split(max(1, _BLOCK_ENTRIES // log_probs.shape[1])):
+        scaled = block / temperature
+        probs = torch.softmax(scaled, dim=1)
+        mean = (probs * scaled).sum(dim=1, keepdim=True)
+        information += float((probs * (scaled - mean).square()).sum(dtype=torch.float64))
+    evidence = information * math.log(temperature) ** 2
+    return temperature ** (1 - 1 / evidence) if evidence > 1 else 1.0
 
 
 def _shares(likelihoods: Floats) -> tuple[float, ...]:

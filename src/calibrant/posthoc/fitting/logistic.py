@@ -1,6 +1,6 @@
 """Many small logistic regressions at once, one per column, each pulled to a regression of all columns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -14,6 +14,10 @@ Inputs: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
 
 # Rows handled at once are chosen so that temporaries stay in the processor's cache.
 _BLOCK_ENTRIES = 1 << 15
+
+# The inputs of at most this many scores are kept from step to step.
+_KEPT_ENTRIES = 1 << 21
+
 _MAX_STEPS = 200
 _PULL_TO_IDENTITY = 1.0  # of the shared regression, about one sample among all: it only has to exist
 
@@ -53,13 +57,15 @@ def fit_logistic(
     bound, start = torch.tensor([lower, identity], dtype=torch.float64, device=scores.device)
     r = torch.zeros_like(start) if ridge is None else torch.tensor(ridge).to(start)
     apart = _Samples(scores, targets, torch.ones_like(targets[:1]) if weights is None else weights)
-    shared = _minimise(
-        apart.together(), inputs, start, bound, r + _PULL_TO_IDENTITY, begin=torch.zeros_like(start)
-    )
+    shared = _minimise(apart.together(), inputs, start, bound, r + _PULL_TO_IDENTITY, begin=start)
     # Two pulls are one of their joint strength to the mean of both centres.
     strength = r + shrinkage
     centre = torch.lerp(shared, start, r / strength.clamp(min=torch.finfo(r.dtype).tiny))
     return _minimise(apart, inputs, centre, bound, strength, begin=shared), shared[0]
+
+
+# Inputs, targets and weights of some rows.
+_Block: TypeAlias = tuple[Sequence[Tensor], Tensor, Tensor]
 
 
 class _Samples(NamedTuple):
@@ -75,12 +81,13 @@ class _Samples(NamedTuple):
         weights = self.weights[:, :1] if one_row else self.weights.reshape(-1, 1)
         return _Samples(self.scores.reshape(-1, 1), self.targets.reshape(-1, 1), weights)
 
-    def blocks(self, rows: int) -> Iterator["_Samples"]:
+    def blocks(self, inputs: Inputs) -> Iterator[_Block]:
         """Yield some rows at a time."""
+        rows = max(1, _BLOCK_ENTRIES // self.scores.shape[1])
         for start in range(0, len(self.scores), rows):
             part = slice(start, start + rows)
             weights = self.weights if len(self.weights) < len(self.scores) else self.weights[part]
-            yield _Samples(self.scores[part], self.targets[part], weights)
+            yield inputs(self.scores[part].double()), self.targets[part], weights
 
     def variance(self, x: Tensor) -> Tensor:
         """Return the variance of each column of an input, between 1e-12 and 1."""
@@ -102,8 +109,10 @@ def _minimise(
     spread = [samples.variance(x) for x in inputs(samples.scores)]
     pull = strength * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
 
+    kept = list(samples.blocks(inputs)) if samples.scores.numel() <= _KEPT_ENTRIES else None
+
     def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        loss, slope, curve = _cross_entropy(samples, inputs, theta)
+        loss, slope, curve = _cross_entropy(kept or samples.blocks(inputs), theta)
         away = theta - centre
         loss = loss + (pull * away.square()).sum(dim=1) / 2
         return loss, slope + pull * away, curve + torch.diag_embed(pull)
@@ -141,13 +150,11 @@ def _newton_step(theta: Tensor, bound: Tensor, slope: Tensor, curve: Tensor) -> 
     return step, -(step * slope).sum(dim=1) / 2
 
 
-def _cross_entropy(samples: _Samples, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cross_entropy(blocks: Iterable[_Block], theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss of each column and its first and second derivatives, summed over rows in float64."""
     m, d = theta.shape
     loss, slope, curve = theta.new_zeros(m), theta.new_zeros(m, d), theta.new_zeros(m, d, d)
-    rows = max(1, _BLOCK_ENTRIES // m)
-    for s, y, count in samples.blocks(rows):
-        x = inputs(s.double())
+    for x, y, count in blocks:
         eta = sum((c * each for c, each in zip(theta.T, x, strict=False)), theta[:, -1])
         p = torch.sigmoid(eta)
         q = 1 - p
