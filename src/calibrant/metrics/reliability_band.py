@@ -115,7 +115,10 @@ def _band(values: Floats, level: float) -> Band:
     """Return quantiles over the first dimension, where more than half of the values are defined."""
     tails = [(1 - check_level(level)) / 2, (1 + level) / 2]
     ends = np.full((2, *values.shape[1:]), np.nan)
-    common = np.isfinite(values).mean(axis=0) > 0.5
-    if common.any():
-        ends[:, common] = np.nanquantile(values[:, common], tails, axis=0)
+    defined = np.isfinite(values)
+    always, common = defined.all(axis=0), defined.mean(axis=0) > 0.5
+    if always.any():
+        ends[:, always] = np.quantile(values[:, always], tails, axis=0)
+    if (common & ~always).any():  # several times slower
+        ends[:, common & ~always] = np.nanquantile(values[:, common & ~always], tails, axis=0)
     return Band(torch.from_numpy(ends[0]), torch.from_numpy(ends[1]), level, len(values))
