@@ -258,7 +258,7 @@ def test_a_lower_price_bends_the_first_step_more(problem):
         ({"strength": -1.0}, r"^strength: expected a positive number, got -1.0$"),
         ({"strength": math.nan}, r"^strength: expected a positive number, got nan$"),
         ({"strength": "high"}, r"^strength: expected a positive number, got high$"),
-        ({"recipe": "spline"}, r"^recipe: expected 'curve' or 'network', got 'spline'$"),
+        ({"recipe": "spline"}, r"^recipe: expected one of curve, network, paper, got 'spline'$"),
     ],
 )
 def test_what_a_curve_cannot_be_is_refused_in_one_sentence(options, message):
