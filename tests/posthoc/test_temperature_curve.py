@@ -11,6 +11,7 @@ from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.outcomes import margin
 from calibrant.posthoc import SMART, TemperatureScaling
+from calibrant.posthoc.fitting import temperature_curve
 from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_curve import STRENGTHS, Curve, _Problem
@@ -19,6 +20,7 @@ from calibrant.posthoc.fitting.temperature_training import (
     simplest_temperature,
     train_temperatures,
 )
+from calibrant.surrogates import objective_value
 from tests.conftest import draw, softmax
 
 
@@ -277,3 +279,29 @@ def test_the_other_recipe_trains_the_network_that_was_the_default(overconfident)
     assert fitted.searched == {}
     batches = SMART.fit(*overconfident, recipe="network", batch_size=500, indicator="logits", epochs=3)
     assert batches.indicator == "logits"
+
+
+def test_training_ends_when_the_error_falls_no_further(monkeypatch):
+    """Confidences that are off by turns within each stretch of the curve: no curve can close such gaps."""
+    rng = np.random.default_rng(0)
+    margins = rng.uniform(0, 6, size=2000)
+    right = rng.random(2000) < np.clip(1 / (1 + np.exp(-margins)) + 0.25 * np.sign(np.sin(6 * margins)), 0, 1)
+    logits, labels = np.stack([margins, np.zeros(2000)], axis=1), np.where(right, 0, 1)
+    calls = []
+
+    def counted(objective, forecasts):
+        calls.append(objective)
+        return objective_value(objective, forecasts)
+
+    monkeypatch.setattr(temperature_curve, "objective_value", counted)
+    short = SMART.fit(logits, labels, strength=3.0)
+    assert 20 < len(calls) < 180
+    calls.clear()
+    monkeypatch.setattr(temperature_curve, "_PATIENCE", 1000)
+    long = SMART.fit(logits, labels, strength=3.0)
+    assert len(calls) == 201
+    at = np.linspace(0, 6, 7)
+    np.testing.assert_allclose(short.temperature_curve(at), long.temperature_curve(at), rtol=0.02)
+    calls.clear()
+    SMART.fit(logits, labels, strength=3.0, settled=0)
+    assert len(calls) >= 201

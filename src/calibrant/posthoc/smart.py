@@ -101,9 +101,9 @@ class SMART(SampleTemperature):
         first finds the likeliest curve; the price of bending it is chosen by cross-validation, and one
         temperature for all samples is one of the candidates. The second step trains the curve with Adam on
         the objective and a little of the likelihood, until the calibration error is no larger than a
-        perfectly calibrated model shows by chance, and goes back in proportion to that. If the result is less
-        likely than the uncalibrated model, beyond chance, the first step is kept, or else the model stays
-        unchanged.
+        perfectly calibrated model shows by chance or falls no further, and goes back in proportion to that.
+        If the result is less likely than the uncalibrated model, beyond chance, the first step is kept, or
+        else the model stays unchanged.
 
         ``recipe="network"`` trains all weights with Adam from one temperature, and only if the calibration
         error is still evident there.

@@ -52,6 +52,9 @@ _LIKELIHOOD = 0.1
 _TOLERANCE = 1e-5
 _LEARNING_RATE = 2e-2
 
+# The second step ends after this many epochs without such a gain.
+_PATIENCE = 20
+
 # A probability nearer to 1 than this has lost its digits.
 _NEAR_ONE = 1e-12
 
@@ -223,6 +226,7 @@ def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
     error. Objectives that are not gaps are followed all the way.
     """
     samples, is_gap = problem.samples, plan.objective in GAPS
+    is_cautious = is_gap and plan.settled > 0
     with torch.no_grad():
         excess = times_chance(samples.at(problem.temperature(first)))
     if is_gap and excess <= plan.settled:
@@ -230,15 +234,17 @@ def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
     scale = _temperature(first.mean())
     point = (first / scale).requires_grad_()
     adam = Adam([point], learning_rate=_LEARNING_RATE)
-    best, lowest = first, math.inf
-    for _ in range(plan.epochs + 1):
+    best, lowest, last_gain = first, math.inf, 0
+    for epoch in range(plan.epochs + 1):
         forecasts = samples.at(problem.temperature(scale * point))
         error = objective_value(plan.objective, forecasts)
         value = error - _LIKELIHOOD * forecasts.true_log_prob.mean() if is_gap else error
         if float(value.detach()) < lowest:
+            last_gain = epoch if float(value.detach()) < lowest - _TOLERANCE else last_gain
             best, lowest = scale * point.detach().clone(), float(value.detach())
-        if is_gap and float(error.detach()) <= plan.settled * float(forecasts.bins.expected_by_chance()):
+        by_chance = plan.settled * float(forecasts.bins.expected_by_chance())
+        if is_cautious and (float(error.detach()) <= by_chance or epoch - last_gain >= _PATIENCE):
             break
         adam.step(torch.autograd.grad(value, [point]))
-    way = max(0.0, 1 - 1 / excess**2) if is_gap and plan.settled > 0 else 1.0
+    way = max(0.0, 1 - 1 / excess**2) if is_cautious else 1.0
     return first + way * (best - first)
