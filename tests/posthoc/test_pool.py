@@ -29,7 +29,7 @@ from calibrant.posthoc import (
     load_calibrator,
 )
 from calibrant.posthoc.names import METHODS, method_named
-from calibrant.posthoc.pool import likeliest_mixture
+from calibrant.posthoc.pool import _trust, likeliest_mixture
 from calibrant.solvers import likeliest_shares
 from tests.conftest import draw, softmax
 
@@ -181,6 +181,15 @@ def test_the_cases_above_are_trusted_wholly_in_part_and_not_at_all():
     assert shares[0] == 0
     assert 0.02 < shares[1] < shares[2] < 0.98
     assert shares[3] == 1
+
+
+@pytest.mark.parametrize(
+    ("z", "trusted"), [(-1.05, 0.0), (-0.95, norm.cdf(-0.95)), (0.0, 0.5), (2.0, norm.cdf(2.0)), (2.1, 1.0)]
+)
+def test_a_gain_is_trusted_by_its_standard_errors(z, trusted):
+    noise = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    gains = noise + z * noise.std(correction=0) / math.sqrt(101)
+    assert _trust(gains) == pytest.approx(trusted, abs=1e-9)
 
 
 def test_small_shares_are_dropped_and_the_others_found_again():
@@ -409,6 +418,10 @@ def test_bad_options_are_refused():
         Pool.fit(*skewed(50), n_folds=1)
     with pytest.raises(InputError, match=r"^methods: expected .*, got 'alchemy'"):
         Pool.fit(*skewed(50), methods=["alchemy"])
+    with pytest.raises(
+        InputError, match=r"^logits: expected at least two samples, one to hold out, got one$"
+    ):
+        Pool.fit(*skewed(1))
 
 
 @pytest.mark.parametrize("n", [2, 3, 9])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import CalibrantError, FitError
+from calibrant.errors import CalibrantError, FitError, InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.fitting.folds import each_fold, random_folds
@@ -119,6 +119,8 @@ class Pool(Calibrator):
 
         z, y = check_fitting_set(logits, labels)
         check_count(n_folds, "n_folds", at_least=2)
+        if len(z) < 2:
+            raise InputError("logits: expected at least two samples, one to hold out, got one")
         h = None if features is None else check_features(features, n=len(z)).to(z.device)
         z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed))
         members: dict[str, Calibrator] = {}
