@@ -110,6 +110,20 @@ def check_outcomes(
     )
 
 
+#: Confidences count as at least this far from 0 and 1 wherever a logarithm is taken of them.
+LEAST_DOUBT = 1e-6
+
+
+def log_odds(confidence: Tensor) -> Tensor:
+    """Return the log-odds of confidences, in float64; 0 and 1 count as one in a million away from them.
+
+    Example:
+        >>> log_odds(torch.tensor([0.5, 1.0])).round(decimals=3)
+        tensor([ 0.0000, 13.8160], dtype=torch.float64)
+    """
+    return torch.logit(confidence.double(), eps=LEAST_DOUBT)
+
+
 def margin(scores: Tensor) -> Tensor:
     """Return how far the largest entry of each row is ahead of the second largest, shape ``(n,)``.
 

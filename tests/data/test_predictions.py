@@ -1,5 +1,6 @@
 import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -79,10 +80,66 @@ def test_hits_alone_are_refused():
     assert "got correct; pass one form" in refusal(correct=[1])
 
 
-def test_confidence_alone_is_refused():
-    assert refusal(confidence=[0.5]).startswith(
-        "correct: expected a hit or miss for each confidence, got none;"
-    )
+def test_confidence_alone_can_be_repaired_but_not_measured():
+    unmarked = Predictions(confidence=[0.5])
+    assert unmarked.correct is None
+    assert unmarked.as_classes().labels is None
+    with pytest.raises(InputError, match="correct: expected a hit or miss for each confidence, got none;"):
+        unmarked.outcomes()
+
+
+def test_pairs_become_two_classes_and_class_scores_stay():
+    pairs = Predictions(confidence=[0.9, 0.0, 1.0], correct=[True, True, False], groups=["b", "a", "b"])
+    classes = pairs.as_classes()
+    assert classes.labels.tolist() == [1, 1, 0]
+    assert torch.allclose(classes.to_probs()[:, 1], torch.tensor([0.9, 1e-6, 1 - 1e-6]).double())
+    assert classes.groups is pairs.groups
+    assert classes.as_classes() is classes
+
+
+def test_groups_are_text_in_alphabetical_order_and_follow_the_rows():
+    predictions = Predictions(probs=[[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]], groups=[7, 10, 7])
+    assert predictions.groups.names == ("10", "7")
+    assert predictions.groups.values == ["7", "10", "7"]
+    assert predictions.take([0, 2]).groups.names == ("7",)
+    assert pickle.loads(pickle.dumps(predictions)).groups.values == ["7", "10", "7"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (["a"], "groups: expected 2 entries, one per prediction, got 1"),
+        (["a", None], "groups: expected a name in every row, got none in row 1"),
+        ([0.5, 1.5], "groups: expected a name or a whole number for each sample"),
+        ([["a"], ["b"]], "groups: expected a name or a whole number for each sample"),
+    ],
+)
+def test_groups_that_are_none_are_refused(groups, message):
+    with pytest.raises(InputError, match=message):
+        Predictions(confidence=[0.5, 0.6], groups=groups)
+
+
+def test_signals_stand_beside_a_confidence_and_may_be_missing():
+    pairs = Predictions(confidence=[0.9, 0.6], correct=[1, 0], signals={"length": [3, float("nan")]})
+    assert pairs.signals["length"].dtype == torch.float64
+    assert pairs.take([1]).signals["length"].isnan().all()
+    assert "signals length" in repr(pairs)
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        ({"length": [1, 2, 3]}, r"signals 'length': expected shape \(2,\), one number for each confidence"),
+        ({"length": [1, float("inf")]}, "signals 'length': expected finite numbers, or NaN where missing"),
+    ],
+)
+def test_signals_of_another_shape_or_without_end_are_refused(signals, message):
+    with pytest.raises(InputError, match=message):
+        Predictions(confidence=[0.5, 0.6], signals=signals)
+
+
+def test_signals_beside_class_scores_are_refused():
+    assert refusal(logits=[[0.0, 1.0]], signals={"length": [1]}).startswith("signals: expected none beside")
 
 
 @pytest.mark.parametrize("correct", [None, [1]])

@@ -49,7 +49,9 @@ def test_pairs_are_compared_by_measures_of_pairs():
     a, b = (Predictions(confidence=c, correct=correct) for c in (confidence, confidence**0.3))
     result = paired_comparison(a, b, n_resamples=100)
     assert result.differences["ece"].difference < 0
-    assert result.skipped["nll"] == "needs class probabilities"
+    assert result.differences["brier"].value_a == pytest.approx(np.mean((confidence - correct) ** 2))
+    assert result.differences["nll"].difference < 0
+    assert result.skipped["classwise_ece"] == "needs class probabilities"
 
 
 def test_logits_and_probabilities_can_be_compared(overconfident):

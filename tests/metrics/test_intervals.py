@@ -13,6 +13,7 @@ from calibrant.metrics import (
     accuracy,
     auroc_correctness,
     brier_score,
+    classwise_calibration_error,
     expected_calibration_error,
     mean_confidence,
     negative_log_likelihood,
@@ -219,6 +220,6 @@ def test_an_argument_that_the_measure_does_not_take_is_refused():
     with pytest.raises(TypeError, match="n_bins"):
         with_interval(accuracy, confidence=[0.5, 0.6], correct=[1, 0], n_bins=3)
     with pytest.raises(TypeError, match="probs"):
-        with_interval(brier_score, confidence=[0.5, 0.6], correct=[1, 0])
+        with_interval(classwise_calibration_error, confidence=[0.5, 0.6], correct=[1, 0])
     with pytest.raises(TypeError, match="bins"):
         with_interval(expected_calibration_error, confidence=[0.5] * 20_000, correct=[1] * 20_000, bins=3)

@@ -6,6 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,24 +21,79 @@ from calibrant.inputs import (
     check_probs,
     to_tensor,
 )
-from calibrant.outcomes import Outcomes
+from calibrant.outcomes import Outcomes, log_odds
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The group that each sample belongs to.
+
+    Attributes:
+        names: Names of the groups, in alphabetical order.
+        codes: Place of each sample's group among the names: integers of shape ``(n,)``, on the CPU.
+    """
+
+    names: tuple[str, ...]
+    codes: Tensor
+
+    @classmethod
+    def of(cls, values: "Groups | ArrayLike", *, n: int) -> "Groups":
+        """Return groups from a name or a whole number for each sample.
+
+        Example:
+            >>> Groups.of(["law", "art", "law"], n=3)
+            Groups(names=('art', 'law'), codes=tensor([1, 0, 1]))
+        """
+        if isinstance(values, Groups):
+            groups = values
+        else:
+            array = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+            if array.ndim != 1 or array.dtype.kind not in "USOTiub":
+                raise InputError(
+                    f"groups: expected a name or a whole number for each sample, got shape {array.shape} of "
+                    f"type {array.dtype}; pass a list of text"
+                )
+            missing = [row for row, name in enumerate(array.tolist()) if name is None or name != name]
+            if missing:
+                raise InputError(f"groups: expected a name in every row, got none in row {missing[0]}")
+            names, codes = np.unique(array.astype(str), return_inverse=True)
+            groups = cls(tuple(names.tolist()), torch.from_numpy(codes.astype(np.int64)))
+        if len(groups.codes) != n:
+            raise InputError(f"groups: expected {n} entries, one per prediction, got {len(groups.codes)}")
+        return groups
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def values(self) -> list[str]:
+        """The name of the group of each sample."""
+        return [self.names[code] for code in self.codes.tolist()]
+
+    def take(self, index: Tensor) -> "Groups":
+        """Return the groups of some samples; names that no longer occur are dropped."""
+        kept, codes = self.codes[index.cpu()].unique(return_inverse=True)
+        return Groups(tuple(self.names[code] for code in kept.tolist()), codes)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions:
     """The output of a classifier for ``n`` samples and, if known, their true classes.
 
-    Exactly one form is given: ``logits``, ``probs``, or ``confidence`` with ``correct`` for a black box
-    that only returns its confidence. Arrays are checked once, here, and stored as detached tensors of the
-    caller's floating type on the device of the predictions; memory is shared where possible.
+    Exactly one form is given: ``logits``, ``probs``, or ``confidence`` for a black box that only states how
+    sure it is. Arrays are checked once, here, and stored as detached tensors of the caller's floating type on
+    the device of the predictions; memory is shared where possible.
 
     Args:
         logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``.
         probs: Distributions of shape ``(n, k)``, or probabilities of class 1 of shape ``(n,)``.
         confidence: Stated probabilities that the prediction is correct, shape ``(n,)``.
-        correct: Whether each prediction was correct, beside ``confidence``, shape ``(n,)``.
+        correct: Whether each prediction was correct, beside ``confidence``, shape ``(n,)``; none if unknown.
         labels: True classes of shape ``(n,)``; none for unlabelled or out-of-distribution samples.
         features: Penultimate activations of shape ``(n, d)``.
+        signals: What else a black box says about each answer, beside ``confidence``: numbers by name, each of
+            shape ``(n,)``, NaN where missing.
+        groups: The group of each sample, such as the subject of a question: a name or a whole number each.
         class_names: One name for each of the ``k`` classes.
         metadata: Notes about the predictions, text to text; empty by default.
 
@@ -52,6 +108,8 @@ class Predictions:
     correct: Tensor | None
     labels: Tensor | None
     features: Tensor | None
+    signals: Mapping[str, Tensor]
+    groups: Groups | None
     class_names: tuple[str, ...] | None
     metadata: Mapping[str, str]
 
@@ -65,6 +123,8 @@ class Predictions:
         correct: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         features: ArrayLike | None = None,
+        signals: Mapping[str, ArrayLike] | None = None,
+        groups: Groups | ArrayLike | None = None,
         class_names: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
@@ -75,6 +135,8 @@ class Predictions:
             "correct": correct,
             "labels": labels,
             "features": features,
+            "signals": signals or None,
+            "groups": groups,
             "class_names": class_names,
         }
         given = {name: value for name, value in values.items() if value is not None}
@@ -89,6 +151,9 @@ class Predictions:
         if "features" in given:
             check = partial(check_features, n=n)
             given["features"] = _keep_type(check, given["features"], "features").to(main.device)
+        given["signals"] = _check_signals(signals or {}, n, main.device)
+        if "groups" in given:
+            given["groups"] = Groups.of(given["groups"], n=n)
         if "class_names" in given:
             given["class_names"] = _check_class_names(given["class_names"], k)
         for name, value in (values | given | {"metadata": _check_metadata(metadata or {})}).items():
@@ -105,12 +170,17 @@ class Predictions:
         parts += [name for name in ("correct", "labels") if getattr(self, name) is not None]
         if self.features is not None:
             parts.append(f"features d={self.features.shape[1]}")
+        if self.signals:
+            parts.append(f"signals {', '.join(self.signals)}")
+        if self.groups is not None:
+            parts.append(f"{len(self.groups.names)} groups")
         parts += [name for name in ("class_names", "metadata") if getattr(self, name)]
         return f"Predictions({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
         # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.
-        return partial(Predictions, **{**self._tensors(), **self._notes()}), ()
+        more = {"signals": dict(self.signals), "groups": self.groups}
+        return partial(Predictions, **{**self._tensors(), **more, **self._notes()}), ()
 
     @property
     def n(self) -> int:
@@ -143,9 +213,35 @@ class Predictions:
         p = _widen(self.to_probs())
         return p.clamp(min=torch.finfo(p.dtype).tiny).log()
 
+    def as_classes(self) -> "Predictions":
+        """Return pairs as predictions of two classes, wrong and right, and class scores as they are.
+
+        So whatever works with two classes works with pairs. The logits are log-probabilities in float64, and
+        the labels are whether each answer was right.
+
+        Example:
+            >>> Predictions(confidence=[0.9, 0.6], correct=[True, False]).as_classes()
+            Predictions(n=2, k=2, logits float64, labels, class_names)
+        """
+        if self.confidence is None:
+            return self
+        s = log_odds(self.confidence)
+        return Predictions(
+            logits=torch.stack([-torch.nn.functional.softplus(s), -torch.nn.functional.softplus(-s)], dim=1),
+            labels=None if self.correct is None else self.correct.long(),
+            groups=self.groups,
+            class_names=("wrong", "right"),
+            metadata=self.metadata,
+        )
+
     def outcomes(self) -> Outcomes:
         """Return the confidence of each prediction and whether it was correct."""
-        if self.confidence is not None and self.correct is not None:
+        if self.confidence is not None:
+            if self.correct is None:
+                raise InputError(
+                    "correct: expected a hit or miss for each confidence, got none; "
+                    "without it nobody knows which answers were right"
+                )
             return Outcomes(_widen(self.confidence), self.correct)
         if self.labels is None:
             raise InputError(
@@ -159,7 +255,9 @@ class Predictions:
     def take(self, rows: ArrayLike) -> "Predictions":
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
         index = _check_rows(rows, self.n).to(self._main.device)
-        chosen = {name: tensor[index] for name, tensor in self._tensors().items()}
+        chosen: dict[str, Any] = {name: tensor[index] for name, tensor in self._tensors().items()}
+        chosen["signals"] = {name: signal[index] for name, signal in self.signals.items()}
+        chosen["groups"] = None if self.groups is None else self.groups.take(index)
         return Predictions(**{**chosen, **self._notes()})
 
     @property
@@ -185,8 +283,13 @@ _FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 def _check_form(given: list[str]) -> str:
     """Return which of the three forms the predictions have."""
     form = [name for name in given if name in ("logits", "probs", "confidence", "correct")]
-    if form in (["logits"], ["probs"]):
+    if form in (["logits"], ["probs"]) and "signals" not in given:
         return form[0]
+    if "confidence" not in form and "signals" in given:
+        raise InputError(
+            "signals: expected none beside class scores, got some; signals are what a black box says "
+            "about its answers, and stand beside confidence"
+        )
     if not form or form[0] != "confidence":
         raise InputError(
             "predictions: expected exactly one of logits, probs, or confidence with correct, "
@@ -197,16 +300,30 @@ def _check_form(given: list[str]) -> str:
             "labels: expected none next to confidence, because the predicted class is unknown, got some; "
             "pass correct = (predicted == labels) instead"
         )
-    if "correct" not in form:
-        raise InputError(
-            "correct: expected a hit or miss for each confidence, got none; "
-            "pass correct = (predicted == labels)"
-        )
     if "class_names" in given:
         raise InputError(
             "class_names: expected none next to confidence, which has no classes, got some; leave them out"
         )
     return "confidence"
+
+
+def _check_signals(signals: Mapping[str, ArrayLike], n: int, device: torch.device) -> Mapping[str, Tensor]:
+    checked = {}
+    for name, value in signals.items():
+        signal = to_tensor(value, f"signals {name!r}").to(device, torch.float64)
+        if signal.shape != (n,):
+            raise InputError(
+                f"signals {name!r}: expected shape ({n},), one number for each confidence, "
+                f"got shape {tuple(signal.shape)}"
+            )
+        if bool(signal.isinf().any()):
+            row = int(signal.isinf().nonzero()[0])
+            raise InputError(
+                f"signals {name!r}: expected finite numbers, or NaN where missing, got "
+                f"{float(signal[row])} in row {row}"
+            )
+        checked[str(name)] = signal
+    return MappingProxyType(checked)
 
 
 def _keep_type(check: Callable[[Tensor], Tensor], value: ArrayLike, name: str) -> Tensor:

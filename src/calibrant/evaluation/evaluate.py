@@ -143,7 +143,7 @@ def during(progress: Progress | None, measure: Measure, done: int, total: int) -
 def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:
     """Return why a measure cannot be computed from such predictions; an empty string if it can."""
     if k is None:
-        return "" if measure.reads == "outcomes" else "needs class probabilities"
+        return "" if measure.of_pairs else "needs class probabilities"
     if k < measure.min_classes:
         return f"needs at least {measure.min_classes} classes"
     if measure.max_samples is not None and n > measure.max_samples and not asked_for:
@@ -152,10 +152,9 @@ def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:
 
 
 def _inputs(predictions: Predictions, outcomes: Outcomes) -> dict[str, dict[str, Any]]:
-    """Return the inputs of measures by what they read; without logits, probabilities replace them."""
-    inputs: dict[str, dict[str, Any]] = {
-        "outcomes": {"confidence": outcomes.confidence, "correct": outcomes.correct}
-    }
+    """Return the inputs of measures by what they read; probabilities replace logits, and pairs both."""
+    pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    inputs: dict[str, dict[str, Any]] = dict.fromkeys(("outcomes", "probs", "logits"), pairs)
     if predictions.k is not None:
         inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), "labels": predictions.labels}
     if predictions.logits is not None:

@@ -102,7 +102,7 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
 
 def _pair(measure: Measure, a: Predictions, b: Predictions) -> dict[str, Any] | None:
     """Return logits or probabilities of both, as the measure reads them; None if it reads outcomes."""
-    if measure.reads == "outcomes":
+    if measure.reads == "outcomes" or None in (a.k, b.k):
         return None
     if measure.reads == "logits" and a.logits is not None and b.logits is not None:
         return {"a": a.logits, "b": b.logits, "labels": a.labels, "reads": "logits"}

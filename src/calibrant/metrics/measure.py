@@ -32,6 +32,7 @@ class Measure:
         title: Its name in a list with one measure per row.
         short: Its heading in a table with one measure per column.
         reads: Its inputs: ``"outcomes"`` (confidence and correct), ``"probs"``, or ``"logits"`` if available.
+        reads_pairs: Whether the function also takes confidence and correct, for predictions without classes.
         better: Which direction is better.
         core: Whether it is shown by default.
         compared: Whether it is a column of the table that compares post-hoc methods.
@@ -55,6 +56,7 @@ class Measure:
     title: str
     short: str
     reads: Reads = "outcomes"
+    reads_pairs: bool = False
     better: Better = "lower"
     core: bool = False
     compared: bool = False
@@ -68,6 +70,11 @@ class Measure:
     of_class_bins: Callable[[Bins], Tensor] | None = None
     of_ranks: RankEstimate | None = None
     weighted: Callable[..., Weighted | None] | None = None
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether it can be computed from confidence and correct alone."""
+        return self.reads == "outcomes" or self.reads_pairs
 
     @property
     def heading(self) -> str:

@@ -1,24 +1,30 @@
 """Proper scores, minimised in expectation only by the true probabilities, and their change by calibration."""
 
 import math
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_labels, check_logits, check_probs
+from calibrant.outcomes import Pairs, check_outcomes, log_odds
 
 
 def negative_log_likelihood(
-    probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None
+    probs: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    logits: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> float:
     r"""Return the mean negative log-probability of the true class, in nats (NLL).
 
     .. math:: \mathrm{NLL} = -\frac{1}{n} \sum_i \log p_{i, y_i}
 
     A true class with probability 0 makes it infinite. Pass logits instead of probabilities to avoid this:
-    their log-probabilities do not underflow.
+    their log-probabilities do not underflow. Of a black box, which only gives ``confidence`` and ``correct``,
+    it is the NLL of being right or wrong; there confidences of 0 and 1 count as one in a million away.
 
     Example:
         >>> round(negative_log_likelihood([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 4)
@@ -26,17 +32,20 @@ def negative_log_likelihood(
         >>> negative_log_likelihood(logits=[[0.0, 5000.0]], labels=[0])
         5000.0
     """
-    if labels is None or (probs is None) == (logits is None):
-        raise InputError("arguments: expected labels with either probs or logits, got other arguments")
-    return float(log_losses(labels, probs=probs, logits=logits).mean()) + 0.0  # no negative zero
+    losses = log_losses(labels, probs=probs, logits=logits, **pairs)
+    return float(losses.mean()) + 0.0  # no negative zero
 
 
-def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
+def brier_score(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> float:
     r"""Return the mean squared distance between the distribution and the true class, from 0 to 2.
 
     .. math:: \mathrm{Brier} = \frac{1}{n} \sum_i \sum_c (p_{ic} - [y_i = c])^2
 
-    This is Brier's original sum over all classes; with two classes it is twice the binary form.
+    This is Brier's original sum over all classes; with two classes it is twice the binary form. Of a black
+    box, which only gives ``confidence`` and ``correct``, it is the binary form, the mean of
+    :math:`(c_i - [\text{right}])^2`.
 
     Example:
         >>> round(brier_score([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 4)
@@ -45,13 +54,26 @@ def brier_score(probs: ArrayLike, labels: ArrayLike) -> float:
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950.
     """
-    return max(0.0, float(squared_errors(probs, labels).mean()))
+    return max(0.0, float(squared_errors(probs, labels, **pairs).mean()))
 
 
 def log_losses(
-    labels: ArrayLike, *, probs: ArrayLike | None = None, logits: ArrayLike | None = None
+    labels: ArrayLike | None = None,
+    *,
+    probs: ArrayLike | None = None,
+    logits: ArrayLike | None = None,
+    **pairs: Unpack[Pairs],
 ) -> Tensor:
     """Return the negative log-probability of each true class, in nats: float64 of shape ``(n,)``."""
+    if pairs and logits is None:
+        outcomes = check_outcomes(probs, labels, **pairs)
+        s = log_odds(outcomes.confidence)
+        return torch.nn.functional.softplus(torch.where(outcomes.correct, -s, s))
+    if labels is None or (probs is None) == (logits is None) or pairs:
+        raise InputError(
+            "arguments: expected labels with either probs or logits, or confidence with correct, got other "
+            "arguments"
+        )
     if logits is None:
         assert probs is not None
         return -_of_label(check_probs(probs), labels).clamp(0, 1).log()
@@ -60,8 +82,13 @@ def log_losses(
     return torch.cat(log_sums) - _of_label(z, labels)
 
 
-def squared_errors(probs: ArrayLike, labels: ArrayLike) -> Tensor:
+def squared_errors(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> Tensor:
     """Return the squared distance of each distribution from its true class: float64 of shape ``(n,)``."""
+    if pairs or probs is None or labels is None:
+        outcomes = check_outcomes(probs, labels, **pairs)
+        return (outcomes.confidence.double() - outcomes.correct.double()).square()
     p = check_probs(probs)
     # sum (p - onehot)^2 = |p|^2 - 2 p_y + 1 needs no table of one-hot rows.
     squares: Tensor = torch.linalg.vector_norm(p, dim=1, dtype=torch.float64).square()
