@@ -219,7 +219,7 @@ def test_wrong_input_is_refused_in_one_sentence(change, message):
 def test_an_argument_that_the_measure_does_not_take_is_refused():
     with pytest.raises(TypeError, match="n_bins"):
         with_interval(accuracy, confidence=[0.5, 0.6], correct=[1, 0], n_bins=3)
-    with pytest.raises(TypeError, match="probs"):
+    with pytest.raises(TypeError, match="confidence"):
         with_interval(classwise_calibration_error, confidence=[0.5, 0.6], correct=[1, 0])
     with pytest.raises(TypeError, match="bins"):
         with_interval(expected_calibration_error, confidence=[0.5] * 20_000, correct=[1] * 20_000, bins=3)
