@@ -4,9 +4,10 @@ import functools
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,13 +103,29 @@ class Calibrator(nn.Module, ABC):
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
 
-    def predict_proba(self, logits: ArrayLike, features: ArrayLike | None = None) -> ArrayLike:
+    @property
+    def group_names(self) -> tuple[str, ...] | None:
+        """The groups of samples that have a map of their own; None if there is one map for all."""
+        return None
+
+    def predict_proba(
+        self, logits: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> ArrayLike:
         """Return calibrated probabilities of shape ``(n, k)`` in the caller's kind of array."""
-        return same_kind(self.predict_log_proba(logits, features).exp(), like=logits)
+        return same_kind(self.predict_log_proba(logits, features, groups).exp(), like=logits)
 
     @torch.no_grad()
-    def predict_log_proba(self, logits: ArrayLike, features: ArrayLike | None = None) -> Tensor:
-        """Check the arguments and return calibrated log-probabilities of shape ``(n, k)``."""
+    def predict_log_proba(
+        self, logits: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Tensor:
+        """Check the arguments and return calibrated log-probabilities of shape ``(n, k)``.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            features: Penultimate activations of shape ``(n, d)``, for methods that use them.
+            groups: The name of the group of each sample, where groups have maps of their own; samples of
+                other groups, and all samples without this argument, get the common map.
+        """
         z = check_logits(logits)
         if self.n_classes not in (None, z.shape[1]):
             raise InputError(
@@ -118,19 +135,23 @@ class Calibrator(nn.Module, ABC):
         if self.needs_features:
             required_features(features, type(self).__name__)
         h = None if features is None else check_features(features, n=z.shape[0]).to(z.device)
-        return self._in_blocks(z, h)
+        if groups is None or self.group_names is None:
+            return self._in_blocks(z, h)
+        return self._in_blocks(z, h, group_places(groups, self.group_names, n=len(z)).to(z.device))
 
-    def _in_blocks(self, z: Tensor, h: Tensor | None) -> Tensor:
+    def _in_blocks(self, *rows_of: Tensor | None) -> Tensor:
         """Apply the map to some rows at a time, so that its own arrays are small beside the logits."""
+        z = rows_of[0]
+        assert z is not None
         rows = max(1, _BLOCK_ENTRIES // z.shape[1])
-        calibrated: Tensor = self(z[:rows], None if h is None else h[:rows])
+        calibrated: Tensor = self(*(each if each is None else each[:rows] for each in rows_of))
         if len(z) <= rows:
             return calibrated
         whole = calibrated.new_empty(z.shape)
         whole[:rows] = calibrated
         for start in range(rows, len(z), rows):
             part = slice(start, start + rows)
-            whole[part] = self(z[part], None if h is None else h[part])
+            whole[part] = self(*(each if each is None else each[part] for each in rows_of))
         return whole
 
     @classmethod
@@ -213,6 +234,15 @@ def check_fitting_set(
     # Parts of a set in folds were checked as a whole, and a checked copy would not be known as a part.
     z = logits if isinstance(logits, Tensor) and part_of(logits) else check_logits(logits)
     return z, check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
+
+
+def group_places(groups: ArrayLike, names: Sequence[str], *, n: int) -> Tensor:
+    """Return the place of each sample's group among names, shape ``(n,)``; -1 for groups without a name."""
+    given = np.asarray(groups).astype(str)
+    if given.shape != (n,):
+        raise InputError(f"groups: expected {n} names, one per sample, got shape {given.shape}")
+    places = {name: place for place, name in enumerate(names)}
+    return torch.tensor([places.get(name, -1) for name in given.tolist()], dtype=torch.int64)
 
 
 def required_features(features: ArrayLike | None, method: str) -> ArrayLike:

@@ -203,6 +203,17 @@ _AUTO_KEEP_ACCURACY = (
     POOL,
 )
 _AUTO = (*_FAST, "intra_order", "beta", "structured_matrix_paper", "structured_smart")
+# Confidences of black boxes: all that can be fitted to them, and those that are compared by default, as
+# docs/results/llm.md shows. Maps of the top label become maps of the confidence itself.
+_PAIRS = (
+    *("uncalibrated", "temperature", "spline", "bbq", "venn_abers", "smart", "platt", "beta", "quadratic"),
+    *("logistic_spline", "isotonic", "isotonic_centred", "histogram", "structured_smart", POOL),
+)
+_AUTO_PAIRS = (
+    *("uncalibrated", "temperature", "platt", "beta", "quadratic", "logistic_spline"),
+    *("isotonic", "isotonic_centred", "histogram", POOL),
+)
+_FAST_PAIRS = ("uncalibrated", "temperature", "platt", "beta", "quadratic", "isotonic_centred", POOL)
 _AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
@@ -216,6 +227,39 @@ def method_named(name: str) -> Method:
     term = _term(name)
     method = METHODS[term.name]
     return method.with_options(term.options) if term.options else method
+
+
+def method_for_pairs(name: str) -> Method:
+    """Return the method of a name as it repairs the confidences of a black box.
+
+    Maps of the top label map the confidence itself, and the pool mixes methods for confidences.
+
+    Example:
+        >>> method_for_pairs("spline").options
+        {'mode': 'one_vs_rest'}
+    """
+    resolve_for_pairs(name)
+    method = method_named(name)
+    if name == POOL:
+        return method.with_options({"methods": [each for each in _AUTO_PAIRS if each != POOL]})
+    if issubclass(method.calibrator, ScoreMap):
+        return method.with_options({"mode": "one_vs_rest"})
+    return method
+
+
+def resolve_for_pairs(methods: str | Sequence[str], *, fast: bool = False) -> list[str]:
+    """Return the names meant by ``"auto"``, ``"all"``, a name or several, for confidences of a black box."""
+    if methods in ("auto", "all"):
+        meant = _PAIRS if methods == "all" else _FAST_PAIRS if fast else _AUTO_PAIRS
+        return [name for name in METHODS if name in meant]
+    named = resolve_methods(methods, fast=fast)
+    other = [name for name in named if _term(name).name not in _PAIRS]
+    if other:
+        raise InputError(
+            f"methods: expected methods that repair a confidence, got {', '.join(other)}, which need class "
+            f"scores; known are {', '.join(_PAIRS)}"
+        )
+    return named
 
 
 def canonical_name(name: str) -> str:

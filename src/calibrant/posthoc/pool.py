@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SMALLEST_SHARE = 0.02
 
 # What a pool is drawn back to as far as its advantage may be chance.
-_SAFE = "temperature"
+SAFE = "temperature"
 
 # Entries that are mixed at a time.
 _BLOCK_ENTRIES = 1 << 20
@@ -141,7 +141,13 @@ class Pool(Calibrator):
     @classmethod
     @torch.no_grad()
     def of(
-        cls, members: Mapping[str, Calibrator], held_out: Sequence[Tensor], labels: Tensor, folds: Tensor
+        cls,
+        members: Mapping[str, Calibrator],
+        held_out: Sequence[Tensor],
+        labels: Tensor,
+        folds: Tensor,
+        *,
+        safe: str = SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
 
@@ -155,6 +161,7 @@ class Pool(Calibrator):
                 shape ``(n, k)``.
             labels: Labels of shape ``(n,)``.
             folds: The fold of each sample.
+            safe: The member that the pool is drawn back to; none if there is no such member.
         """
         parts = list(each_fold(folds.to(labels.device)))
         mixtures = [likeliest_mixture(held_out, labels, rest) for rest, _ in parts]
@@ -162,12 +169,12 @@ class Pool(Calibrator):
         mixed = torch.empty_like(held_out[-1])
         for mixture, (_, inside) in zip(mixtures, parts, strict=True):
             mixed[inside] = mixture(held_out, inside)
-        if _SAFE in members:
-            safe, rows = list(members).index(_SAFE), torch.arange(len(labels), device=labels.device)
-            gains = (mixed[rows, labels] - held_out[safe][rows, labels]).double()
+        if safe in members:
+            place, rows = list(members).index(safe), torch.arange(len(labels), device=labels.device)
+            gains = (mixed[rows, labels] - held_out[place][rows, labels]).double()
             for mixture, (rest, inside) in zip(mixtures, parts, strict=True):
-                mixed[inside] = mixture.drawn_back(safe, _trust(gains[rest]))(held_out, inside)
-            whole = whole.drawn_back(safe, _trust(gains))
+                mixed[inside] = mixture.drawn_back(place, _trust(gains[rest]))(held_out, inside)
+            whole = whole.drawn_back(place, _trust(gains))
         used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
         pool = cls(
             {name: members[name] for name in used},

@@ -1,0 +1,229 @@
+"""Repair by group: one map for all samples, corrected for each group as far as its samples show."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, group_places
+
+# Candidates for how much intercepts and slopes differ between groups, as standard deviations. 0 means that
+# all groups share one map.
+_SPREADS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+
+_STEPS = 50
+_LEAST_STEP = 1e-9
+
+
+class ByGroup(Calibrator):
+    r"""Correct a common calibrator for each group of samples, such as the subject of a question.
+
+    .. math:: s' = (1 + b_g)\,s + a_g, \qquad a_g \sim N(0, \tau_a^2), \; b_g \sim N(0, \tau_b^2)
+
+    for log-odds :math:`s` of the common calibrator. A group with many samples gets its own intercept and
+    slope; one with few stays near the common map, and a group that was not seen gets the common map itself.
+    How far groups differ, :math:`\tau_a` and :math:`\tau_b`, is what the samples make likeliest (empirical
+    Bayes): where groups do not differ, both are 0 and nothing is corrected. With more than two classes the
+    log-probabilities are multiplied by :math:`1 + b_g`, and there are no intercepts.
+
+    Attributes:
+        base: The common calibrator.
+        names: The groups.
+        intercepts: :math:`a_g` of each group.
+        slopes: :math:`b_g` of each group.
+        spreads: :math:`\tau_a` and :math:`\tau_b`.
+    """
+
+    options = ("names", "needs_features", "preserves_accuracy")
+
+    base: Calibrator
+    names: list[str]
+    intercepts: Tensor
+    slopes: Tensor
+    spreads: Tensor
+
+    def __init__(
+        self,
+        base: Calibrator,
+        names: Sequence[str],
+        intercepts: Tensor,
+        slopes: Tensor,
+        spreads: Sequence[float] = (0.0, 0.0),
+    ) -> None:
+        super().__init__(n_classes=base.n_classes)
+        self.base = base
+        self.names = list(names)
+        self.needs_features = base.needs_features
+        self.preserves_accuracy = base.preserves_accuracy and not bool(intercepts.any())
+        self.register_buffers(
+            intercepts=intercepts, slopes=slopes, spreads=torch.tensor(spreads, dtype=torch.float64)
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        method: str = "temperature",
+        features: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Fit a method to all samples, and a correction for each group to what it leaves.
+
+        :func:`calibrant.evaluation.compare` makes the same correction from out-of-fold predictions, which
+        methods with many parameters need; here the method is judged on the samples that it was fitted on.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            groups: The name of the group of each sample, of shape ``(n,)``.
+            method: The method for all samples, from :data:`calibrant.posthoc.names.METHODS`.
+            features: Penultimate activations of shape ``(n, d)``, for methods that use them.
+            seed: Seed of the fit.
+        """
+        from calibrant.posthoc.names import method_named
+
+        if groups is None:
+            raise InputError("groups: expected the name of each sample's group, got none")
+        z, y = check_fitting_set(logits, labels)
+        base = method_named(method).fit(z, y, features=features, seed=seed)
+        names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
+        places = group_places(groups, names, n=len(z))
+        return cls.of(base, base.predict_log_proba(z, features), y, names, places)
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        base: Calibrator,
+        log_probs: Tensor,
+        labels: Tensor,
+        names: Sequence[str],
+        places: Tensor,
+        *,
+        spreads: Sequence[float] | None = None,
+    ) -> Self:
+        r"""Correct a fitted calibrator by its predictions of held-out samples.
+
+        Args:
+            base: The common calibrator.
+            log_probs: Its log-probabilities of samples, best by fits that have not seen them, ``(n, k)``.
+            labels: Labels of shape ``(n,)``.
+            names: The groups.
+            places: The place of each sample's group among the names, shape ``(n,)``.
+            spreads: :math:`\tau_a` and :math:`\tau_b`, if they are known already.
+        """
+        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names))
+        if spreads is not None:
+            found = samples.likeliest(tuple(spreads)[-samples.n_parameters :])
+        else:
+            found = samples.likeliest((_SPREADS[0],) * samples.n_parameters)
+            # Each spread in turn, twice: a grid of both together finds the same and takes longer.
+            for place in (*range(samples.n_parameters), *range(samples.n_parameters)):
+                others = [(*found.spreads[:place], each, *found.spreads[place + 1 :]) for each in _SPREADS]
+                found = max([found, *map(samples.likeliest, others)], key=lambda each: each.evidence)
+        theta, chosen = found.theta, found.spreads
+        if samples.n_parameters == 1:
+            chosen, theta = (0.0, *chosen), torch.cat([torch.zeros_like(theta), theta], dim=1)
+        return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups that have a map of their own."""
+        return tuple(self.names)
+
+    def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)``.
+
+        Args:
+            logits: Scores of shape ``(n, k)``.
+            features: Penultimate activations of shape ``(n, d)``, for methods that use them.
+            groups: The place of each sample's group among ``names``; -1, or none at all, for the common map.
+        """
+        common: Tensor = self.base(logits, features)
+        if groups is None:
+            return common
+        known = (groups >= 0)[:, None]
+        place = groups.clamp(min=0)
+        scale = 1 + self.slopes.to(common)[place][:, None]
+        shift = self.intercepts.to(common)[place][:, None]
+        corrected = scale * common
+        if common.shape[1] == 2:
+            corrected = corrected + torch.cat([-shift, shift], dim=1) / 2
+        return torch.where(known, torch.log_softmax(corrected, dim=1), common)
+
+
+class _Found(NamedTuple):
+    evidence: float
+    spreads: tuple[float, ...]
+    theta: Tensor
+
+
+class _Samples:
+    """Held-out log-probabilities, from which the corrections of all groups are found at once.
+
+    A correction adds to the log-probabilities, which are the logits here, a multiple of each of ``parts``:
+    shape ``(n, parameters, k)``.
+    """
+
+    def __init__(self, log_probs: Tensor, labels: Tensor, places: Tensor, n_groups: int) -> None:
+        self.log_probs, self.labels, self.places, self.n_groups = log_probs, labels, places, n_groups
+        self.parts = log_probs[:, None]
+        if log_probs.shape[1] == 2:
+            shift = log_probs.new_tensor([-0.5, 0.5]).expand_as(log_probs)
+            self.parts = torch.stack([shift, log_probs], dim=1)
+
+    @property
+    def n_parameters(self) -> int:
+        """Two for two classes, the intercept and the slope; else the slope alone."""
+        return self.parts.shape[1]
+
+    def likeliest(self, spreads: tuple[float, ...]) -> "_Found":
+        """Return the evidence for spreads, and the likeliest parameters of each group.
+
+        The evidence is the likelihood of the samples with the parameters integrated out, by Laplace's
+        approximation, up to a constant.
+        """
+        free = torch.tensor([spread > 0 for spread in spreads], device=self.places.device)
+        # A parameter without spread stays 0, and its precision cancels out.
+        precision = torch.tensor([1 / spread**2 if spread else 1.0 for spread in spreads]).to(self.log_probs)
+        theta = self.log_probs.new_zeros(self.n_groups, len(spreads))
+        for _ in range(_STEPS if bool(free.any()) else 0):
+            # A bounded step keeps Newton's method from overshooting where a group is almost separable.
+            step = torch.linalg.solve(*self._derivatives(theta, precision, free)).clamp(-1, 1)
+            theta = theta - step
+            if float(step.abs().max()) < _LEAST_STEP:
+                break
+        curvature, _ = self._derivatives(theta, precision, free)
+        penalty = 0.5 * (theta.square() * precision).sum(dim=1)
+        volume = 0.5 * (torch.linalg.slogdet(curvature).logabsdet - precision.log().sum())
+        evidence = -float((self._losses(theta) + penalty + volume).sum())
+        return _Found(evidence if math.isfinite(evidence) else -math.inf, spreads, theta)
+
+    def _corrected(self, theta: Tensor) -> Tensor:
+        added = torch.einsum("nd,ndk->nk", theta[self.places], self.parts)
+        return torch.log_softmax(self.log_probs + added, dim=1)
+
+    def _losses(self, theta: Tensor) -> Tensor:
+        losses = -self._corrected(theta).gather(1, self.labels[:, None]).squeeze(1)
+        return losses.new_zeros(self.n_groups).index_add(0, self.places, losses)
+
+    def _derivatives(self, theta: Tensor, precision: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the curvature ``(g, d, d)`` and the gradient ``(g, d)`` of each group's penalised loss."""
+        p = self._corrected(theta).exp()
+        mean = torch.einsum("ndk,nk->nd", self.parts, p)
+        at_label = self.labels[:, None, None].expand(-1, self.n_parameters, 1)
+        of_label = self.parts.gather(2, at_label).squeeze(2)
+        centred = self.parts - mean[:, :, None]
+        covariance = torch.einsum("nik,njk,nk->nij", centred, centred, p)
+        gradient = p.new_zeros(theta.shape).index_add(0, self.places, mean - of_label)
+        curvature = p.new_zeros(*theta.shape, theta.shape[1]).index_add(0, self.places, covariance)
+        curvature = torch.where(free[:, None] & free, curvature, 0.0) + torch.diag(precision)
+        return curvature, torch.where(free, gradient, 0.0) + theta * precision

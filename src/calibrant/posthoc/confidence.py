@@ -1,0 +1,143 @@
+"""Repair of a stated confidence: for a black box of which only (confidence, correct) is known."""
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.inputs import ArrayLike, at_least_float32, check_confidence, check_correct, same_kind
+from calibrant.outcomes import LEAST_DOUBT, log_odds
+from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+
+
+class ConfidenceCalibrator(Calibrator):
+    r"""Replace a stated confidence by how often such answers are right.
+
+    Whether an answer is right is a question with two classes, wrong and right, and the log-odds of the
+    confidence are its logits. So every method for two classes repairs confidences too: this calibrator holds
+    the fitted one, ``base``, and cuts log-odds off where the fitting set ends.
+
+    Confidences of 0 and 1 are legal, but their log-odds are infinite. They are placed half a step beyond the
+    nearest other confidence of the fitting set: if 0.99 is the largest, 1 counts as 0.995, and so does
+    everything between. The same confidence always gets the same answer.
+
+    Attributes:
+        base: The calibrator of the two classes.
+        ends: The smallest and the largest log-odds.
+    """
+
+    options = ("needs_features",)
+
+    base: Calibrator
+    ends: Tensor
+
+    def __init__(self, base: Calibrator, ends: Tensor) -> None:
+        super().__init__(n_classes=2)
+        self.base = base
+        self.needs_features = base.needs_features
+        self.register_buffers(ends=ends)
+
+    @classmethod
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        method: str = "pool",
+        features: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Fit a method to the log-odds of confidences; :meth:`fit_pairs` takes the confidences themselves.
+
+        Args:
+            logits: Log-odds of being right, of shape ``(n,)`` or, with those of being wrong, ``(n, 2)``.
+            labels: 1 where the answer was right, else 0.
+            method: A method for confidences (``calibrant methods --pairs``), with options if wanted;
+                ``"pool"`` mixes those that are compared by default.
+            features: Signals beside the confidence, of shape ``(n, s)``, for methods that use them.
+            seed: Seed of the fit.
+        """
+        from calibrant.posthoc.names import method_for_pairs
+
+        z, y = check_fitting_set(logits, labels)
+        if z.shape[1] != 2:
+            raise InputError(f"logits: expected two classes, wrong and right, got {z.shape[1]}")
+        ends = ends_of(z)
+        base = method_for_pairs(method).fit(within(z, ends), y, features=features, seed=seed)
+        return cls(base, ends)
+
+    @classmethod
+    def fit_pairs(
+        cls,
+        confidence: ArrayLike,
+        correct: ArrayLike,
+        *,
+        method: str = "pool",
+        features: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Fit a method to stated confidences and whether each answer was right.
+
+        Args:
+            confidence: Stated probabilities of being right, between 0 and 1, of shape ``(n,)``.
+            correct: Whether each answer was right, of shape ``(n,)``.
+            method: As for :meth:`fit`.
+            features: As for :meth:`fit`.
+            seed: Seed of the fit.
+
+        Example:
+            >>> confidence, correct = [0.9, 1.0] * 50, [True, False, True, True] * 25
+            >>> honest = ConfidenceCalibrator.fit_pairs(confidence, correct, method="isotonic")
+            >>> [round(each, 2) for each in honest.predict_confidence([0.9, 0.95, 1.0])]
+            [0.75, 0.75, 0.75]
+        """
+        c = check_confidence(confidence)
+        right = check_correct(correct, n=len(c)).to(c.device)
+        return cls.fit(log_odds(c), right.long(), method=method, features=features, seed=seed)
+
+    @property
+    def group_names(self) -> tuple[str, ...] | None:
+        """The groups that have a map of their own; None if there is one map for all."""
+        return self.base.group_names
+
+    def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
+        """Return log-probabilities of being wrong and right, shape ``(n, 2)``."""
+        cut: Tensor = within(logits, self.ends)
+        mapped: Tensor = self.base(cut, features) if groups is None else self.base(cut, features, groups)
+        return mapped
+
+    def predict_confidence(
+        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> ArrayLike:
+        """Return repaired confidences of shape ``(n,)`` in the caller's kind of array.
+
+        Args:
+            confidence: Stated probabilities of being right, of shape ``(n,)``.
+            features: Signals beside the confidence, if the calibrator was fitted with them.
+            groups: The group of each answer, if there is a map for each group; unknown ones get the common
+                map.
+        """
+        log_probs = self.predict_log_proba(log_odds(check_confidence(confidence)), features, groups)
+        return same_kind(log_probs[:, 1].exp(), like=confidence)
+
+
+def ends_of(logits: Tensor) -> Tensor:
+    """Return the log-odds at which a fitting set of shape ``(n, 2)`` ends, half a step beyond its last ones.
+
+    A confidence of exactly 0 or 1 is no step.
+    """
+    c = torch.sigmoid((logits[:, 1] - logits[:, 0]).double())
+    inner = c[(c > 2 * LEAST_DOUBT) & (c < 1 - 2 * LEAST_DOUBT)]
+    if not len(inner):
+        inner = c.new_tensor([0.5])
+    low, high = torch.aminmax(inner)
+    return log_odds(torch.stack([low / 2, (1 + high) / 2]))
+
+
+def within(logits: Tensor, ends: Tensor) -> Tensor:
+    """Return logits of wrong and right, shape ``(n, 2)``, whose log-odds do not go beyond both ends."""
+    z = at_least_float32(logits)
+    low, high = ends.to(z)
+    s = torch.minimum(torch.maximum(z[:, 1] - z[:, 0], low), high)
+    return torch.stack([-s / 2, s / 2], dim=1)
