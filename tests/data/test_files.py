@@ -36,7 +36,7 @@ def npz(tmp_path):
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path, name):
     path = tmp_path / name
     message = refusal(path)
-    assert "expected a file named .npz, .parquet, .csv, .safetensors, got" in message
+    assert "expected a file named .npz, .parquet, .csv, .safetensors, .jsonl, got" in message
     with pytest.raises(FormatError, match=r"\.npz, \.parquet, \.csv, \.safetensors"):
         save_predictions(Predictions(logits=LOGITS), path)
 
@@ -154,6 +154,11 @@ def test_half_a_pair_is_refused(npz):
         npz(confidence=[0.5], labels=[1])
     )
     assert "expected confidence with correct, got correct" in refusal(npz(correct=[1]))
+
+
+def test_a_confidence_may_stand_alone_where_labels_are_not_needed(npz):
+    loaded = load_predictions(npz(confidence=[0.5, 0.7]), need_labels=False)
+    assert (loaded.confidence.tolist(), loaded.correct) == ([0.5, 0.7], None)
 
 
 def test_other_keys_are_ignored(npz):

@@ -41,6 +41,12 @@ def predictions(draw):
         arguments["labels"] = draw(hnp.arrays(np.int64, n, elements=st.integers(0, k - 1)))
     if form != "confidence" and draw(st.booleans()):
         arguments["class_names"] = draw(st.lists(NAMES, min_size=k, max_size=k, unique=True))
+    if form == "confidence" and draw(st.booleans()):
+        numbers = st.floats(allow_infinity=False)
+        named = st.dictionaries(NAMES, hnp.arrays(np.float64, n, elements=numbers), max_size=2)
+        arguments["signals"] = draw(named)
+    if draw(st.booleans()):
+        arguments["groups"] = draw(st.lists(NAMES.filter(bool), min_size=n, max_size=n))
     if draw(st.booleans()):
         arguments["features"] = draw(floats((n, d), dtype, -1000, 1000))
     return Predictions(**arguments, metadata=draw(st.dictionaries(TEXT, TEXT, max_size=2)))
@@ -54,6 +60,12 @@ def assert_same(got, want, *, dtype=None):
             b = b.to(dtype) if dtype and b.is_floating_point() else b
             assert a.dtype == b.dtype, name
             assert torch.equal(a, b), name
+    assert list(got.signals) == list(want.signals)
+    for name, signal in want.signals.items():
+        torch.testing.assert_close(got.signals[name], signal, rtol=0, atol=0, equal_nan=True)
+    assert (got.groups is None) == (want.groups is None)
+    if want.groups is not None:
+        assert got.groups.values == want.groups.values
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +83,12 @@ def test_what_is_loaded_is_what_was_saved(suffix, folder, said):
     assert (loaded.class_names, loaded.metadata) == (said.class_names, said.metadata)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 @settings(max_examples=100)
 @given(said=predictions())
-def test_csv_keeps_every_number_and_name(folder, said):
-    path = folder / "preds.csv"
-    assume(not any(name.isdigit() for name in said.class_names or ()))
+def test_text_formats_keep_every_number_and_name(suffix, folder, said):
+    path = folder / f"preds{suffix}"
+    assume(suffix == ".jsonl" or not any(name.isdigit() for name in said.class_names or ()))
     save_predictions(said, path)
     loaded = load_predictions(path, need_labels=False)
     assert_same(loaded, said, dtype=torch.float64)
@@ -98,9 +111,11 @@ def test_csv_refuses_class_names_that_would_change_the_order_of_the_columns(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_csv_does_not_keep_metadata(tmp_path):
-    save_predictions(Predictions(probs=[[0.5, 0.5]], labels=[0], metadata={"a": "b"}), tmp_path / "preds.csv")
-    assert load_predictions(tmp_path / "preds.csv").metadata == {}
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_text_formats_do_not_keep_metadata(tmp_path, suffix):
+    path = tmp_path / f"preds{suffix}"
+    save_predictions(Predictions(probs=[[0.5, 0.5]], labels=[0], metadata={"a": "b"}), path)
+    assert load_predictions(path).metadata == {}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +125,7 @@ def test_csv_does_not_keep_metadata(tmp_path):
         (".parquet", torch.float32),
         (".csv", torch.float64),
         (".safetensors", torch.bfloat16),
+        (".jsonl", torch.float64),
     ],
 )
 def test_bfloat16_is_kept_or_widened_without_loss(tmp_path, suffix, dtype):

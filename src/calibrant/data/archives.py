@@ -1,68 +1,141 @@
 """Archives of arrays by name: NumPy's ``.npz`` and ``.safetensors``."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
-from calibrant.data.contents import ARRAYS, from_text, notes_of, to_arrays, to_text
+from calibrant.data.columns import Rows
+from calibrant.data.contents import (
+    ARRAYS,
+    GROUPS,
+    SIGNAL,
+    beside_columns,
+    from_beside,
+    from_text,
+    missing_column,
+    notes_of,
+    signal_arrays,
+    to_arrays,
+    to_text,
+)
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError
+from calibrant.errors import FormatError, InputError
 
 
 class Npz:
-    """One array per key, class names as an array of text, metadata as JSON text."""
+    """One array per key, class names and groups as arrays of text, metadata as JSON text."""
 
-    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the arrays with our keys, and all names; pickled arrays are refused, never loaded."""
-        if not is_zipfile(path):  # np.load would take it for a pickle and advise to allow that
-            raise BadZipFile("not a zip archive")
-        # Given a path, np.load leaves the file open if the archive is damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with self._open() as archive:
             names = list(archive.files)
             found = [key for key in (*ARRAYS, "class_names", "metadata") if key in names]
             values: dict[str, Any] = {key: _entry(archive, key) for key in found}
+            values |= from_beside({name: _entry(archive, name) for name in beside_columns(names)})
         if "class_names" in values:
             values["class_names"] = values["class_names"].tolist()
         if "metadata" in values:
             values["metadata"] = from_text(str(values["metadata"]), "metadata")
         return values, names
 
-    def write(self, path: Path, predictions: Predictions) -> None:
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return arrays by name; pickled arrays are refused, never loaded."""
+        with self._open() as archive:
+            _check_names(wanted, archive.files)
+            return Rows({name: _vector(_entry(archive, name), name) for name in wanted})
+
+    def write(self, predictions: Predictions) -> None:
         """Write a compressed archive without pickled content."""
-        arrays = to_arrays(predictions)
+        arrays = to_arrays(predictions) | signal_arrays(predictions)
+        if predictions.groups is not None:
+            arrays[GROUPS] = np.asarray(predictions.groups.values, dtype=str)
         notes = notes_of(predictions)
         if "class_names" in notes:
             arrays["class_names"] = np.asarray(notes["class_names"], dtype=str)
         if "metadata" in notes:
             arrays["metadata"] = np.asarray(to_text(notes["metadata"]))
-        with path.open("wb") as file:  # given a name, NumPy may append a suffix
+        with self.path.open("wb") as file:  # given a name, NumPy may append a suffix
             np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        if not is_zipfile(self.path):  # np.load would take it for a pickle and advise to allow that
+            raise BadZipFile("not a zip archive")
+        # Given a path, np.load leaves the file open if the archive is damaged.
+        with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            yield archive
 
 
 class Safetensors:
-    """One tensor per key, class names and metadata as JSON text in the header."""
+    """One tensor per key; class names, names of groups and metadata as JSON text in the header."""
 
-    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the tensors with our keys, class names and metadata from the header, and all names."""
-        with safe_open(path, framework="pt") as file:
+        with safe_open(self.path, framework="pt") as file:
             names = list(file.keys())
             values: dict[str, Any] = {key: file.get_tensor(key) for key in ARRAYS if key in names}
+            values |= from_beside({name: file.get_tensor(name) for name in beside_columns(names)})
             header = file.metadata() or {}
         notes = {key: header[key] for key in ("class_names", "metadata") if key in header}
+        if GROUPS in values and GROUPS in header:
+            values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
         return values | {key: from_text(text, key) for key, text in notes.items()}, names
 
-    def write(self, path: Path, predictions: Predictions) -> None:
-        """Write the tensors in their own type, bfloat16 included."""
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return tensors by name, as arrays."""
+        with safe_open(self.path, framework="pt") as file:
+            _check_names(wanted, list(file.keys()))
+            tensors = {name: file.get_tensor(name) for name in wanted}
+        return Rows({name: _vector(_array(tensor), name) for name, tensor in tensors.items()})
+
+    def write(self, predictions: Predictions) -> None:
+        """Write the tensors in their own type, bfloat16 included; groups as places among their names."""
         tensors = {key: getattr(predictions, key) for key in ARRAYS if getattr(predictions, key) is not None}
+        tensors |= {f"{SIGNAL}{name}": signal for name, signal in predictions.signals.items()}
         header = {key: to_text(value) for key, value in notes_of(predictions).items()}
+        if predictions.groups is not None:
+            tensors[GROUPS] = predictions.groups.codes
+            header[GROUPS] = to_text(predictions.groups.names)
         # Tensors that share memory, such as logits and features side by side, must be copied.
-        save_file(
-            {key: tensor.clone().contiguous() for key, tensor in tensors.items()}, path, metadata=header
-        )
+        copies = {key: tensor.clone().contiguous() for key, tensor in tensors.items()}
+        save_file(copies, self.path, metadata=header)
+
+
+def _check_names(wanted: Sequence[str], names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise missing_column(name, names, "among the arrays")
+
+
+def _vector(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    if array.ndim == 0:
+        raise InputError(f"{name}: expected a value for each answer, got a single one; save an array")
+    return array
+
+
+def _array(tensor: Tensor) -> npt.NDArray[Any]:
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _named(codes: Tensor, names: Sequence[str]) -> list[str]:
+    if codes.ndim != 1 or not all(0 <= code < len(names) for code in codes.tolist()):
+        raise FormatError(f"groups: expected places among {len(names)} names, got others; write it again")
+    return [names[code] for code in codes.tolist()]
 
 
 def _entry(archive: Any, key: str) -> Any:  # noqa: ANN401  # NumPy gives archives no type

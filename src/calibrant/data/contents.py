@@ -1,7 +1,7 @@
 """What a file of predictions contains: its keys, the arrays under them, and notes as JSON text."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy.typing as npt
 import torch
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, did_you_mean
 
 MATRICES = ("logits", "probs", "features")
 VECTORS = ("confidence", "correct", "labels")
 ARRAYS = (*MATRICES, *VECTORS)
+GROUPS = "groups"
+SIGNAL = "signal_"
 
 _SHOWN = 12
 
@@ -24,20 +26,20 @@ def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bo
 
     Class scores contain more than pairs, so ``confidence`` and ``correct`` next to ``logits`` or ``probs``
     are ignored, as are ``labels`` and ``class_names`` next to a full pair. Logits next to probabilities are
-    refused, because they may come from different models or temperatures.
+    refused, because they may come from different models or temperatures. Groups stand beside any form.
 
     Args:
         values: The values of the file that have one of our keys.
         names: Everything that the file names, for the error message.
-        need_labels: Whether a file without labels is refused.
+        need_labels: Whether a file without labels, or without ``correct``, is refused.
     """
     if "logits" in values and "probs" in values:
         raise FormatError("expected either logits or probs, got both; keep the one you mean")
     if "logits" in values or "probs" in values:
         if need_labels and "labels" not in values:
             raise _missing("labels", ["labels"], names)
-        return _without(values, "confidence", "correct")
-    if "confidence" in values and "correct" in values:
+        return _without(values, "confidence", "correct", "signals")
+    if "confidence" in values and ("correct" in values or not need_labels):
         return _without(values, "labels", "class_names")
     if "confidence" in values or "correct" in values:
         other = "correct" if "confidence" in values else "confidence"
@@ -54,6 +56,28 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
             tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
             arrays[key] = np.ascontiguousarray(tensor.cpu().numpy())
     return arrays
+
+
+def beside_columns(names: Sequence[str]) -> list[str]:
+    """Return the names of what stands beside predictions: groups, and signals as ``signal_<name>``."""
+    return [name for name in names if name == GROUPS or name.startswith(SIGNAL)]
+
+
+def from_beside(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return groups and signals as arguments of predictions, from the columns that hold them.
+
+    Example:
+        >>> from_beside({"groups": ["law"], "signal_wording": [0.5]})
+        {'groups': ['law'], 'signals': {'wording': [0.5]}}
+    """
+    values = {GROUPS: columns[GROUPS]} if GROUPS in columns else {}
+    signals = {name.removeprefix(SIGNAL): columns[name] for name in columns if name.startswith(SIGNAL)}
+    return values | ({"signals": signals} if signals else {})
+
+
+def signal_arrays(predictions: Predictions) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the signals by the names of their columns."""
+    return {f"{SIGNAL}{name}": signal.cpu().numpy() for name, signal in predictions.signals.items()}
 
 
 def notes_of(predictions: Predictions) -> dict[str, Any]:
@@ -85,10 +109,18 @@ def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def _missing(expected: str, keys: Sequence[str], names: Sequence[str]) -> FormatError:
-    shown = ", ".join(names[:_SHOWN]) or "nothing"
+def missing_column(name: str, names: Sequence[str], what: str) -> FormatError:
+    """Return the error for a column that a person named and the file lacks."""
+    return FormatError(f"expected a column {name!r} {what}, got {_listed(names)}{did_you_mean(name, names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return FormatError(f"expected {expected}, got {shown}{more}; {_advice(keys, names)}")
+    return (", ".join(names[:_SHOWN]) or "nothing") + more
+
+
+def _missing(expected: str, keys: Sequence[str], names: Sequence[str]) -> FormatError:
+    return FormatError(f"expected {expected}, got {_listed(names)}; {_advice(keys, names)}")
 
 
 def _advice(keys: Sequence[str], names: Sequence[str]) -> str:

@@ -1,10 +1,12 @@
 """Predictions on disk: the suffix of the file decides the format."""
 
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from calibrant.data.columns import Rows
 from calibrant.data.contents import select_form
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError
@@ -16,16 +18,22 @@ FORMATS = {
     ".parquet": ("calibrant.data.tables", "Parquet"),
     ".csv": ("calibrant.data.tables", "Csv"),
     ".safetensors": ("calibrant.data.archives", "Safetensors"),
+    ".jsonl": ("calibrant.data.json_lines", "JsonLines"),
 }
 
 
 class Format(Protocol):
-    """What every format offers."""
+    """What every format offers for a file."""
 
-    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+    def __init__(self, path: Path) -> None: ...
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the unchecked values under our keys, and the names of all arrays or columns."""
 
-    def write(self, path: Path, predictions: Predictions) -> None:
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return columns by name, as they are; refuse a name that the file lacks."""
+
+    def write(self, predictions: Predictions) -> None:
         """Write the predictions to the file."""
 
 
@@ -50,7 +58,7 @@ def load_predictions(path: str | os.PathLike[str], *, need_labels: bool = True) 
     form = _format(path)
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
-        values, names = form.read(path)
+        values, names = form(path).read()
         return Predictions(**select_form(values, names, need_labels=need_labels))
 
 
@@ -62,17 +70,17 @@ def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> 
     """
     form = _format(Path(path))
     with atomic_path(path) as temporary:
-        form.write(temporary, predictions)
+        form(temporary).write(predictions)
 
 
-def _format(path: Path) -> Format:
+def _format(path: Path) -> type[Format]:
     if path.suffix.lower() not in FORMATS:
         raise FormatError(
             f"{path.name}: expected a file named {', '.join(FORMATS)}, got {path.suffix or 'no suffix'!r}; "
             "the suffix decides the format"
         )
     module, name = FORMATS[path.suffix.lower()]
-    return cast("Format", getattr(import_module(module), name)())
+    return cast("type[Format]", getattr(import_module(module), name))
 
 
 def _check_is_file(path: Path) -> None:

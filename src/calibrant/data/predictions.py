@@ -192,6 +192,11 @@ class Predictions:
         """Number of classes; none for (confidence, correct) pairs."""
         return None if self.confidence is not None else self._main.shape[1]
 
+    @property
+    def beside(self) -> Tensor | None:
+        """What methods may use beside the scores: the features, or the signals of a black box, ``(n, d)``."""
+        return torch.stack(list(self.signals.values()), dim=1) if self.signals else self.features
+
     def to_probs(self) -> Tensor:
         """Return class probabilities of shape ``(n, k)``: those given, or the softmax of the logits."""
         if self.probs is not None:

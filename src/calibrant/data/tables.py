@@ -6,6 +6,7 @@ A matrix is one column of lists, or one column per class: ``logits_0, logits_1, 
 
 import csv
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv, write_csv
 
-from calibrant.data.contents import MATRICES, VECTORS, from_text, notes_of, to_arrays, to_text
+from calibrant.data.columns import Column, Rows
+from calibrant.data.contents import (
+    GROUPS,
+    MATRICES,
+    VECTORS,
+    beside_columns,
+    from_beside,
+    from_text,
+    missing_column,
+    notes_of,
+    signal_arrays,
+    to_arrays,
+    to_text,
+)
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 
@@ -28,17 +42,35 @@ _BLOCK_BYTES = 1 << 24
 class Parquet:
     """Matrices as fixed-size lists, class names and metadata in the schema under ``calibrant``."""
 
-    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(self.path) as file:
             schema = file.schema_arrow
-            columns = find_columns(schema.names)
-            table = file.read(columns=[column for spread in columns.values() for column in spread])
+            columns, beside = find_columns(schema.names), beside_columns(schema.names)
+            own = [column for spread in columns.values() for column in spread]
+            table = file.read(columns=[*own, *beside])
         notes = from_text((schema.metadata or {}).get(_NOTES, b"{}").decode(), "calibrant")
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
-        return to_values(table, columns) | known, schema.names
+        return to_values(table, columns) | _beside(table, beside) | known, schema.names
 
-    def write(self, path: Path, predictions: Predictions) -> None:
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return columns by name; a dot leads into a column of structures."""
+        with pq.ParquetFile(self.path) as file:
+            names = file.schema_arrow.names
+            tops = {name: name if name in names else name.split(".")[0] for name in wanted}
+            for name in (name for name, top in tops.items() if top not in names):
+                raise missing_column(name, names, "in the table")
+            table = file.read(columns=list(dict.fromkeys(tops.values())))
+        return Rows({name: _plain(_field(table[top], name, top)) for name, top in tops.items()})
+
+    def read_table(self) -> pa.Table:
+        """Return all columns."""
+        return pq.read_table(self.path, partitioning=None)
+
+    def write(self, predictions: Predictions) -> None:
         """Write one row per sample."""
         columns = {
             key: pa.array(array)
@@ -46,31 +78,63 @@ class Parquet:
             else pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
             for key, array in to_arrays(predictions).items()
         }
-        pq.write_table(pa.table(columns, metadata={_NOTES: to_text(notes_of(predictions))}), path)
+        columns |= {name: pa.array(array) for name, array in signal_arrays(predictions).items()}
+        if predictions.groups is not None:
+            groups = predictions.groups
+            columns[GROUPS] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
+        pq.write_table(pa.table(columns, metadata={_NOTES: to_text(notes_of(predictions))}), self.path)
+
+    def write_table(self, table: pa.Table) -> None:
+        """Write all columns of a table."""
+        pq.write_table(table, self.path)
 
 
 class Csv:
     """One column per class, named by its number or its class; numbers become float64, metadata is lost."""
 
-    def read(self, path: Path) -> tuple[dict[str, Any], list[str]]:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def header(self) -> list[str]:
+        """The names of all columns."""
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            return next((row for row in csv.reader(file) if row), [])
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, and all names; headers other than numbers name the classes."""
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = next((row for row in csv.reader(file) if row), [])
-        columns = find_columns(header)
+        columns, beside = find_columns(self.header), beside_columns(self.header)
         # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
         numbers = [c for key, spread in columns.items() if key not in ("labels", "correct") for c in spread]
-        table = read_csv(
-            path,
+        types = {name: pa.string() if name == GROUPS else pa.float64() for name in (*numbers, *beside)}
+        own = [column for spread in columns.values() for column in spread]
+        table = self._read(include_columns=[*own, *beside], column_types=types)
+        return to_values(table, columns) | _beside(table, beside), self.header
+
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return columns of text by name; numbers are parsed later, when it is known what they mean."""
+        for name in wanted:
+            if name not in self.header:
+                raise missing_column(name, self.header, "in the header")
+            _check_once(name, self.header)
+        table = self._read(**_as_text(wanted))
+        return Rows({name: _plain(table[name]) for name in wanted})
+
+    def read_table(self) -> pa.Table:
+        """Return all columns, as text."""
+        for name in self.header:
+            _check_once(name, self.header)
+        return self._read(**_as_text(self.header))
+
+    def _read(self, **convert: Any) -> pa.Table:  # noqa: ANN401  # options of pyarrow
+        return read_csv(
+            self.path,
             read_options=ReadOptions(block_size=_BLOCK_BYTES),
             parse_options=ParseOptions(newlines_in_values=True),
-            convert_options=ConvertOptions(
-                include_columns=[column for spread in columns.values() for column in spread],
-                column_types=dict.fromkeys(numbers, pa.float64()),
-            ),
+            convert_options=ConvertOptions(**convert),
         )
-        return to_values(table, columns), header
 
-    def write(self, path: Path, predictions: Predictions) -> None:
+    def write(self, predictions: Predictions) -> None:
         """Write a header and one row per sample, with enough digits to read back the same number."""
         columns: dict[str, Any] = {}
         for key, array in to_arrays(predictions).items():
@@ -81,7 +145,14 @@ class Csv:
             else:
                 headers = _headers(key, array.shape[1], predictions.class_names)
                 columns |= dict(zip(headers, array.T, strict=True))
-        write_csv(pa.table(columns), path)
+        columns |= signal_arrays(predictions)
+        if predictions.groups is not None:
+            columns[GROUPS] = predictions.groups.values
+        self.write_table(pa.table(columns))
+
+    def write_table(self, table: pa.Table) -> None:
+        """Write all columns of a table."""
+        write_csv(table, self.path)
 
 
 def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
@@ -96,8 +167,7 @@ def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
         if spread:
             found[key] = spread
     for column in (column for columns in found.values() for column in columns):
-        if names.count(column) > 1:
-            raise FormatError(f"expected each column once, got {column!r} twice; drop or rename one")
+        _check_once(column, names)
     return found
 
 
@@ -138,6 +208,53 @@ def _array(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     flat = pc.list_flatten(column)
     _check_complete(flat, name, per_row=width)
     return np.asarray(flat.to_numpy()).reshape(len(column), width)
+
+
+def _check_once(column: str, names: Sequence[str]) -> None:
+    if names.count(column) > 1:
+        raise FormatError(f"expected each column once, got {column!r} twice; drop or rename one")
+
+
+def _as_text(columns: Sequence[str]) -> dict[str, Any]:
+    """Return options under which empty cells are null and everything else is text."""
+    return {
+        "include_columns": columns,
+        "column_types": dict.fromkeys(columns, pa.string()),
+        "null_values": [""],
+        "strings_can_be_null": True,
+    }
+
+
+def _beside(table: pa.Table, names: Sequence[str]) -> dict[str, Any]:
+    """Return groups and signals; signals that are null become NaN."""
+    return from_beside(
+        {
+            name: table[name].cast(pa.float64()).to_numpy() if name != GROUPS else _plain(table[name])
+            for name in names
+        }
+    )
+
+
+def _field(column: pa.ChunkedArray, name: str, top: str) -> pa.ChunkedArray:
+    """Return the column itself, or what a dotted name means within its structures."""
+    if name == top:
+        return column
+    for part in name.split(".")[1:]:
+        fields = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
+        if part not in fields:
+            raise missing_column(name, [f"{top}.{field}" for field in fields], "in the table")
+        column = pc.struct_field(column, part)
+    return column
+
+
+def _plain(column: pa.ChunkedArray) -> Column:
+    """Return numbers as an array, in which missing ones are NaN, and anything else as a list."""
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return np.asarray(column.cast(pa.float64()).to_numpy() if column.null_count else column.to_numpy())
+    if pa.types.is_boolean(kind) and not column.null_count:
+        return np.asarray(column.to_numpy())
+    return list(column.to_pylist())
 
 
 def _check_complete(column: pa.ChunkedArray, name: str, *, per_row: int = 1) -> None:

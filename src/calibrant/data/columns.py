@@ -1,0 +1,125 @@
+"""Which columns of a file hold the answers of a black box, and how they are written there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.errors import InputError
+from calibrant.files import read_json
+from calibrant.inputs import check_choice
+
+#: What is done with answers that have no confidence.
+Missing: TypeAlias = Literal["refuse", "drop", "group"]
+#: Tools whose logs can be read.
+Layout: TypeAlias = Literal["lm-eval", "inspect", "openai"]
+
+#: A column as it was read: numbers, or a value of any kind in each row.
+Column: TypeAlias = npt.NDArray[Any] | Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Columns as they were read, and where each row stands in its file.
+
+    Attributes:
+        columns: The columns by name, all of the same length.
+        lines: The line of each row, for files that are read line by line.
+    """
+
+    columns: Mapping[str, Column]
+    lines: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for error messages."""
+        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns hold the answers of a black box; without any, files are read under our own names.
+
+    Names may contain dots, as in ``metadata.subject``, for values within others.
+
+    Args:
+        confidence: The column of the confidence. Of several names the first is the confidence, and all of
+            them, the first too, become signals; NaN where such a value is missing.
+        correct: The column that says whether each answer was right: true/false, 1/0 or yes/no.
+        groups: The column of the group of each answer.
+        options: The column of the scores of the options of a multiple-choice question: a list, or an object
+            by the name of the option, in each row; instead of ``confidence``.
+        masses: Whether these scores are masses, which need not sum to one, instead of log-probabilities.
+        answer: The column of the right option: its place, counted from zero, its letter, or its name.
+        percent: Whether the confidence is in percent, with or without the mark.
+        words: The confidence that each word stands for, such as ``{"very likely": 0.9}``.
+        missing: What is done with answers whose confidence is missing: ``"refuse"`` the file; ``"drop"``
+            them, and those with impossible values, and count them in the metadata under ``dropped``; or give
+            them a ``"group"`` of their own, with confidence 0.5.
+        layout: The tool that wrote the file; recognised from the first record by default.
+    """
+
+    confidence: str | Sequence[str] = ()
+    correct: str = "correct"
+    groups: str | None = None
+    options: str | None = None
+    masses: bool = False
+    answer: str = "answer"
+    percent: bool = False
+    words: Mapping[str, float] | None = None
+    missing: Missing = "refuse"
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        names = (self.confidence,) if isinstance(self.confidence, str) else tuple(self.confidence)
+        object.__setattr__(self, "confidence", names)
+        if len(set(names)) < len(names) or not all(names):
+            raise InputError(f"confidence: expected different names of columns, got {', '.join(names)!r}")
+        if names and self.options is not None:
+            raise InputError("options: expected either confidence or options, got both; name one of them")
+        check_choice(self.missing, "missing", get_args(Missing))
+        if self.layout is not None:
+            check_choice(self.layout, "layout", get_args(Layout))
+        if self.words is not None:
+            object.__setattr__(self, "words", _check_words(self.words))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that hold a confidence; ``confidence`` if none is named."""
+        return tuple(self.confidence) or ("confidence",)
+
+    @property
+    def describe_answers(self) -> bool:
+        """Whether something is said that only answers of a black box have."""
+        said = (*self.confidence, self.options, self.percent, self.words)
+        return any(said) or self.correct != "correct" or self.missing != "refuse"
+
+
+def read_words(path: Path) -> dict[str, float]:
+    """Read the confidence that each word stands for from a JSON file: one object, word to number."""
+    return _check_words(read_json(path, "a JSON object of words and numbers"), name=path.name)
+
+
+def folded(word: str) -> str:
+    """Return a word as it is compared: without regard to capitals and spaces.
+
+    Example:
+        >>> folded(" Very  likely ")
+        'very likely'
+    """
+    return " ".join(word.split()).casefold()
+
+
+def _check_words(words: object, *, name: str = "words") -> dict[str, float]:
+    if not isinstance(words, Mapping) or not words:
+        raise InputError(f'{name}: expected words and numbers such as {{"very likely": 0.9}}, got {words!r}')
+    for word, value in words.items():
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise InputError(f"{name}: expected a number between 0 and 1 for {word!r}, got {value!r}")
+    return {folded(str(word)): float(value) for word, value in words.items()}

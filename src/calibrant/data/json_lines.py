@@ -1,0 +1,150 @@
+"""JSON Lines: one object per line, ``.jsonl``."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.data.columns import Rows
+from calibrant.data.contents import (
+    ARRAYS,
+    GROUPS,
+    MATRICES,
+    beside_columns,
+    from_beside,
+    missing_column,
+    signal_arrays,
+    to_arrays,
+    to_text,
+)
+from calibrant.data.predictions import Predictions
+from calibrant.errors import FormatError, InputError
+from calibrant.files import without_nan
+
+_MISSING = object()
+
+
+class JsonLines:
+    """One object per sample; a matrix is a list, or an object by class name; metadata is lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """The objects of the file, in the order of its lines."""
+        return [record for _, record in self._numbered]
+
+    @property
+    def lines(self) -> list[int]:
+        """The line of each object, counted from one; empty lines have none."""
+        return [line for line, _ in self._numbered]
+
+    def read(self) -> tuple[dict[str, Any], list[str]]:
+        """Return the values under our keys, and the names of all keys."""
+        names = list(dict.fromkeys(name for record in self.records for name in record))
+        values: dict[str, Any] = {}
+        for key in (name for name in ARRAYS if name in names):
+            column = self._complete(key)
+            if key in MATRICES and isinstance(column[0], dict):
+                values["class_names"] = list(column[0])
+                column = [list(self._same_names(row, column).values()) for row in range(len(column))]
+            values[key] = np.asarray(self._same_lengths(key, column))
+        beside: dict[str, Any] = {name: self._column(name) for name in beside_columns(names)}
+        for name in (name for name in beside if name != GROUPS):
+            beside[name] = np.asarray(beside[name], dtype=np.float64)  # null becomes NaN
+        return values | from_beside(beside), names
+
+    def read_columns(self, wanted: Sequence[str]) -> Rows:
+        """Return values by key; dots in a key lead into objects. Missing ones are None, if some are there."""
+        for name in wanted:
+            if all(_within(record, name) is _MISSING for record in self.records):
+                raise missing_column(name, list(self.records[0]), "in some line")
+        return Rows({name: self._column(name) for name in wanted}, self.lines)
+
+    def write(self, predictions: Predictions) -> None:
+        """Write one object per sample; numbers become float64 and missing signals null."""
+        columns: dict[str, list[Any]] = {}
+        for key, array in to_arrays(predictions).items():
+            rows = (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()
+            if key in ("logits", "probs") and predictions.class_names is not None:
+                rows = [dict(zip(predictions.class_names, row, strict=True)) for row in rows]
+            columns[key] = rows
+        columns |= {name: array.tolist() for name, array in signal_arrays(predictions).items()}
+        if predictions.groups is not None:
+            columns[GROUPS] = predictions.groups.values
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        write_records(self.path, rows)
+
+    @cached_property
+    def _numbered(self) -> list[tuple[int, dict[str, Any]]]:
+        with self.path.open(encoding="utf-8-sig") as file:
+            numbered = [(line, _record(text, line)) for line, text in enumerate(file, 1) if text.strip()]
+        if not numbered:
+            raise FormatError("expected an object in each line, got empty lines only; write it again")
+        return numbered
+
+    def _column(self, name: str) -> list[Any]:
+        return [None if value is _MISSING else value for value in (_within(r, name) for r in self.records)]
+
+    def _complete(self, key: str) -> list[Any]:
+        column = self._column(key)
+        for row, value in enumerate(column):
+            if value is None:
+                raise InputError(
+                    f"{key}: expected a value in every line, got none in line {self.lines[row]}; drop or "
+                    "fill such lines"
+                )
+        return column
+
+    def _same_names(self, row: int, column: list[Any]) -> dict[str, Any]:
+        if not isinstance(column[row], dict) or list(column[row]) != list(column[0]):
+            raise InputError(
+                f"expected the classes {', '.join(column[0])} as in line {self.lines[0]}, got other ones in "
+                f"line {self.lines[row]}; give every line all classes in the same order"
+            )
+        return dict(column[row])
+
+    def _same_lengths(self, key: str, column: list[Any]) -> list[Any]:
+        widths = [len(value) if isinstance(value, list) else 0 for value in column]
+        for row, width in enumerate(widths):
+            if width != widths[0]:
+                raise InputError(
+                    f"{key}: expected lists of equal length, got {widths[0]} in line {self.lines[0]} and "
+                    f"{width} in line {self.lines[row]}; give every line all classes"
+                )
+        return column
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object per line; NaN and infinity become null."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{to_text(without_nan(record))}\n" for record in records)
+
+
+def _record(text: str, line: int) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        shown = text.strip()[:40]
+        raise FormatError(
+            f"line {line}: expected a JSON object, got {shown!r} ({error.msg}); write one object per line"
+        ) from None
+    if not isinstance(record, dict):
+        raise FormatError(
+            f"line {line}: expected a JSON object, got {type(record).__name__}; write one object per line"
+        )
+    return record
+
+
+def _within(record: Any, name: str) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the value of a key; where there is none, dots lead from object to object."""
+    if not isinstance(record, dict):
+        return _MISSING
+    if name in record:
+        return record[name]
+    first, dot, rest = name.partition(".")
+    return _within(record.get(first), rest) if dot else _MISSING
