@@ -226,7 +226,7 @@ def test_equal_seeds_give_equal_p_values_and_progress_is_reported():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"statistic": "mce"}, "^statistic: expected 'ece', 'skce' or a function, got 'mce'"),
+        ({"statistic": "mce"}, "^statistic: expected 'ece', 'skce', 'kuiper', 'ks' or a function, got 'mce'"),
         ({"statistic": top_label_bins}, "^statistic: expected a function that returns one number, got Bins"),
         (
             {"statistic": lambda **_: math.nan},

@@ -19,6 +19,7 @@ from calibrant.metrics.classwise import (
     static_calibration_error,
 )
 from calibrant.metrics.corp import CorpReliability, corp_reliability
+from calibrant.metrics.cumulative import ks_error, kuiper_error
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
@@ -42,7 +43,7 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.smooth_calibration import Probe, ks_error, smooth_calibration_error, worst_case_probe
+from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
 
@@ -88,6 +89,7 @@ __all__ = [
     "expected_calibration_error",
     "kde_calibration_error",
     "ks_error",
+    "kuiper_error",
     "margin_slices",
     "maximum_calibration_error",
     "mean_confidence",

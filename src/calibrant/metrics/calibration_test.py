@@ -22,15 +22,20 @@ from calibrant.inputs import (
     check_labelled_probs,
     check_probs,
 )
+from calibrant.metrics.cumulative import CumulativeDifference, CumulativeStatistic, brownian_tail
 from calibrant.metrics.kernel import skce_pairs
 from calibrant.metrics.resampling.bins import fine_bins
 from calibrant.metrics.resampling.bootstrap import check_finite
 from calibrant.metrics.resampling.rows import Rows, as_rows, call, generator
 from calibrant.outcomes import Outcomes, check_outcomes
 
-TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal"]
+TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal", "Brownian motion"]
 
 _FINE = 512
+# The cumulative difference is a Brownian motion to the eye of a test if its variance reaches this ...
+_ENOUGH_VARIANCE = 20.0
+# ... and no confidence has a larger share of it than one sample can have then.
+_LARGEST_SHARE = 0.25 / _ENOUGH_VARIANCE
 _BLOCK = 1 << 19
 
 
@@ -43,7 +48,7 @@ class CalibrationTest:
             evidence against calibration; a large value does not prove it.
         statistic: The miscalibration of the sample.
         n_resamples: Number of resamples under the null hypothesis; 0 if its distribution is known.
-        method: ``"consistency resampling"`` or ``"asymptotic normal"``.
+        method: ``"consistency resampling"``, ``"asymptotic normal"`` or ``"Brownian motion"``.
     """
 
     p_value: float
@@ -58,7 +63,7 @@ def calibration_test(
     *,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
-    statistic: Literal["ece", "skce"] | Callable[..., Any] = "ece",
+    statistic: Literal["ece", "skce", "kuiper", "ks"] | Callable[..., Any] = "ece",
     n_resamples: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
@@ -82,6 +87,11 @@ def calibration_test(
     - ``"skce"``: the squared kernel error of all classes by its linear estimator; option ``width``. The mean
       of independent pairs is normal in large samples, so nothing is resampled. Rows are paired at random,
       by the seed, because an order that depends on the labels would look like miscalibration.
+    - ``"kuiper"`` or ``"ks"``: the range or the largest value of the cumulative difference between hits and
+      confidence, in standard deviations (ECCE-R and ECCE-MAD). No bins are chosen. For many samples with
+      different confidences these are the range and the largest value of a Brownian motion, whose laws are
+      known. With many ties, or if the hits vary too little (the sum of ``p (1 - p)`` is below 20), hits are
+      drawn for each distinct confidence instead; see :func:`cumulative_test`.
     - a measure of this library, or a function with the same arguments, that grows with miscalibration, such
       as ``smooth_calibration_error`` or ``skce``. It is called once per resample; a resample with the value
       NaN counts as miscalibrated.
@@ -109,12 +119,17 @@ def calibration_test(
         Vaicenavicius et al., "Evaluating model calibration in classification", AISTATS 2019.
         Widmann, Lindsten and Zachariah, "Calibration tests in multi-class classification: a unifying
         framework", NeurIPS 2019.
+        Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu, "Metrics of calibration for probabilistic
+        predictions", JMLR 2022.
     """
     n_resamples = check_count(n_resamples, "n_resamples")
     rows = as_rows(probs=probs, labels=labels, confidence=confidence, correct=correct)
     rng = generator(seed)
     if statistic == "skce":
         return _skce_test(rows, rng, **options)
+    if statistic == "kuiper" or statistic == "ks":
+        cells = CumulativeDifference.from_outcomes(check_outcomes(**rows))
+        return cumulative_test(cells, statistic, n_resamples=n_resamples, rng=rng, **options)
     if statistic == "ece":
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
     elif callable(statistic):
@@ -125,12 +140,43 @@ def calibration_test(
             if progress is not None:
                 progress("resamples", r + 1, n_resamples)
     else:
-        raise InputError(f"statistic: expected 'ece', 'skce' or a function, got {statistic!r}")
+        raise InputError(
+            f"statistic: expected 'ece', 'skce', 'kuiper', 'ks' or a function, got {statistic!r}"
+        )
     # Counted this way, a resample with the value NaN is extreme.
     at_least = n_resamples - np.count_nonzero(null < check_finite(value, name="statistic"))
     return CalibrationTest(
         float((1 + at_least) / (1 + n_resamples)), value, n_resamples, "consistency resampling"
     )
+
+
+def cumulative_test(
+    cells: CumulativeDifference,
+    statistic: CumulativeStatistic = "kuiper",
+    *,
+    n_resamples: int,
+    rng: np.random.Generator,
+) -> CalibrationTest:
+    """Test whether the cumulative difference of a calibrated model would reach as far as this one.
+
+    The law of Brownian motion is used if no distinct confidence has more than an eightieth of a variance of
+    at least 20. Otherwise hits are drawn, as in :func:`calibration_test`; more than 512 distinct confidences
+    are merged first. Ties make the law of Brownian motion cautious, so with a variance of at least 20 its
+    p-value remains an upper limit, and the p-value can be smaller than resamples alone can show.
+
+    Example:
+        >>> tied = CumulativeDifference(np.array([0.95]), np.array([1000]), np.array([930]))
+        >>> found = cumulative_test(tied, n_resamples=999, rng=np.random.default_rng(0))
+        >>> round(found.statistic, 2), found.p_value < 0.01, found.method
+        (2.9, True, 'consistency resampling')
+    """
+    value, variance = cells.in_deviations(statistic), float(cells.variances.sum())
+    p_value = float(brownian_tail(statistic, value)) if variance >= _ENOUGH_VARIANCE else 1.0
+    if variance >= _ENOUGH_VARIANCE and cells.variances.max() <= _LARGEST_SHARE * variance:
+        return CalibrationTest(p_value, value, 0, "Brownian motion")
+    at_least = cells.coarser(_FINE).drawn_again(statistic, n_resamples, rng)
+    drawn = (1 + at_least) / (1 + n_resamples)
+    return CalibrationTest(min(p_value, drawn), value, n_resamples, "consistency resampling")
 
 
 def _ece_null(

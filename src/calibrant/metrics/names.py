@@ -25,6 +25,7 @@ from calibrant.metrics.classwise import (
     static_calibration_error,
     static_weights,
 )
+from calibrant.metrics.cumulative import cumulative_weights, ks_error, kuiper_error
 from calibrant.metrics.debiased import debiased_calibration_error, debiased_weights
 from calibrant.metrics.decomposition import (
     brier_calibration,
@@ -52,12 +53,7 @@ from calibrant.metrics.selective import (
     excess_aurc,
     excess_aurc_weights,
 )
-from calibrant.metrics.smooth_calibration import (
-    ks_error,
-    ks_weights,
-    smooth_calibration_error,
-    smooth_calibration_weights,
-)
+from calibrant.metrics.smooth_calibration import smooth_calibration_error, smooth_calibration_weights
 from calibrant.metrics.smooth_ece import smooth_ece, smooth_ece_weights
 from calibrant.metrics.sweep import sweep_calibration_error, sweep_weights
 
@@ -201,7 +197,10 @@ MEASURES: dict[str, Measure] = {
         takes_bins=True,
         of_bins=Bins.average_gap,
     ),
-    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS", weighted=ks_weights),
+    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS", weighted=cumulative_weights("ks")),
+    "kuiper": Measure(
+        kuiper_error, "cumulative difference (Kuiper)", "Kuiper", weighted=cumulative_weights("kuiper")
+    ),
     "mmce": Measure(mmce, "kernel error (MMCE)", "MMCE", weighted=mmce_weights),
     "kde_ece": Measure(kde_calibration_error, "kernel density ECE", "KDE-ECE", max_samples=20_000),
     "overconfidence": Measure(

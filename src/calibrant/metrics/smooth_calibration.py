@@ -1,4 +1,4 @@
-"""Smooth calibration error and Kolmogorov-Smirnov error: no bins, only cumulative sums of the error."""
+"""Smooth calibration error: no bins, only cumulative sums of the error."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
-from calibrant.metrics.ranking import last_of_equals
+from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.resampling.ordered import Ordered
 from calibrant.metrics.resampling.weighted import Counts, Weighted
-from calibrant.outcomes import Outcomes, Pairs, check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,34 +80,13 @@ def worst_case_probe(
     # +1, and the bound at -1 never binds. Hence u need never fall: it is the weighted isotonic median
     # regression of S, clipped to [0, S_m], and
     #     smCE = S_m + min over nondecreasing u of  sum_i d_i |S_i - u_i|.
-    x, s = _cumulative_error(check_outcomes(probs, labels, **pairs))
+    cumulative = CumulativeDifference.from_outcomes(check_outcomes(probs, labels, **pairs))
+    x, s = cumulative.confidence, cumulative.difference
     sign = -1.0 if s[-1] < 0 else 1.0
     total, s, gap = float(sign * s[-1]), sign * s[:-1], np.diff(x)
     u = _isotonic_median(s.clip(0.0, total), gap)
     phi = sign * (1.0 - _depth(s - u, np.diff(u, prepend=0.0, append=total) > 0, gap))
     return Probe(torch.from_numpy(x), torch.from_numpy(phi), total + float(gap @ np.abs(s - u)))
-
-
-def ks_error(
-    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
-) -> float:
-    r"""Return the largest distance between cumulative confidence and cumulative accuracy (KS).
-
-    .. math:: \mathrm{KS} = \max_t \Big| \frac{1}{n} \sum_{i: p_i \le t} (a_i - p_i) \Big|
-
-    Equal confidences are added together. The result never exceeds the expected gap between confidence and
-    accuracy at each confidence, and equals it if the model is overconfident everywhere or underconfident
-    everywhere. Arguments are those of :func:`smooth_calibration_error`.
-
-    Example:
-        >>> round(ks_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
-        0.133333
-
-    References:
-        Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
-    """
-    _, cumulative = _cumulative_error(check_outcomes(probs, labels, **pairs))
-    return float(np.abs(cumulative).max())
 
 
 def smooth_calibration_weights(
@@ -125,19 +104,6 @@ def smooth_calibration_weights(
     return Weighted(len(ordered), values, held=4 * len(ordered), work=40 * len(ordered))
 
 
-def ks_weights(
-    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
-) -> Weighted:
-    """Return :func:`ks_error` as a function of counts."""
-    ordered = Ordered.from_outcomes(check_outcomes(probs, labels, **pairs))
-
-    def values(counts: Counts) -> Floats:
-        cumulative = ordered.errors(counts).cumsum(axis=1)
-        return np.asarray(np.abs(cumulative).max(axis=1) / counts.sum(axis=1))
-
-    return Weighted(len(ordered), values, held=4 * len(ordered))
-
-
 def _smooth_error(x: Floats, s: Floats) -> float:
     """Return the smooth calibration error, given distinct confidences and the summed error up to each."""
     sign = -1.0 if s[-1] < 0 else 1.0
@@ -147,14 +113,6 @@ def _smooth_error(x: Floats, s: Floats) -> float:
     gap = np.diff(x[first], append=x[-1])
     s = sign * s[first]
     return total + float(gap @ np.abs(s - _isotonic_median(s.clip(0.0, total), gap)))
-
-
-def _cumulative_error(outcomes: Outcomes) -> tuple[Floats, Floats]:
-    """Return the distinct confidences in ascending order, and the mean of ``[p <= x] (a - p)`` at each."""
-    ordered = outcomes.sorted()
-    p = ordered.confidence.double().numpy()
-    last = last_of_equals(p)
-    return p[last], np.cumsum(ordered.correct.numpy() - p)[last] / len(p)
 
 
 def _isotonic_median(y: Floats, weight: Floats) -> Floats:

@@ -1,0 +1,217 @@
+"""Cumulative differences between hits and confidence: the Kuiper and Kolmogorov-Smirnov errors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from calibrant.bins import Bins
+from calibrant.inputs import ArrayLike, Floats
+from calibrant.metrics.ranking import Ranking
+from calibrant.metrics.resampling.ordered import Ordered
+from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
+
+CumulativeStatistic: TypeAlias = Literal["kuiper", "ks"]
+
+
+def kuiper_error(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> float:
+    r"""Return the largest gap, times its share of samples, over all intervals of confidence (Kuiper, ECCE-R).
+
+    .. math:: \max_{s \le t} \Big| \frac{1}{n} \sum_{i: s \le p_i \le t} (a_i - p_i) \Big|
+
+    This is the range of the cumulative difference, including its start at 0. Equal confidences are added
+    together, so the order of the rows does not matter. It is at least
+    :func:`~calibrant.metrics.ks_error`, at most twice it, and at most the expected gap between confidence
+    and accuracy at each confidence. Unlike KS it also sees an interval that starts in the middle.
+    ``calibration_test(statistic="kuiper")`` divides it by its standard deviation and gives a p-value.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``; only the predicted class is measured.
+        labels: Integer classes of shape ``(n,)``.
+        confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
+        correct: Whether each prediction was right, shape ``(n,)``.
+
+    Example:
+        >>> round(kuiper_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
+        0.266667
+
+    References:
+        Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu, "Metrics of calibration for probabilistic
+        predictions", JMLR 2022.
+    """
+    found = CumulativeDifference.from_outcomes(check_outcomes(probs, labels, **pairs))
+    return float(_EXTENTS["kuiper"](found.difference))
+
+
+def ks_error(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> float:
+    r"""Return the largest distance between cumulative confidence and cumulative accuracy (KS, ECCE-MAD).
+
+    .. math:: \mathrm{KS} = \max_t \Big| \frac{1}{n} \sum_{i: p_i \le t} (a_i - p_i) \Big|
+
+    Equal confidences are added together. The result never exceeds the expected gap between confidence and
+    accuracy at each confidence, and equals it if the model is overconfident everywhere or underconfident
+    everywhere. Arguments are those of :func:`kuiper_error`.
+
+    Example:
+        >>> round(ks_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
+        0.133333
+
+    References:
+        Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
+    """
+    found = CumulativeDifference.from_outcomes(check_outcomes(probs, labels, **pairs))
+    return float(_EXTENTS["ks"](found.difference))
+
+
+@dataclass(frozen=True, eq=False)
+class CumulativeDifference:
+    """Hits minus confidence, summed in ascending order of the confidence; equal confidences count as one.
+
+    Attributes:
+        confidence: The distinct confidences in ascending order, float64.
+        count: Number of samples with each of them.
+        hits: Number of right predictions among these.
+    """
+
+    confidence: Floats
+    count: npt.NDArray[np.int64]
+    hits: npt.NDArray[np.int64]
+
+    @classmethod
+    def from_outcomes(cls, outcomes: Outcomes) -> "CumulativeDifference":
+        """Sort the samples by confidence."""
+        ranking = Ranking.from_outcomes(outcomes)
+        return cls(ranking.score[::-1].astype(np.float64), ranking.count[::-1], ranking.hits[::-1])
+
+    @classmethod
+    def from_bins(cls, bins: Bins) -> "CumulativeDifference":
+        """Treat the samples of a bin as if all had its mean confidence.
+
+        The sum is exact at the edges of bins and unknown between them, and the variance is a bit too high. So
+        statistics are a bit too low.
+        """
+        used = bins.count > 0
+        confidence = bins.confidence[used].clamp(0, 1)
+        return cls(confidence.numpy(), bins.count[used].numpy(), bins.correct_sum[used].long().numpy())
+
+    @cached_property
+    def n(self) -> int:
+        """Number of samples."""
+        return int(self.count.sum())
+
+    @property
+    def difference(self) -> Floats:
+        """Summed hits minus confidence up to each confidence, over the number of samples."""
+        return self._summed(self.hits) / self.n
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Variance of the number of hits at each confidence, if the model is calibrated."""
+        return np.asarray(self.count * self.confidence * (1 - self.confidence))
+
+    def in_deviations(self, statistic: CumulativeStatistic) -> float:
+        """Return an error in standard deviations of the total difference of a calibrated model.
+
+        Without any variance, because all confidences are 0 or 1, it is 0 or infinite.
+        """
+        largest = float(self.n * _EXTENTS[statistic](self.difference))
+        deviation = float(np.sqrt(self.variances.sum()))
+        return largest / deviation if deviation > 0 else (np.inf if largest > 0 else 0.0)
+
+    def coarser(self, most: int) -> "CumulativeDifference":
+        """Merge neighbours into at most this many cells of about equal count."""
+        if len(self.count) <= most:
+            return self
+        ends = np.cumsum(self.count)
+        starts = np.unique(np.searchsorted(ends, np.arange(most) * (self.n / most), side="right"))
+        count, hits = np.add.reduceat(self.count, starts), np.add.reduceat(self.hits, starts)
+        total = np.add.reduceat(self.count * self.confidence, starts)
+        return CumulativeDifference((total / count).clip(0, 1), count, hits)
+
+    def drawn_again(self, statistic: CumulativeStatistic, n_resamples: int, rng: np.random.Generator) -> int:
+        """Return how many of these resamples of a calibrated model differ at least as much as the sample."""
+        size = n_resamples, len(self.count)
+        if self.n == len(self.count):  # no ties: a comparison is ten times as fast as a binomial number
+            hits: npt.NDArray[Any] = rng.random(size) < self.confidence
+        else:
+            hits = rng.binomial(self.count, self.confidence, size=size)
+        extent = _EXTENTS[statistic]
+        # Sums of equal hits are rounded differently by no more than this.
+        least = extent(self._summed(self.hits)) - 1e-9
+        return int(np.count_nonzero(extent(self._summed(hits)) >= least))
+
+    def _summed(self, hits: npt.NDArray[Any]) -> Floats:
+        return np.cumsum(hits - self.count * self.confidence, axis=-1)
+
+
+def brownian_tail(statistic: CumulativeStatistic, x: npt.ArrayLike) -> Floats:
+    r"""Return how likely a Brownian motion on the unit interval reaches at least ``x``.
+
+    ``"kuiper"`` is for its range, ``"ks"`` for its largest absolute value: the laws of both statistics in
+    standard deviations, for many samples of a calibrated model whose confidences are all different. With
+    :math:`Q` the upper tail of the standard normal distribution,
+
+    .. math:: P(\text{range} \ge x) = 8 \sum_{j \ge 1} (-1)^{j-1} j\, Q(j x), \qquad
+        P(\max \ge x) = 4 \sum_{j \ge 0} (-1)^j\, Q((2 j + 1) x)
+
+    Below 1, where these converge slowly, the series in :math:`1 / x` are summed instead.
+
+    Example:
+        >>> brownian_tail("kuiper", [2.498, 4.0]).round(4).tolist()
+        [0.05, 0.0003]
+
+    References:
+        Feller, "The asymptotic distribution of the range of sums of independent random variables", Annals of
+        Mathematical Statistics 1951.
+        Tygert, "Calibration of P-values for calibration and for deviation of a subpopulation from the full
+        population", Advances in Computational Mathematics 2023.
+    """
+    x = np.asarray(x, dtype=np.float64)[..., None]
+    # Nine terms of either series are exact to the last digit on their side of 1; 0.05 is as good as 0.
+    above, below = np.maximum(x, 1.0), np.clip(x, 0.05, 1.0)
+    j = np.arange(9)
+    sign, half = (-1.0) ** j, np.pi * (j + 0.5)
+    if statistic == "kuiper":
+        tail = 8 * sign * (j + 1) * ndtr(-(j + 1) * above)
+        body = (8 / below**2 + 2 / half**2) * np.exp(-2 * (half / below) ** 2)
+    else:
+        tail = 4 * sign * ndtr(-(2 * j + 1) * above)
+        body = 2 * sign / half * np.exp(-((half / below) ** 2) / 2)
+    tails: Floats = np.where(x[..., 0] > 1, tail.sum(axis=-1), 1 - body.sum(axis=-1))
+    return tails.clip(0.0, 1.0)
+
+
+def cumulative_weights(statistic: CumulativeStatistic) -> Callable[..., Weighted]:
+    """Return what an error above needs in the catalogue to be a function of counts."""
+
+    def weighted(**arguments: Any) -> Weighted:  # noqa: ANN401  # those of check_outcomes
+        ordered = Ordered.from_outcomes(check_outcomes(**arguments))
+
+        def values(counts: Counts) -> Floats:
+            cumulative = ordered.errors(counts).cumsum(axis=1)
+            return np.asarray(_EXTENTS[statistic](cumulative) / counts.sum(axis=1))
+
+        return Weighted(len(ordered), values, held=4 * len(ordered))
+
+    return weighted
+
+
+def _range(cumulative: Floats) -> Floats:
+    """Return the range of each row, including its start at 0."""
+    return np.asarray(cumulative.max(axis=-1, initial=0.0) - cumulative.min(axis=-1, initial=0.0))
+
+
+def _largest(cumulative: Floats) -> Floats:
+    return np.asarray(np.abs(cumulative).max(axis=-1))
+
+
+_EXTENTS: dict[CumulativeStatistic, Callable[[Floats], Floats]] = {"kuiper": _range, "ks": _largest}
