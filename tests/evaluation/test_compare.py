@@ -133,10 +133,18 @@ def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(validation,
 
 
 def test_bad_sets_are_refused(validation):
-    pairs = Predictions(confidence=[0.5] * 20, correct=[True] * 20)
     with pytest.raises(InputError, match="^validation: expected logits or probs with labels"):
-        compare(pairs)
-    with pytest.raises(InputError, match="^test: expected the 5 classes of validation, got 3"):
+        compare(Predictions(logits=validation.logits))
+    with pytest.raises(InputError, match="^validation: expected confidence with correct"):
+        compare(Predictions(confidence=[0.5] * 20))
+    pairs = Predictions(confidence=[0.5] * 20, correct=[True] * 20)
+    with pytest.raises(
+        InputError, match="^test: expected scores of 5 classes, as in validation, got confidences"
+    ):
+        compare(validation, test=pairs)
+    with pytest.raises(
+        InputError, match="^test: expected scores of 5 classes, as in validation, got scores of 3 classes"
+    ):
         compare(validation, test=Predictions(logits=np.zeros((4, 3)), labels=[0, 1, 2, 0]))
     with pytest.raises(InputError, match="^validation: expected at least 10 samples for 5 folds, got 4"):
         compare(validation.take([0, 1, 2, 3]))

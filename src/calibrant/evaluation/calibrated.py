@@ -1,10 +1,13 @@
 """Fit a method on predictions, and apply a fitted calibrator to predictions."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
 
 if TYPE_CHECKING:
     from calibrant.posthoc.names import Method
@@ -12,17 +15,44 @@ if TYPE_CHECKING:
 
 def fit_method(method: "Method", predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit a method on labelled predictions, and on their features if they have any."""
-    if predictions.labels is None:
-        raise InputError("labels: expected the true class of each sample to fit on, got none")
-    return method.fit(predictions.to_logits(), predictions.labels, features=predictions.features, seed=seed)
+    problem = predictions.as_classes()
+    if problem.labels is None:
+        expected = (
+            "correct: expected a hit or miss" if predictions.k is None else "labels: expected the class"
+        )
+        raise InputError(f"{expected} for each sample to fit on, got none")
+    z, h = problem.to_logits(), predictions.beside
+    if predictions.k is not None:
+        return method.fit(z, problem.labels, features=h, seed=seed)
+    ends = ends_of(z)
+    return ConfidenceCalibrator(method.fit(within(z, ends), problem.labels, features=h, seed=seed), ends)
 
 
 def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
-    """Return the predictions with calibrated log-probabilities as logits."""
+    """Return the predictions with calibrated log-probabilities as logits, or with repaired confidences.
+
+    If the calibrator has a map for each group, samples of other groups, and predictions without groups, get
+    the common map.
+    """
+    is_pairs, for_pairs = predictions.k is None, isinstance(calibrator, ConfidenceCalibrator)
+    if is_pairs != for_pairs:
+        forms = ("class scores", "confidences")
+        raise InputError(
+            f"predictions: expected {forms[for_pairs]}, which the {type(calibrator).__name__} was fitted on, "
+            f"got {forms[is_pairs]}; fit on such predictions"
+        )
+    groups = None if predictions.groups is None else predictions.groups.values
+    log_probs = calibrator.predict_log_proba(
+        predictions.as_classes().to_logits(), predictions.beside, np.asarray(groups) if groups else None
+    )
+    new: dict[str, Any] = {"logits": log_probs, "labels": predictions.labels}
+    if is_pairs:
+        new = {"confidence": log_probs[:, 1].exp().clamp(max=1.0), "correct": predictions.correct}
     return Predictions(
-        logits=calibrator.predict_log_proba(predictions.to_logits(), predictions.features),
-        labels=predictions.labels,
+        **new,
         features=predictions.features,
+        signals=predictions.signals,
+        groups=predictions.groups,
         class_names=predictions.class_names,
         metadata=predictions.metadata,
     )

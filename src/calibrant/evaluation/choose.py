@@ -2,18 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
 from calibrant.inputs import Floats, check_choice
-from calibrant.metrics.binned import expected_calibration_error
-from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
-from calibrant.posthoc.names import POOL
-from calibrant.posthoc.pool import Pool
+from calibrant.posthoc.names import BY_GROUP, POOL
+from calibrant.posthoc.pool import SAFE, SAFE_FOR_PAIRS, pool_of
 
 Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 
@@ -22,8 +20,8 @@ _ONE_STANDARD_ERROR = 0.6827
 
 _RESAMPLES = 200
 
-# What the pool gives way to by default.
-_FALLBACK = "temperature"
+# What the pool gives way to by default, in words.
+_SAFE_METHODS = {SAFE: "temperature scaling", SAFE_FOR_PAIRS: "Platt scaling"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,8 @@ class Choice:
     @property
     def sentence(self) -> str:
         """The method, the shares of its members if it is a pool, and the reason."""
-        weights = self.result.calibrator.weights if isinstance(self.result.calibrator, Pool) else {}
+        pool = pool_of(self.result.calibrator)
+        weights = {} if pool is None else pool.weights
         members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
         return f"{self.result.name}{f' ({members})' if members else ''}: {self.reason}"
 
@@ -74,19 +73,36 @@ def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False
         )
     if len(comparison.results) == 1:
         return Choice(comparison.results[0], "the only method that was compared")
+    if score not in comparison.results[0].metrics:
+        raise InputError(f"score: expected nll, brier or ece for confidences, got {score!r}")
     if score == "ece" or score == "classwise_ece":
         return _least_error(comparison, score)
     if simple or comparison.pool is None:
-        return _simplest(comparison, score)
-    return _pool_or_temperature(comparison, score)
+        choice = _simplest(comparison, score)
+    else:
+        choice = _pool_or_fallback(comparison, score)
+    return _unless_groups_differ(comparison, choice, score)
 
 
-def _pool_or_temperature(comparison: Comparison, score: ProperScore) -> Choice:
+def _unless_groups_differ(comparison: Comparison, choice: Choice, score: ProperScore) -> Choice:
+    """Choose the correction for each group instead, if it is better out of fold."""
+    if not any(result.name == BY_GROUP for result in comparison.results):
+        return choice
+    by_group = comparison[BY_GROUP]
+    if by_group.metrics[score] >= choice.result.metrics[score]:
+        return choice
+    title = MEASURES[score].title
+    return Choice(by_group, f"out of fold it is better by {title} than {choice.result.name} for all groups")
+
+
+def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
     pool, title = comparison[POOL], MEASURES[score].title
-    one = next((result for result in comparison.results if result.name == _FALLBACK), None)
+    fallback = SAFE if pool.held_out.k is not None else SAFE_FOR_PAIRS
+    safe_method = _SAFE_METHODS[fallback]
+    one = next((result for result in comparison.results if result.name == fallback), None)
     if one is None:
         return Choice(pool, "the mixture of all methods that were compared")
-    if comparison.pool is not None and comparison.pool.names == [_FALLBACK]:
+    if comparison.pool is not None and comparison.pool.names == [fallback]:
         return Choice(one, "out of fold it is likelier than the pool of all methods")
     behind = (pool.losses[score] - one.losses[score]).numpy(force=True)
     if not _within_error(behind):
@@ -94,8 +110,8 @@ def _pool_or_temperature(comparison: Comparison, score: ProperScore) -> Choice:
             one, f"out of fold the pool of all methods is more than one standard error behind it by {title}"
         )
     if behind.mean() > 0:
-        return Choice(pool, f"out of fold it is within one standard error of temperature scaling by {title}")
-    return Choice(pool, f"out of fold it is better than temperature scaling by {title}")
+        return Choice(pool, f"out of fold it is within one standard error of {safe_method} by {title}")
+    return Choice(pool, f"out of fold it is better than {safe_method} by {title}")
 
 
 def _simplest(comparison: Comparison, score: ProperScore) -> Choice:
@@ -130,22 +146,28 @@ def _least_error(comparison: Comparison, score: Literal["ece", "classwise_ece"])
 
 
 def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "classwise_ece"]) -> bool:
+    given: dict[str, Any]
+    if score == "ece":
+        a, b = result.held_out.outcomes(), best.held_out.outcomes()
+        given = {
+            "a": a.confidence,
+            "b": b.confidence,
+            "correct_a": a.correct,
+            "correct_b": b.correct,
+        }
+    else:
+        probs = (each.held_out.to_probs() for each in (result, best))
+        given = dict(zip(("a", "b"), probs, strict=True)) | {"labels": result.held_out.labels}
     behind = paired_difference(
-        expected_calibration_error if score == "ece" else classwise_calibration_error,
-        result.held_out.to_probs(),
-        best.held_out.to_probs(),
-        result.held_out.labels,
-        n_resamples=_RESAMPLES,
-        level=_ONE_STANDARD_ERROR,
+        MEASURES[score].function, **given, n_resamples=_RESAMPLES, level=_ONE_STANDARD_ERROR
     )
     return behind.difference <= (behind.high - behind.low) / 2
 
 
 def _calibration_behind(result: MethodResult, reference: MethodResult) -> Floats:
     """Return how much each sample adds to the difference of smooth calibration errors."""
-    terms, others = (
-        smooth_ece_terms(each.held_out.to_probs(), each.held_out.labels) for each in (result, reference)
-    )
+    outcomes = (each.held_out.outcomes() for each in (result, reference))
+    terms, others = (smooth_ece_terms(confidence=o.confidence, correct=o.correct) for o in outcomes)
     return terms - others
 
 

@@ -19,14 +19,28 @@ from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
+from calibrant.outcomes import Pairs
+from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.fitting.folds import random_folds
+from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
-from calibrant.posthoc.names import POOL, method_named, pool_members, resolve_methods
-from calibrant.posthoc.pool import Pool
+from calibrant.posthoc.names import (
+    BY_GROUP,
+    POOL,
+    Method,
+    method_for_pairs,
+    method_named,
+    pool_members,
+    resolve_for_pairs,
+    resolve_methods,
+)
+from calibrant.posthoc.pool import SAFE, SAFE_FOR_PAIRS, Pool, pool_of
 from calibrant.threads import SideBySide
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
+
+_UNCALIBRATED = "uncalibrated"
 
 # With more logits than this, three folds are enough: each still leaves many samples to fit on.
 _MANY_LOGITS = 1 << 23
@@ -96,8 +110,7 @@ class Comparison:
     @property
     def pool(self) -> Pool | None:
         """The mixture of all methods, if there is one."""
-        found = (result.calibrator for result in self.results if result.name == POOL)
-        return next((pool for pool in found if isinstance(pool, Pool)), None)
+        return next((pool_of(result.calibrator) for result in self.results if result.name == POOL), None)
 
 
 def compare(
@@ -125,7 +138,10 @@ def compare(
     use shares that were found on the other folds.
 
     Args:
-        validation: Logits or probabilities with labels, held out from training.
+        validation: Logits or probabilities with labels, held out from training; or confidences with
+            ``correct``, which methods for two classes, wrong and right, repair. If it has groups, the pool is
+            also corrected for each of them (:class:`~calibrant.posthoc.ByGroup`), and the correction is
+            compared under the name ``by_group``.
         test: Other samples with the same classes, on which the final fits are measured.
         methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
             :data:`calibrant.posthoc.names.METHODS`, with options as in ``"smart(settled=0)"``. A method that
@@ -141,17 +157,13 @@ def compare(
         progress: Called with what is being fitted or measured, the time spent, and the time that all of it
             will take by what was measured so far, both in milliseconds of one core.
     """
-    _labels(validation, "validation")
-    assert validation.k is not None
-    if test is not None:
-        _labels(test, "test")
-        if test.k != validation.k:
-            raise InputError(f"test: expected the {validation.k} classes of validation, got {test.k}")
-    named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
-    if named == [POOL]:
-        named = [*pool_members(named, n_classes=validation.k, keep_accuracy=keep_accuracy), POOL]
+    problem = _problem(validation, "validation")
+    assert problem.k is not None
+    if test is not None and (_problem(test, "test").k, test.k) != (problem.k, validation.k):
+        raise InputError(f"test: expected {_form(validation)}, as in validation, got {_form(test)}")
+    named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
     if n_folds is None:
-        n_folds = 5 if validation.n * validation.k <= _MANY_LOGITS else 3
+        n_folds = 5 if validation.n * problem.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
     if validation.n < 2 * n_folds:
         raise InputError(
@@ -161,7 +173,7 @@ def compare(
     work = _Work(validation, test, folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
     return Comparison(
-        tuple(work.results[name] for name in named if name in work.results),
+        tuple(work.results[name] for name in (*named, BY_GROUP) if name in work.results),
         MappingProxyType({name: work.skipped[name] for name in named if name in work.skipped}),
         n_folds,
         validation.n,
@@ -211,8 +223,12 @@ class _Work:
     ) -> None:
         self._validation, self._test, self._folds = validation, test, folds
         self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
-        self._labels = _labels(validation, "validation")
-        self._logits = in_folds(validation.to_logits(), folds)
+        problem = _problem(validation, "validation")
+        assert problem.labels is not None
+        logits, self._labels = problem.to_logits(), problem.labels
+        self._ends = ends_of(logits) if validation.k is None else None
+        self._logits = in_folds(logits if self._ends is None else within(logits, self._ends), folds)
+        self._features = validation.beside
         self._fitted: dict[str, Calibrator] = {}
         self._held_out: dict[str, Tensor] = {}
         self._seconds: dict[_Job, float] = {}
@@ -244,6 +260,8 @@ class _Work:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
         if len(singles) < len(names):
             self._pool([self.results[name] for name in wanted if name in self.results])
+        if self._validation.groups is not None and self.results:
+            self._by_group(POOL if POOL in self.results else wanted[-1])
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
@@ -277,7 +295,7 @@ class _Work:
         return result
 
     def _do(self, job: _Job) -> Any:  # noqa: ANN401  # a calibrator, predictions or a MethodResult
-        method, features = method_named(job.name), self._validation.features
+        method, features = self._method(job.name), self._features
         if job.measures:
             return self._measure(job.name)
         if job.fold is None:
@@ -292,6 +310,9 @@ class _Work:
         held_out_features = None if features is None else features[held_out]
         return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
 
+    def _method(self, name: str) -> Method:
+        return method_named(name) if self._ends is None else method_for_pairs(name)
+
     def _pool(self, members: Sequence[MethodResult]) -> None:
         """Mix the methods that could be fitted."""
         if len(members) < 2:
@@ -299,37 +320,59 @@ class _Work:
             return
         start = time.perf_counter()
         self._fitted[POOL], self._held_out[POOL] = Pool.of(
-            {member.name: member.calibrator for member in members},
-            [_log_probs(member) for member in members],
+            {member.name: self._fitted[member.name] for member in members},
+            [self._log_probs(member) for member in members],
             self._labels,
             self._folds,
+            safe=SAFE if self._ends is None else SAFE_FOR_PAIRS,
         )
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
-        self._seconds[_Job(POOL)] = spent + time.perf_counter() - start
-        self._borrowed[_Job(POOL)] = 0.0
-        self.results[POOL] = self._measure(POOL)
+        self._finish(POOL, spent + time.perf_counter() - start)
+
+    def _by_group(self, name: str) -> None:
+        """Correct a method for each group, by its out-of-fold predictions."""
+        groups, start = self._validation.groups, time.perf_counter()
+        assert groups is not None
+        places, log_probs = groups.codes.to(self._labels.device), self._log_probs(self.results[name])
+        whole = ByGroup.of(self._fitted[name], log_probs, self._labels, groups.names, places)
+        held_out = torch.empty_like(log_probs)
+        for rest, inside in each_fold(self._folds.to(places.device)):
+            part = ByGroup.of(
+                Identity(),
+                log_probs[rest],
+                self._labels[rest],
+                groups.names,
+                places[rest],
+                spreads=whole.spreads.tolist(),
+            )
+            held_out[inside] = part(log_probs[inside], None, places[inside])
+        self._fitted[BY_GROUP], self._held_out[BY_GROUP] = whole, held_out
+        self._finish(BY_GROUP, self._seconds[_Job(name)] + time.perf_counter() - start)
+
+    def _finish(self, name: str, seconds: float) -> None:
+        self._seconds[_Job(name)], self._borrowed[_Job(name)] = seconds, 0.0
+        self.results[name] = self._measure(name)
+
+    def _log_probs(self, result: MethodResult) -> Tensor:
+        """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
+        if result.name == _UNCALIBRATED:
+            return torch.log_softmax(at_least_float32(self._logits), dim=1)
+        return at_least_float32(result.held_out.as_classes().to_logits())
 
     def _measure(self, name: str) -> MethodResult:
-        calibrator = self._fitted[name]
-        predicted = self._held_out.pop(name)
-        if isinstance(calibrator, Identity):
-            predicted = self._logits  # the same predictions without a copy
-        held_out = Predictions(logits=predicted, labels=self._labels)
-        assert held_out.labels is not None
+        calibrator, predicted = self._fitted[name], self._held_out.pop(name)
+        if self._ends is not None:
+            calibrator = ConfidenceCalibrator(calibrator, self._ends)
+        held_out = self._predictions(name, predicted)
         shown = [key for key, measure in MEASURES.items() if measure.compared]
-        metrics = evaluate(held_out, measures=shown, n_bins=self._n_bins).metrics
-        losses: dict[ProperScore, Tensor] = {
-            "nll": log_losses(held_out.labels, logits=held_out.logits),
-            "brier": squared_errors(held_out.to_probs(), held_out.labels),
-        }
-        predict_test: Callable[[], Predictions | None] = partial(_predicted, calibrator, self._test)
+        predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()
         if final is not None and not self._is_large():
             predict_test = partial(_itself, final)
         return MethodResult(
             name=name,
             calibrator=calibrator,
-            metrics=metrics,
+            metrics=evaluate(held_out, measures=shown, n_bins=self._n_bins).metrics,
             test_metrics=None
             if final is None
             else evaluate(final, measures=shown, n_bins=self._n_bins).metrics,
@@ -337,20 +380,44 @@ class _Work:
             if final is None or self._test is None
             else self._improvement(final, self._test),
             fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
-            losses=MappingProxyType(losses),
+            losses=MappingProxyType(_losses(held_out)),
             held_out=held_out,
             predict_test=predict_test,
         )
 
+    def _predictions(self, name: str, log_probs: Tensor) -> Predictions:
+        """Return out-of-fold log-probabilities as predictions; those of the model itself without a copy."""
+        own = name == _UNCALIBRATED
+        if self._ends is None:
+            return Predictions(
+                logits=self._logits if own else log_probs, labels=self._labels, groups=self._validation.groups
+            )
+        stated = self._validation.confidence
+        assert stated is not None
+        return Predictions(
+            confidence=stated if own else log_probs[:, 1].exp().clamp(max=1.0),
+            correct=self._validation.correct,
+            groups=self._validation.groups,
+        )
+
     def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
+        given: dict[str, Any] = (
+            {
+                "a": after.to_logits(),
+                "b": before.to_logits(),
+                "labels": after.labels,
+                "reads": "logits",
+            }
+            if self._ends is None
+            else {
+                "a": after.confidence,
+                "b": before.confidence,
+                "correct_a": after.correct,
+                "correct_b": before.correct,
+            }
+        )
         return paired_difference(
-            negative_log_likelihood,
-            after.to_logits(),
-            before.to_logits(),
-            after.labels,
-            reads="logits",
-            n_resamples=self._n_resamples,
-            seed=self._seed,
+            negative_log_likelihood, **given, n_resamples=self._n_resamples, seed=self._seed
         )
 
     def _is_large(self) -> bool:
@@ -380,21 +447,50 @@ class _Work:
                 part.forget(fold)
 
 
-def _log_probs(result: MethodResult) -> Tensor:
-    """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
-    logits = at_least_float32(result.held_out.to_logits())
-    return torch.log_softmax(logits, dim=1) if isinstance(result.calibrator, Identity) else logits
+def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:
+    """Return the proper scores of each prediction."""
+    if held_out.k is None:
+        outcomes = held_out.outcomes()
+        pairs = Pairs(confidence=outcomes.confidence, correct=outcomes.correct)
+        return {"nll": log_losses(**pairs), "brier": squared_errors(**pairs)}
+    return {
+        "nll": log_losses(held_out.labels, logits=held_out.logits),
+        "brier": squared_errors(held_out.to_probs(), held_out.labels),
+    }
 
 
-def _predicted(calibrator: Calibrator, test: Predictions | None) -> Predictions | None:
-    return None if test is None else calibrated(calibrator, test)
+def _predicted(name: str, calibrator: Calibrator, test: Predictions | None) -> Predictions | None:
+    if test is None or (name == _UNCALIBRATED and test.k is None):
+        return test
+    return calibrated(calibrator, test)
 
 
 def _itself(predictions: Predictions) -> Predictions:
     return predictions
 
 
-def _labels(predictions: Predictions, name: str) -> Tensor:
-    if predictions.k is None or predictions.labels is None:
-        raise InputError(f"{name}: expected logits or probs with labels, got predictions without them")
-    return predictions.labels
+def _problem(predictions: Predictions, name: str) -> Predictions:
+    """Return predictions as classes with labels, which methods are fitted to."""
+    problem = predictions.as_classes()
+    if problem.labels is None:
+        expected = "confidence with correct" if predictions.k is None else "logits or probs with labels"
+        raise InputError(f"{name}: expected {expected}, got predictions without them")
+    return problem
+
+
+def _form(predictions: Predictions) -> str:
+    return "confidences of a black box" if predictions.k is None else f"scores of {predictions.k} classes"
+
+
+def _resolved(
+    validation: Predictions, methods: str | Sequence[str], *, fast: bool, keep_accuracy: bool
+) -> list[str]:
+    """Return the methods to compare; a pool alone is compared with its members."""
+    if validation.k is None:
+        signals = bool(validation.signals)
+        named = resolve_for_pairs(methods, fast=fast, signals=signals)
+        members = [name for name in resolve_for_pairs("auto", signals=signals) if name != POOL]
+    else:
+        named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
+        members = pool_members(POOL, n_classes=validation.k, keep_accuracy=keep_accuracy)
+    return [*members, POOL] if named == [POOL] else named

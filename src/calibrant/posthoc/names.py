@@ -103,6 +103,12 @@ class Method:
 # The name of the mixture of all methods that are compared.
 POOL = "pool"
 
+# The name of the method that combines several signals of a black box.
+COMBINATION = "combination"
+
+# The name of that mixture with a correction for each group of samples.
+BY_GROUP = "by_group"
+
 # From simple to complex: of equally good methods, the first is chosen.
 METHODS: dict[str, Method] = {
     "uncalibrated": Method(Identity, "no calibration"),
@@ -242,18 +248,24 @@ def method_for_pairs(name: str) -> Method:
     method = method_named(name)
     if name == POOL:
         return method.with_options({"methods": [each for each in _AUTO_PAIRS if each != POOL]})
-    if issubclass(method.calibrator, ScoreMap):
-        return method.with_options({"mode": "one_vs_rest"})
-    return method
+    return method.with_options({"mode": "one_vs_rest"}) if "mode" in method.option_names else method
 
 
-def resolve_for_pairs(methods: str | Sequence[str], *, fast: bool = False) -> list[str]:
-    """Return the names meant by ``"auto"``, ``"all"``, a name or several, for confidences of a black box."""
+def resolve_for_pairs(
+    methods: str | Sequence[str], *, fast: bool = False, signals: bool = False
+) -> list[str]:
+    """Return the names meant by ``"auto"``, ``"all"``, a name or several, for confidences of a black box.
+
+    Args:
+        methods: What is meant.
+        fast: Whether ``"auto"`` means the quick methods only.
+        signals: Whether there are other signals beside the confidence, so that they can be combined.
+    """
     if methods in ("auto", "all"):
         meant = _PAIRS if methods == "all" else _FAST_PAIRS if fast else _AUTO_PAIRS
-        return [name for name in METHODS if name in meant]
+        return [name for name in METHODS if name in meant or (signals and name == COMBINATION)]
     named = resolve_methods(methods, fast=fast)
-    other = [name for name in named if _term(name).name not in _PAIRS]
+    other = [name for name in named if _term(name).name not in (*_PAIRS, COMBINATION)]
     if other:
         raise InputError(
             f"methods: expected methods that repair a confidence, got {', '.join(other)}, which need class "

@@ -27,6 +27,7 @@ _SMALLEST_SHARE = 0.02
 
 # What a pool is drawn back to as far as its advantage may be chance.
 SAFE = "temperature"
+SAFE_FOR_PAIRS = "platt"
 
 # Entries that are mixed at a time.
 _BLOCK_ENTRIES = 1 << 20
@@ -199,6 +200,11 @@ class Pool(Calibrator):
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         parts = (member(logits, features) for member in self.members.values())
         return _mixed(parts, self.shares, self.smoothing, self.temperature)
+
+
+def pool_of(calibrator: Calibrator) -> Pool | None:
+    """Return the pool that a calibrator is or that it corrects; None if there is none."""
+    return next((part for part in calibrator.modules() if isinstance(part, Pool)), None)
 
 
 def _keeps_class(member: Calibrator) -> bool:

@@ -20,7 +20,7 @@ from calibrant.files import without_nan
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.pool import Pool
+from calibrant.posthoc.pool import pool_of
 from calibrant.streams.measures import StreamEvaluation
 
 _WIDTH = 40
@@ -140,9 +140,8 @@ def print_choice(console: Console, choice: Choice) -> None:
 
 def pool_numbers(calibrator: Calibrator) -> dict[str, Any]:
     """Return the weights and the temperature of a pool as plain values; nothing for other calibrators."""
-    if not isinstance(calibrator, Pool):
-        return {}
-    return {"weights": calibrator.weights, "temperature": float(calibrator.temperature)}
+    pool = pool_of(calibrator)
+    return {} if pool is None else {"weights": pool.weights, "temperature": float(pool.temperature)}
 
 
 def reliability_diagram(
