@@ -186,14 +186,21 @@ def check_correct(correct: ArrayLike, *, n: int, name: str = "correct") -> Tenso
     return a != 0
 
 
-def check_features(features: ArrayLike, *, n: int, name: str = "features") -> Tensor:
-    """Check penultimate activations of shape ``(n, d)``."""
+def check_features(features: ArrayLike, *, n: int, name: str = "features", missing: bool = False) -> Tensor:
+    """Check penultimate activations, or other numbers about each sample, of shape ``(n, d)``.
+
+    Args:
+        features: Numbers of shape ``(n, d)``.
+        n: Number of samples.
+        name: How errors name the features.
+        missing: Whether NaN is allowed, for a number that is missing.
+    """
     h = to_tensor(features, name)
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"{name}: expected shape (n, d), got shape {tuple(h.shape)}")
     _check_length(h, name, n)
     h = _floating(h, name)
-    _check_finite(h, name)
+    _check_finite(h.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if missing else h, name)
     return h
 
 

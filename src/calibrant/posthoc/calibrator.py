@@ -104,6 +104,19 @@ class Calibrator(nn.Module, ABC):
             self.register_buffer(name, buffer)
 
     @property
+    def uses_features(self) -> bool:
+        """Whether this calibrator, or one that it holds, reads features."""
+        parts = (part for part in self.modules() if isinstance(part, Calibrator))
+        return any(part.needs_features or getattr(part, "n_features", None) is not None for part in parts)
+
+    @property
+    def missing_features(self) -> bool:
+        """Whether features may be NaN where they are missing: if all readers allow it, or nothing reads them."""
+        held = (part for part in self.children() if isinstance(part, Calibrator))
+        readers = [part for part in held if part.uses_features]
+        return all(part.missing_features for part in readers) if readers else not self.uses_features
+
+    @property
     def group_names(self) -> tuple[str, ...] | None:
         """The groups of samples that have a map of their own; None if there is one map for all."""
         return None
@@ -134,7 +147,8 @@ class Calibrator(nn.Module, ABC):
             )
         if self.needs_features:
             required_features(features, type(self).__name__)
-        h = None if features is None else check_features(features, n=z.shape[0]).to(z.device)
+        allowed = self.missing_features
+        h = None if features is None else check_features(features, n=len(z), missing=allowed).to(z.device)
         if groups is None or self.group_names is None:
             return self._in_blocks(z, h)
         return self._in_blocks(z, h, group_places(groups, self.group_names, n=len(z)).to(z.device))

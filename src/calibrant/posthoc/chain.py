@@ -28,7 +28,7 @@ class Chain(Calibrator):
         if len(cls.methods_in_order) != 2:
             raise InputError("Chain: expected two methods to fit, got none; write A.then(B).fit(...)")
         z, y = check_fitting_set(logits, labels)
-        h = None if features is None else check_features(features, n=z.shape[0]).to(z.device)
+        h = None if features is None else check_features(features, n=z.shape[0], missing=True).to(z.device)
         before, after = cls.methods_in_order
         first = before.fit(z, y, features=h, seed=seed)
         with torch.no_grad():

@@ -122,7 +122,7 @@ class Pool(Calibrator):
         check_count(n_folds, "n_folds", at_least=2)
         if len(z) < 2:
             raise InputError("logits: expected at least two samples, one to hold out, got one")
-        h = None if features is None else check_features(features, n=len(z)).to(z.device)
+        h = None if features is None else check_features(features, n=len(z), missing=True).to(z.device)
         z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed))
         members: dict[str, Calibrator] = {}
         held_out, reasons = [], []
