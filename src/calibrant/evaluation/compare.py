@@ -364,7 +364,9 @@ class _Work:
         if self._ends is not None:
             calibrator = ConfidenceCalibrator(calibrator, self._ends)
         held_out = self._predictions(name, predicted)
-        shown = [key for key, measure in MEASURES.items() if measure.compared]
+        # A repair of classes hardly changes their order; combining signals of a black box does.
+        also = () if self._ends is None else ("auroc_correct",)
+        shown = [key for key, measure in MEASURES.items() if measure.compared or key in also]
         predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()
         if final is not None and not self._is_large():

@@ -97,6 +97,11 @@ class ConfidenceCalibrator(Calibrator):
         return cls.fit(log_odds(c), right.long(), method=method, features=features, seed=seed)
 
     @property
+    def n_parameters(self) -> int:
+        """How many numbers the base has learned."""
+        return self.base.n_parameters
+
+    @property
     def group_names(self) -> tuple[str, ...] | None:
         """The groups that have a map of their own; None if there is one map for all."""
         return self.base.group_names

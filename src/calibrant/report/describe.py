@@ -18,7 +18,7 @@ from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.names import POOL, method_named
+from calibrant.posthoc.names import BY_GROUP, POOL, method_named
 from calibrant.report.columns import columns
 from calibrant.report.figures import (
     POINTS,
@@ -37,6 +37,9 @@ from calibrant.threads import few_threads
 if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
     from calibrant.evaluation.compare import Comparison
+
+
+_BY_GROUP = "the pool, corrected for each group by empirical Bayes"
 
 
 def describe(predictions: Predictions, sources: Sources, *, measures: str | Sequence[str] = ()) -> Page:
@@ -248,7 +251,7 @@ def _candidates(
             Candidate(
                 name=each.name,
                 title=method_title(each.name),
-                note=method_named(each.name).paper,
+                note=_BY_GROUP if each.name == BY_GROUP else method_named(each.name).paper,
                 metrics=without_nan(metrics),
                 figures=drawn[each.name].figures if each.name in shown else None,
                 fit_seconds=each.fit_seconds,

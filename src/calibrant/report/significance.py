@@ -54,7 +54,9 @@ class Samples:
         """
         pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
         wanted = {name: MEASURES[name] for name in measures if MEASURES[name].terms is not None}
-        of_rows = {name: measure for name, measure in wanted.items() if measure.reads != "outcomes"}
+        # Of a black box nothing but the pairs is known.
+        classes = {} if predictions.k is None else wanted
+        of_rows = {name: measure for name, measure in classes.items() if measure.reads != "outcomes"}
         of_pairs = {name: measure for name, measure in wanted.items() if name not in of_rows}
         parts: dict[str, list[Floats]] = {name: [] for name in of_rows}
         for part in _parts(predictions) if of_rows else ():
