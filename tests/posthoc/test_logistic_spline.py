@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from calibrant.errors import FitError, InputError
-from calibrant.posthoc.logistic_spline import RIDGES, LogisticSpline, _basis, _mixed, _mixture
+from calibrant.posthoc.fitting.natural_splines import mixed_splines, natural_splines, smoothest_mixture
+from calibrant.posthoc.logistic_spline import RIDGES, LogisticSpline
 from calibrant.posthoc.platt import PlattScaling
 from tests.conftest import draw, softmax
 
@@ -70,7 +71,7 @@ def test_without_penalties_it_is_scikit_learns_regression_on_a_natural_spline(n_
 def test_the_ridge_is_that_of_the_formula():
     s, y = wavy(400)
     fitted = LogisticSpline.fit(s, y, ridge=25.0, shrinkage=0)
-    inputs = _mixed(torch.from_numpy(s), fitted.knots, _mixture(fitted.knots))
+    inputs = mixed_splines(torch.from_numpy(s), fitted.knots, smoothest_mixture(fitted.knots))
     x = np.stack([*(each.numpy() for each in inputs), np.ones_like(s)], axis=1)
     price = 25 * np.minimum(x.var(axis=0), 1) * np.array([0, 1, 1, 1, 1, 0])
     best = minimize(
@@ -85,7 +86,9 @@ def test_the_ridge_is_that_of_the_formula():
 def test_mixtures_have_orthonormal_second_derivatives():
     knots = torch.tensor([-2.0, -1.5, 0.0, 0.2, 3.0], dtype=torch.float64)
     t = torch.linspace(-2, 3, 20_001, dtype=torch.float64)
-    curves = np.stack([each.numpy() for each in _mixed(t, knots, _mixture(knots))[1:]], axis=1)
+    curves = np.stack(
+        [each.numpy() for each in mixed_splines(t, knots, smoothest_mixture(knots))[1:]], axis=1
+    )
     # In places from 0 to 1, as heights in units of the scores are.
     step = 1 / 20_000
     bends = np.diff(curves / 5, n=2, axis=0) / step**2
@@ -95,12 +98,13 @@ def test_mixtures_have_orthonormal_second_derivatives():
 def test_the_basis_is_straight_and_exact_far_beyond_the_knots():
     knots = torch.tensor([-2.0, 0.0, 1.0, 3.0])
     near, far = (
-        torch.stack(_basis(torch.tensor(at), knots)) for at in ([3.0, 4.0, 5.0], [1e4, 1e4 + 1, 1e4 + 2])
+        torch.stack(natural_splines(torch.tensor(at), knots))
+        for at in ([3.0, 4.0, 5.0], [1e4, 1e4 + 1, 1e4 + 2])
     )
     slope = near.diff(dim=1)
     assert slope[:, 0] == pytest.approx(slope[:, 1], abs=1e-5)
     assert far[:, 0] == pytest.approx(near[:, 0] + slope[:, 0] * (1e4 - 3), rel=1e-4)
-    assert torch.stack(_basis(torch.tensor([-1e4]), knots))[1:].abs().max() == 0
+    assert torch.stack(natural_splines(torch.tensor([-1e4]), knots))[1:].abs().max() == 0
 
 
 def test_much_ridge_is_platt_scaling():

@@ -111,7 +111,7 @@ class Calibrator(nn.Module, ABC):
 
     @property
     def missing_features(self) -> bool:
-        """Whether features may be NaN where they are missing: if all readers allow it, or nothing reads them."""
+        """Whether NaN is allowed for missing features: if all that read features allow it, or none does."""
         held = (part for part in self.children() if isinstance(part, Calibrator))
         readers = [part for part in held if part.uses_features]
         return all(part.missing_features for part in readers) if readers else not self.uses_features

@@ -14,6 +14,12 @@ from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
 from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
+from calibrant.posthoc.fitting.natural_splines import (
+    distinct_knots,
+    mixed_splines,
+    natural_splines,
+    smoothest_mixture,
+)
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
 
@@ -99,9 +105,11 @@ class LogisticSpline(ScoreMap):
         if shrinkage == 0:
             refuse_separable(scores, answers, method="logistic spline")
         levels = torch.linspace(_TAIL, 1 - _TAIL, n_knots, dtype=torch.float64).tolist()
-        knots = _distinct(balanced_quantiles(scores, answers, levels))
-        mixture = _mixture(knots)
-        regress = partial(_regress, inputs=partial(_mixed, knots=knots, mixture=mixture), shrinkage=shrinkage)
+        knots = distinct_knots(balanced_quantiles(scores, answers, levels))
+        mixture = smoothest_mixture(knots)
+        regress = partial(
+            _regress, inputs=partial(mixed_splines, knots=knots, mixture=mixture), shrinkage=shrinkage
+        )
         if ridge is None:
             folds = random_folds(len(y), _FOLDS, seed=seed).to(z.device)
             ridge = _choose_ridge(_Bins(scores, answers, folds), regress)
@@ -115,7 +123,7 @@ class LogisticSpline(ScoreMap):
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the spline at each score."""
-        return _height(_basis(scores, self.knots), self.coefficients.to(scores.dtype))
+        return _height(natural_splines(scores, self.knots), self.coefficients.to(scores.dtype))
 
 
 def _height(x: Sequence[Tensor], theta: Tensor) -> Tensor:
@@ -187,56 +195,3 @@ class _Bins:
 
         self.count, self.hits = summed(torch.ones_like(s)), summed(answers.double())
         self.scores = summed(s).sum(dim=0) / self.count.sum(dim=0).clamp(min=1)
-
-
-def _distinct(knots: Tensor) -> Tensor:
-    """Leave out knots that nearly coincide with the one before; a spline through them would be wild."""
-    kept = knots[:1].tolist()
-    for each in knots[1:].tolist():
-        if each - kept[-1] > 1e-3 * float(knots[-1] - knots[0]):
-            kept.append(each)
-    return torch.tensor(kept, dtype=torch.float64, device=knots.device)
-
-
-def _basis(scores: Tensor, knots: Tensor) -> list[Tensor]:
-    r"""Return the scores and the curved natural cubic splines of the knots, which are straight beyond them.
-
-    With places :math:`t` from 0 at the first knot to 1 at the last one, :math:`N_j = d_j - d_{K-1}` and
-    :math:`d_j = (t - t_j)_+^3 / (1 - t_j)`, in units of the scores.
-    """
-    if len(knots) < 3:
-        return [scores]
-    first, last = knots[0].to(scores.dtype), knots[-1].to(scores.dtype)
-    width = last - first
-    t = ((knots - knots[0]) / (knots[-1] - knots[0])).to(scores.dtype)
-    inside = torch.minimum(torch.maximum(scores, first), last)
-    # The cubes of scores far beyond the last knot would cancel each other and lose all digits.
-    place, beyond = (inside - first) / width, (scores - last).clamp(min=0)
-    cubes = [(place - each).clamp(min=0) ** 3 / (1 - each) for each in t[:-1]]
-    slopes = 3 * (t[-2] - t[:-2])
-    return [scores, *(width * (c - cubes[-1]) + a * beyond for c, a in zip(cubes[:-1], slopes, strict=True))]
-
-
-def _mixed(scores: Tensor, knots: Tensor, mixture: Tensor) -> list[Tensor]:
-    """Return the scores and mixtures of the curved splines, the inputs of the regression."""
-    straight, *curved = _basis(scores, knots)
-    if not curved:
-        return [straight]
-    return [straight, *(torch.stack(curved, dim=-1) @ mixture.to(scores.dtype)).unbind(dim=-1)]
-
-
-def _mixture(knots: Tensor) -> Tensor:
-    """Return mixtures of the curved splines, in columns, whose second derivatives are orthonormal."""
-    if len(knots) < 3:
-        return knots.new_zeros(0, 0)
-    t = (knots - knots[0]) / (knots[-1] - knots[0])
-    inner = t[1:-1]
-    ramps = (inner[:, None] - t[:-1]).clamp(min=0) / (1 - t[:-1])
-    # Second derivatives at the inner knots; between knots they are linear, at the outermost ones zero.
-    curvature = 6 * (ramps[:, :-1] - ramps[:, -1:])
-    gaps = t.diff()
-    mass = torch.diag((gaps[:-1] + gaps[1:]) / 3)
-    mass = mass + torch.diag(gaps[1:-1] / 6, 1) + torch.diag(gaps[1:-1] / 6, -1)
-    lower = torch.linalg.cholesky(curvature.T @ mass @ curvature)
-    mixture: Tensor = torch.linalg.inv(lower).T
-    return mixture

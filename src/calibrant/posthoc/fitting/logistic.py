@@ -18,6 +18,9 @@ _BLOCK_ENTRIES = 1 << 15
 # The inputs of at most this many scores are kept from step to step.
 _KEPT_ENTRIES = 1 << 21
 
+# Returns the loss of each of several regressions and its first and second derivatives.
+_Value: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
 _MAX_STEPS = 200
 _PULL_TO_IDENTITY = 1.0  # of the shared regression, about one sample among all: it only has to exist
 
@@ -64,6 +67,38 @@ def fit_logistic(
     return _minimise(apart, inputs, centre, bound, strength, begin=shared), shared[0]
 
 
+def fit_ridge(
+    x: Tensor, targets: Tensor, ridge: float, *, weights: Tensor | None = None, begin: Tensor | None = None
+) -> Tensor:
+    r"""Minimise the cross-entropy of :math:`\sigma(x \cdot \theta + b)` plus :math:`\tfrac r2 |\theta|^2`.
+
+    Args:
+        x: Inputs of shape ``(n, d)``; those of equal importance should have equal spread.
+        targets: Probabilities of shape ``(n,)``.
+        ridge: The strength :math:`r > 0` of the pull to 0; the intercept is free.
+        weights: How many samples each row stands for, one regression for each row of shape ``(m, n)``.
+        begin: Where to begin, shape ``(m, d + 1)``; zeros by default.
+
+    Returns:
+        Coefficients of shape ``(m, d + 1)``, intercept last.
+    """
+    w = torch.ones_like(targets)[None] if weights is None else weights
+    design = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+    # The intercept needs any pull at all in case all targets are alike.
+    pull = torch.full_like(design[0], ridge).index_fill(0, torch.tensor(x.shape[1], device=x.device), 1e-6)
+
+    def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        eta = theta @ design.T
+        p = torch.sigmoid(eta)
+        loss = (w * _log_losses(eta, p, targets)).sum(dim=1)
+        slope = (w * (p - targets)) @ design + pull * theta
+        curve = torch.stack([(design * each[:, None]).T @ design for each in w * p * (1 - p)])
+        return loss + (pull * theta.square()).sum(dim=1) / 2, slope, curve + torch.diag(pull)
+
+    start = design.new_zeros(len(w), design.shape[1]) if begin is None else begin
+    return _descended(value, start, torch.full_like(pull, -torch.inf), certain=True)
+
+
 # Inputs, targets and weights of some rows.
 _Block: TypeAlias = tuple[Sequence[Tensor], Tensor, Tensor]
 
@@ -105,7 +140,7 @@ def _minimise(
     *,
     begin: Tensor,
 ) -> Tensor:
-    """Take Newton steps, cut at the bounds and shortened where they do not help: the problem is convex."""
+    """Return the coefficients of each column with the lowest cross-entropy plus pull."""
     spread = [samples.variance(x) for x in inputs(samples.scores)]
     pull = strength * torch.stack([*spread, torch.ones_like(spread[0])], dim=1)
 
@@ -117,7 +152,18 @@ def _minimise(
         loss = loss + (pull * away.square()).sum(dim=1) / 2
         return loss, slope + pull * away, curve + torch.diag_embed(pull)
 
-    theta = begin.expand_as(pull)
+    return _descended(value, begin.expand_as(pull), bound, certain=bool((strength > 0).all()))
+
+
+def _descended(value: _Value, theta: Tensor, bound: Tensor, *, certain: bool) -> Tensor:
+    """Take Newton steps, cut at the bounds and shortened where they do not help: the problem is convex.
+
+    Args:
+        value: The losses of ``m`` regressions at coefficients of shape ``(m, d)``, and their derivatives.
+        theta: Where to begin.
+        bound: Lower bounds of the coefficients.
+        certain: Whether there is an optimum, so that coefficients that have not settled are near it.
+    """
     loss, slope, curve = value(theta)
     length = torch.ones_like(loss)
     for _ in range(_MAX_STEPS):
@@ -134,7 +180,7 @@ def _minimise(
         loss = torch.where(better, after[0], loss)
         slope = torch.where(better[:, None], after[1], slope)
         curve = torch.where(better[:, None, None], after[2], curve)
-    if bool((strength > 0).all()):
+    if certain:
         return theta  # every step lowered the loss, and the optimum is near
     raise FitError(f"logistic regression: the fit did not settle within {_MAX_STEPS} steps; raise shrinkage")
 
@@ -157,10 +203,8 @@ def _cross_entropy(blocks: Iterable[_Block], theta: Tensor) -> tuple[Tensor, Ten
     for x, y, count in blocks:
         eta = sum((c * each for c, each in zip(theta.T, x, strict=False)), theta[:, -1])
         p = torch.sigmoid(eta)
-        q = 1 - p
-        # softplus(eta), several times faster in float64 than the function of that name.
-        loss += (count * (eta.clamp(min=0) - torch.maximum(p, q).log() - y * eta)).sum(dim=0)
-        surplus, weight = count * (p - y), count * p * q
+        loss += (count * _log_losses(eta, p, y)).sum(dim=0)
+        surplus, weight = count * (p - y), count * p * (1 - p)
         for i in range(d):
             # The last input is the constant 1.
             slope[:, i] += (surplus * x[i] if i < d - 1 else surplus).sum(dim=0)
@@ -171,6 +215,12 @@ def _cross_entropy(blocks: Iterable[_Block], theta: Tensor) -> tuple[Tensor, Ten
                 if i != j:
                     curve[:, j, i] += entry
     return loss, slope, curve
+
+
+def _log_losses(eta: Tensor, p: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of targets for log-odds and their probabilities."""
+    # The first two terms are softplus(eta), several times faster in float64 than the function of that name.
+    return eta.clamp(min=0) - torch.maximum(p, 1 - p).log() - targets * eta
 
 
 def refuse_separable(scores: Tensor, answers: Tensor, *, method: str) -> None:
