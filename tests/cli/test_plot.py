@@ -80,6 +80,48 @@ def test_confidences_alone_suffice(run, files, kind):
     assert out.read_bytes().startswith(b"%PDF")
 
 
+@pytest.fixture
+def answers(tmp_path):
+    """A black box that is overconfident: it is right in at most 70 % of the cases."""
+    rng = np.random.default_rng(0)
+    for name in ("val", "test"):
+        stated = rng.choice([0.5, 0.8, 0.9, 1.0], 400)
+        np.savez(tmp_path / f"{name}.npz", confidence=stated, correct=rng.random(400) < 0.2 + stated / 2)
+    return tmp_path
+
+
+def test_a_stated_confidence_is_repaired_and_shown(run, answers):
+    out = answers / "figure.svg"
+    errors = []
+    for options in ((), ("--method", "platt", "--val", answers / "val.npz")):
+        assert run("plot", "reliability", answers / "test.npz", *options, "--out", out)[0] == 0
+        (text,) = [line for line in out.read_text().splitlines() if "ECE " in line and "<text" in line]
+        errors.append(float(text.split("ECE ")[1].split()[0]))
+    assert errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if "val" in kind.takes])
+def test_every_figure_of_repaired_confidences_is_drawn_or_refused_in_a_sentence(run, answers, kind):
+    out = answers / "figure.svg"
+    given = ("--val", answers / "val.npz", "--method", "isotonic")
+    code, _, err = run("plot", kind, answers / "test.npz", *given, "--out", out)
+    if KINDS[kind].needs_classes:
+        assert (code, out.exists()) == (2, False)
+        assert f"{kind}: expected logits or probs with labels, got confidences" in err
+        assert err.count("\n") == 1
+    else:
+        assert (code, err) == (0, "")
+        assert ("as stated" in out.read_text()) == (kind == "risk-coverage")
+
+
+def test_methods_that_need_classes_are_refused_for_confidences(run, answers):
+    given = ("--val", answers / "val.npz", "--method", "dirichlet", "--out", answers / "x.svg")
+    for kind in ("histogram", "validation-size"):
+        code, _, err = run("plot", kind, answers / "test.npz", *given)
+        assert code == 2
+        assert "methods: expected methods that repair a confidence, got dirichlet" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,6 +1,6 @@
 """Fit a method on predictions, and apply a fitted calibrator to predictions."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -8,12 +8,16 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
-
-if TYPE_CHECKING:
-    from calibrant.posthoc.names import Method
+from calibrant.posthoc.names import Method, method_for_pairs, method_named
 
 
-def fit_method(method: "Method", predictions: Predictions, *, seed: int = 0) -> Calibrator:
+def fit_named(name: str, predictions: Predictions, *, seed: int = 0) -> Calibrator:
+    """Fit the method of a name, in the form in which it maps class scores, or repairs confidences."""
+    method = method_for_pairs(name) if predictions.k is None else method_named(name)
+    return fit_method(method, predictions, seed=seed)
+
+
+def fit_method(method: Method, predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit a method on labelled predictions, and on their features if they have any."""
     problem = predictions.as_classes()
     if problem.labels is None:

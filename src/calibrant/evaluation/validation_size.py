@@ -10,10 +10,10 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats, Progress, check_count
-from calibrant.posthoc.names import canonical_name, method_named
+from calibrant.posthoc.names import canonical_name, resolve_for_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ def by_validation_size(
     All methods use the same subsets. A subset on which a method cannot be fitted is left out of its mean.
 
     Args:
-        validation: Logits or probabilities with labels, held out from training.
-        test: Other samples with the same classes.
+        validation: Logits or probabilities with labels, held out from training, or confidences with hits.
+        test: Other samples with the same classes, or other confidences with hits.
         methods: Names from :data:`calibrant.posthoc.names.METHODS`; ``"smart(settled=0)"`` sets an option.
         sizes: Numbers of samples; by default six, evenly spaced on a log scale from 100 (or a tenth) to all.
         n_repeats: Number of random subsets of each size.
@@ -78,6 +78,8 @@ def by_validation_size(
         progress: Called with the name of the current method, the number done, and the total.
     """
     names = list(dict.fromkeys(canonical_name(name) for name in methods))
+    if validation.k is None:
+        resolve_for_pairs(names)
     steps = _sizes(validation.n, sizes)
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]
@@ -96,7 +98,7 @@ def by_validation_size(
 
 def _measured(name: str, part: Predictions, test: Predictions, measure: str, n_bins: int, seed: int) -> float:
     try:
-        calibrator = fit_method(method_named(name), part, seed=seed)
+        calibrator = fit_named(name, part, seed=seed)
     except CalibrantError:
         return float("nan")
     return evaluate(calibrated(calibrator, test), measures=[measure], n_bins=n_bins).metrics[measure]

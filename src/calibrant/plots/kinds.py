@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, Unpack
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
@@ -23,7 +23,7 @@ from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisp
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
-from calibrant.posthoc.names import canonical_name, method_named
+from calibrant.posthoc.names import canonical_name
 
 Part: TypeAlias = Literal["bins", "method", "val", "ood"]
 
@@ -68,12 +68,12 @@ class Request:
 
     @property
     def before_and_after(self) -> dict[str, Predictions]:
-        """The uncalibrated predictions, and those calibrated by each method, by name."""
+        """The predictions as the model gave them, and those calibrated by each method, by name."""
         if self.validation is not None and not self.methods:
             raise InputError("--method: expected the name of a method to fit on --val, got none")
-        named = {"uncalibrated": self.predictions}
+        named = {"as stated" if self.predictions.k is None else "uncalibrated": self.predictions}
         for name in self.methods:
-            named[name] = calibrated(fit_method(method_named(name), self.fitting_set), self.predictions)
+            named[name] = calibrated(fit_named(name, self.fitting_set), self.predictions)
         return named
 
     @property
@@ -95,11 +95,12 @@ def _given(predictions: Predictions | None, option: str, purpose: str, advice: s
 
 @dataclass(frozen=True)
 class Kind:
-    """A figure of predictions: how to draw it, what it shows, and which options it takes."""
+    """A figure of predictions: how to draw it, what it shows, which options it takes, what it needs."""
 
     draw: Callable[[Request], Display]
     meaning: str
     takes: frozenset[Part] = frozenset()
+    needs_classes: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,21 +156,25 @@ KINDS: Mapping[str, Kind] = {
         lambda r: ClassReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(10), **r.at),
         "one small reliability diagram per class",
         _BINNED,
+        needs_classes=True,
     ),
     "margins": Kind(
         lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
         "confidence and accuracy by groups of the logit margin",
         _BINNED,
+        needs_classes=True,
     ),
     "diagnosis": Kind(
         lambda r: MarginDiagnosisDisplay.from_predictions(r.shown, n_groups=r.bins(8), **r.at),
         "where a sharper model is likelier but worse calibrated, by margin",
         _BINNED,
+        needs_classes=True,
     ),
     "temperature": Kind(
         lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
         "SMART's temperature along the margin, fitted on FILE",
         frozenset({"bins"}),
+        needs_classes=True,
     ),
     "risk-coverage": Kind(
         lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
@@ -218,6 +223,12 @@ def draw(kind: str, request: Request) -> Display:
         if is_given and part not in chosen.takes:
             taken = ", ".join(f"--{name}" for name in sorted(chosen.takes)) or "none of them"
             raise InputError(f"--{part}: expected none for {kind}, which takes {taken}, got one")
+    if chosen.needs_classes and request.predictions.k is None:
+        others = ", ".join(name for name, each in KINDS.items() if not each.needs_classes)
+        raise InputError(
+            f"{kind}: expected logits or probs with labels, got confidences, which have no classes; draw one "
+            f"of {others}"
+        )
     names = tuple(dict.fromkeys(canonical_name(name) for name in request.methods))
     return chosen.draw(replace(request, methods=names))
 
