@@ -5,6 +5,7 @@ from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.combination import Combination
 from calibrant.posthoc.density_aware import DensityAware
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
@@ -40,6 +41,7 @@ __all__ = [
     "Calibrator",
     "Chain",
     "ClassTemperatureScaling",
+    "Combination",
     "DensityAware",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",

@@ -259,10 +259,10 @@ def group_places(groups: ArrayLike, names: Sequence[str], *, n: int) -> Tensor:
     return torch.tensor([places.get(name, -1) for name in given.tolist()], dtype=torch.int64)
 
 
-def required_features(features: ArrayLike | None, method: str) -> ArrayLike:
+def required_features(
+    features: ArrayLike | None, method: str, *, what: str = "penultimate features of shape (n, d)"
+) -> ArrayLike:
     """Refuse missing features that a method needs."""
     if features is None:
-        raise InputError(
-            f"features: expected penultimate features of shape (n, d), which {method} needs, got none"
-        )
+        raise InputError(f"features: expected {what}, which {method} needs, got none")
     return features

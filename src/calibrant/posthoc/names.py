@@ -12,6 +12,7 @@ from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
+from calibrant.posthoc.combination import Combination
 from calibrant.posthoc.density_aware import DensityAware
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
@@ -177,6 +178,7 @@ METHODS: dict[str, Method] = {
     "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
     "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
     "dirichlet": Method(DirichletCalibration, "Kull et al., NeurIPS 2019"),
+    COMBINATION: Method(Combination, "logistic regression on splines of several signals"),
     "density_aware": Method(DensityAware, "Tomani et al., ICML 2023"),
     "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
     "proximity_bins": Method(
