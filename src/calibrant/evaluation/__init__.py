@@ -5,6 +5,7 @@ from calibrant.evaluation.choose import Choice, choose, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
+from calibrant.evaluation.groups import GroupRow, GroupTable, by_group
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
 from calibrant.evaluation.margin_diagnosis import MarginDiagnosis, diagnose_margins
 from calibrant.evaluation.paired import PairedComparison, paired_comparison
@@ -18,6 +19,8 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "FeasibleGroup",
+    "GroupRow",
+    "GroupTable",
     "LossShape",
     "MarginDiagnosis",
     "MethodResult",
@@ -26,6 +29,7 @@ __all__ = [
     "TemperatureCurve",
     "ValidationSizes",
     "by_class",
+    "by_group",
     "by_margin",
     "by_validation_size",
     "calibrated",

@@ -18,6 +18,9 @@ from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 CumulativeStatistic: TypeAlias = Literal["kuiper", "ks"]
 
+# Hits are drawn in blocks of about this many numbers.
+_BLOCK = 1 << 20
+
 
 def kuiper_error(
     probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
@@ -139,15 +142,20 @@ class CumulativeDifference:
 
     def drawn_again(self, statistic: CumulativeStatistic, n_resamples: int, rng: np.random.Generator) -> int:
         """Return how many of these resamples of a calibrated model differ at least as much as the sample."""
-        size = n_resamples, len(self.count)
-        if self.n == len(self.count):  # no ties: a comparison is ten times as fast as a binomial number
-            hits: npt.NDArray[Any] = rng.random(size) < self.confidence
-        else:
-            hits = rng.binomial(self.count, self.confidence, size=size)
-        extent = _EXTENTS[statistic]
+        extent, step = _EXTENTS[statistic], max(1, _BLOCK // len(self.count))
         # Sums of equal hits are rounded differently by no more than this.
         least = extent(self._summed(self.hits)) - 1e-9
-        return int(np.count_nonzero(extent(self._summed(hits)) >= least))
+        at_least = 0
+        for start in range(0, n_resamples, step):
+            hits = self._drawn(min(step, n_resamples - start), rng)
+            at_least += int(np.count_nonzero(extent(self._summed(hits)) >= least))
+        return at_least
+
+    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        size = n_resamples, len(self.count)
+        if self.n == len(self.count):  # no ties: a comparison is ten times as fast as a binomial number
+            return rng.random(size) < self.confidence
+        return rng.binomial(self.count, self.confidence, size=size)
 
     def _summed(self, hits: npt.NDArray[Any]) -> Floats:
         return np.cumsum(hits - self.count * self.confidence, axis=-1)

@@ -1,0 +1,321 @@
+"""Calibration of each group, such as the subject of a question, with a test corrected for all groups."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from calibrant.data.predictions import Groups, Predictions
+from calibrant.errors import InputError
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.inputs import Floats, Progress, check_choice
+from calibrant.metrics.calibration_test import CalibrationTest, cumulative_test
+from calibrant.metrics.cumulative import CumulativeDifference
+from calibrant.metrics.intervals import Interval
+from calibrant.metrics.names import resolve_measures
+from calibrant.metrics.resampling.bootstrap import check_level
+from calibrant.metrics.resampling.rows import generator
+from calibrant.outcomes import Outcomes
+
+Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
+
+#: Groups with fewer samples are shown but not tested.
+FEWEST_TESTED = 10
+
+_RESAMPLES = 999
+# If hardly a resample reaches the statistic, the p-value needs more of them: this many for each group, so
+# that it can be small enough after the correction.
+_FEW, _RESAMPLES_EACH, _MOST_RESAMPLES = 4, 25, 25_000
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTest:
+    """The mean error of a group, and whether chance explains its miscalibration.
+
+    Attributes:
+        n: Number of samples.
+        accuracy: Share of right predictions.
+        mean_confidence: Mean confidence.
+        gap: Mean confidence minus accuracy: positive is overconfident.
+        gap_low: Lower end of the interval of the gap: Wilson's for the accuracy, given the confidences.
+        gap_high: Its upper end.
+        statistic: Range of the cumulative difference (Kuiper) in standard deviations; NaN if not tested.
+        p_value: Probability that a calibrated model reaches this statistic; NaN if not tested.
+        p_corrected: The p-value corrected for the number of groups that are tested.
+    """
+
+    n: int
+    accuracy: float
+    mean_confidence: float
+    gap: float
+    gap_low: float
+    gap_high: float
+    statistic: float
+    p_value: float
+    p_corrected: float
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRow(GroupTest):
+    """Calibration of one group.
+
+    Attributes:
+        name: Name of the group.
+        metrics: The measures by name; NaN where the group leaves one undefined.
+        intervals: Bootstrap intervals by name, if requested and defined.
+    """
+
+    name: str
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTable:
+    """Calibration of each group, the worst first.
+
+    Attributes:
+        rows: First the groups whose miscalibration is significant after the correction, then the others that
+            were tested, then those with fewer than ten samples; each from the largest absolute gap down.
+        correction: How p-values were corrected for the number of groups: ``"holm"`` limits the chance of any
+            false alarm, ``"benjamini_hochberg"`` the share of false alarms among the alarms.
+        level: Level of the intervals. A group is significant if its corrected p-value is at most one minus
+            the level.
+        overall: The measures of all samples together.
+        within: The mean of each measure over the groups, weighted by their numbers of samples.
+        skipped: Requested measures that were not computed, with the reason.
+    """
+
+    rows: tuple[GroupRow, ...]
+    correction: Correction
+    level: float
+    overall: Mapping[str, float]
+    within: Mapping[str, float]
+    skipped: Mapping[str, str]
+
+    @property
+    def n_significant(self) -> int:
+        """Number of groups whose miscalibration is significant after the correction."""
+        return sum(is_significant(row, self.level) for row in self.rows)
+
+    @property
+    def n_tested(self) -> int:
+        """Number of groups with enough samples for a test."""
+        return sum(not math.isnan(row.p_value) for row in self.rows)
+
+    @property
+    def sentence(self) -> str:
+        """How many groups are miscalibrated, by which test and correction."""
+        return (
+            f"{self.n_significant} of {self.n_tested} groups are miscalibrated (Kuiper test, "
+            f"{TITLES[self.correction]}, level {1 - self.level:.2g})"
+        )
+
+
+#: Names of the corrections in tables and reports.
+TITLES: dict[Correction, str] = {
+    "holm": "Holm's correction",
+    "benjamini_hochberg": "Benjamini-Hochberg correction",
+}
+
+
+def by_group(
+    predictions: Predictions,
+    *,
+    measures: str | Sequence[str] = ("ece", "smece"),
+    n_bins: int = 15,
+    intervals: bool = False,
+    n_resamples: int = 200,
+    correction: Correction = "holm",
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> GroupTable:
+    """Measure the calibration of each group of labelled predictions, and test it.
+
+    Confidences are those of the predicted class, or those of a black box. The test is that of
+    :func:`~calibrant.metrics.calibration_test` with the statistic ``"kuiper"``; its p-values are corrected
+    for the number of groups. Groups with fewer than ten samples are shown but not tested.
+
+    Args:
+        predictions: Predictions with ``groups``.
+        measures: Names of measures; by default binned and smooth calibration error.
+        n_bins: Number of bins of the binned measures.
+        intervals: Whether to bootstrap an interval for each measure; the gap always has one.
+        n_resamples: Number of bootstrap resamples.
+        correction: ``"holm"`` or ``"benjamini_hochberg"``.
+        level: Level of the intervals and of the test.
+        seed: Equal seeds give equal results.
+        progress: Called with the name of the current group, the number done, and the total.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> table = by_group(
+        ...     Predictions(
+        ...         confidence=[0.9] * 200,
+        ...         correct=[True] * 90 + [False] * 10 + [True] * 50 + [False] * 50,
+        ...         groups=["art"] * 100 + ["law"] * 100,
+        ...     )
+        ... )
+        >>> [(row.name, round(row.gap, 2), row.p_corrected < 0.05) for row in table.rows]
+        [('law', 0.4, True), ('art', 0.0, False)]
+        >>> table.sentence
+        "1 of 2 groups are miscalibrated (Kuiper test, Holm's correction, level 0.05)"
+    """
+    groups = _check_groups(predictions)
+    check_choice(correction, "correction", get_args(Correction))
+    level, named = check_level(level), resolve_measures(measures)
+    outcomes, places = predictions.outcomes(), _places(groups)
+    cells = [CumulativeDifference.from_outcomes(_taken(outcomes, rows)) for rows in places]
+    tests = group_tests(cells, correction=correction, level=level, seed=seed)
+    rows = []
+    for done, (name, place, test) in enumerate(zip(groups.names, places, tests, strict=True)):
+        if progress is not None:
+            progress(name, done, len(places))
+        metrics: Mapping[str, float] = MappingProxyType({})
+        known: Mapping[str, Interval] = MappingProxyType({})
+        if len(place) > 1:
+            found = evaluate(
+                predictions.take(place),
+                measures=named,
+                n_bins=n_bins,
+                intervals=intervals,
+                n_resamples=n_resamples,
+                level=level,
+                seed=seed,
+            )
+            metrics, known = found.metrics, found.intervals
+        rows.append(GroupRow(**vars(test), name=name, metrics=metrics, intervals=known))
+    overall = evaluate(predictions, measures=named, n_bins=n_bins)
+    return GroupTable(
+        rows=tuple(sorted(rows, key=lambda row: worst_first(row, level))),
+        correction=correction,
+        level=level,
+        overall=overall.metrics,
+        within=MappingProxyType({name: _within(rows, name) for name in overall.metrics}),
+        skipped=overall.skipped,
+    )
+
+
+def group_tests(
+    groups: Iterable[CumulativeDifference],
+    *,
+    correction: Correction = "holm",
+    level: float = 0.95,
+    seed: int = 0,
+) -> list[GroupTest]:
+    """Return the gap of each group with its interval, and the corrected test.
+
+    Args:
+        groups: The cumulative difference of each group, of samples or of bins.
+        correction: ``"holm"`` or ``"benjamini_hochberg"``.
+        level: Level of the intervals.
+        seed: Equal seeds give equal p-values.
+    """
+    cells = list(groups)
+    n_tested = sum(each.n >= FEWEST_TESTED for each in cells)
+    generators = generator(seed).spawn(len(cells))
+    tests = [_tested(each, n_tested, rng) for each, rng in zip(cells, generators, strict=True)]
+    p_values = np.array([test.p_value for test in tests])
+    p_corrected = corrected(p_values, correction)
+    rows = []
+    for each, test, p in zip(cells, tests, p_corrected, strict=True):
+        accuracy = float(each.hits.sum()) / each.n
+        confidence = float(each.count @ each.confidence) / each.n
+        low, high = _wilson(accuracy, each.n, level)
+        rows.append(
+            GroupTest(
+                n=each.n,
+                accuracy=accuracy,
+                mean_confidence=confidence,
+                gap=confidence - accuracy,
+                gap_low=confidence - high,
+                gap_high=confidence - low,
+                statistic=test.statistic,
+                p_value=test.p_value,
+                p_corrected=float(p),
+            )
+        )
+    return rows
+
+
+def corrected(p_values: Floats, correction: Correction) -> Floats:
+    """Return p-values corrected for their number; NaN stays NaN and does not count.
+
+    Example:
+        >>> corrected(np.array([0.01, 0.04, np.nan, 0.03]), "holm").round(3).tolist()
+        [0.03, 0.06, nan, 0.06]
+        >>> corrected(np.array([0.01, 0.04, np.nan, 0.03]), "benjamini_hochberg").round(3).tolist()
+        [0.03, 0.04, nan, 0.04]
+    """
+    found = np.full(len(p_values), np.nan)
+    tested = np.flatnonzero(~np.isnan(p_values))
+    order = tested[np.argsort(p_values[tested], kind="stable")]
+    rank, m = np.arange(len(order)), len(order)
+    if correction == "holm":
+        found[order] = np.maximum.accumulate(p_values[order] * (m - rank))
+    else:
+        found[order] = np.minimum.accumulate((p_values[order] * m / (rank + 1))[::-1])[::-1]
+    return found.clip(max=1.0)
+
+
+def worst_first(test: GroupTest, level: float) -> tuple[int, float]:
+    """Return the place of a group in a table: significant ones, others, untested ones; by absolute gap."""
+    kind = 2 if math.isnan(test.p_value) else int(not is_significant(test, level))
+    return kind, -abs(test.gap)
+
+
+def is_significant(test: GroupTest, level: float) -> bool:
+    """Return whether the miscalibration of a group is significant after the correction."""
+    return test.p_corrected <= 1 - level
+
+
+def _check_groups(predictions: Predictions) -> Groups:
+    if predictions.groups is None:
+        raise InputError(
+            "predictions: expected groups, got none; pass groups=, or name the column that holds them"
+        )
+    return predictions.groups
+
+
+def _places(groups: Groups) -> list[torch.Tensor]:
+    """Return the rows of each group."""
+    order = torch.argsort(groups.codes, stable=True)
+    return list(order.split(torch.bincount(groups.codes, minlength=len(groups.names)).tolist()))
+
+
+def _taken(outcomes: Outcomes, rows: torch.Tensor) -> Outcomes:
+    rows = rows.to(outcomes.confidence.device)
+    return Outcomes(outcomes.confidence[rows], outcomes.correct[rows])
+
+
+def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator) -> CalibrationTest:
+    if cells.n < FEWEST_TESTED:
+        return CalibrationTest(math.nan, math.nan, 0, "consistency resampling")
+    found = cumulative_test(cells, n_resamples=_RESAMPLES, rng=rng)
+    enough = min(_RESAMPLES_EACH * n_groups, _MOST_RESAMPLES)
+    # Below its smallest value a p-value is not that of resamples.
+    drawn = found.n_resamples > 0 and found.p_value >= 1 / (1 + _RESAMPLES)
+    if drawn and found.p_value <= _FEW / (1 + _RESAMPLES) and enough > _RESAMPLES:
+        return cumulative_test(cells, n_resamples=enough, rng=rng)
+    return found
+
+
+def _wilson(share: float, n: int, level: float) -> tuple[float, float]:
+    """Return Wilson's interval of a probability, which also works for shares of 0 and 1."""
+    z = float(ndtri((1 + level) / 2))
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _within(rows: Sequence[GroupRow], name: str) -> float:
+    """Return the mean of a measure over the groups for which it is defined, weighted by their samples."""
+    defined = [(row.n, row.metrics[name]) for row in rows if not math.isnan(row.metrics.get(name, math.nan))]
+    total = sum(n for n, _ in defined)
+    return sum(n * value for n, value in defined) / total if total else math.nan
