@@ -117,11 +117,15 @@ LEAST_DOUBT = 1e-6
 def log_odds(confidence: Tensor) -> Tensor:
     """Return the log-odds of confidences, in float64; 0 and 1 count as one in a million away from them.
 
+    Confidences are rounded to as many digits, so that 0.95 is the same number in float32 and in float64, and
+    equal confidences stay equal.
+
     Example:
         >>> log_odds(torch.tensor([0.5, 1.0])).round(decimals=3)
         tensor([ 0.0000, 13.8160], dtype=torch.float64)
     """
-    return torch.logit(confidence.double(), eps=LEAST_DOUBT)
+    rounded = (confidence.double() / LEAST_DOUBT).round() * LEAST_DOUBT
+    return torch.logit(rounded, eps=LEAST_DOUBT)
 
 
 def margin(scores: Tensor) -> Tensor:

@@ -22,11 +22,11 @@ class CalibrationMetrics(Metric):
     """Calibration measures of all batches on all processes, as a dictionary of tensors by name.
 
     The names are those of :data:`calibrant.metrics.names.MEASURES`: every measure there that follows from
-    sums. Accuracy, mean confidence and the errors of equal-width bins are always computed; negative
-    log-likelihood and Brier score for logits or probabilities; classwise ECE and, for six or more classes,
-    top-5 error if ``n_classes`` is given; equal-mass ECE, AUROC of correctness, AURC, excess AURC and AUGRC,
-    with the bounds ``..._low`` and ``..._high`` of :class:`~calibrant.streams.sketch.RankSketch`, if
-    ``resolution`` is given. All are NaN while there are no samples, as in ``forward`` of an empty batch.
+    sums. Accuracy, mean confidence, the errors of equal-width bins, negative log-likelihood and Brier score
+    are always computed; classwise ECE and, for six or more classes, top-5 error if ``n_classes`` is given;
+    equal-mass ECE, AUROC of correctness, AURC, excess AURC and AUGRC, with the bounds ``..._low`` and
+    ``..._high`` of :class:`~calibrant.streams.sketch.RankSketch`, if ``resolution`` is given. All are NaN
+    while there are no samples, as in ``forward`` of an empty batch.
 
     State and results are float64 on the device of the metric. If a device lacks float64, leave the metric on
     the CPU, where it reads batches from any device.
