@@ -91,6 +91,18 @@ def test_pairs_and_probabilities_fill_the_same_bins(sample):
     assert_same_bins(pairs.compute(), top_label_bins(probs, labels))
 
 
+def test_scores_of_pairs_are_those_of_wrong_and_right_and_0_and_1_are_one_in_a_million_away():
+    confidence, correct = [0.0, 1.0, 1.0, 0.25, 0.9], [False, True, False, True, True]
+    accumulator = ProperScoreAccumulator()
+    accumulator.update(confidence=confidence[:2], correct=correct[:2])
+    accumulator.update(confidence=confidence[2:], correct=correct[2:])
+    right = [(c if hit else 1 - c) for c, hit in zip(confidence, correct, strict=True)]
+    losses = [-math.log(min(max(p, 1e-6), 1 - 1e-6)) for p in right]
+    scores = accumulator.compute()
+    assert scores.negative_log_likelihood == pytest.approx(sum(losses) / 5, rel=1e-9)
+    assert scores.brier_score == pytest.approx(sum((1 - p) ** 2 for p in right) / 5, abs=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_logits_are_read_as_their_softmax(overconfident, dtype):
     logits, labels = overconfident[0].astype(dtype), overconfident[1]

@@ -130,7 +130,9 @@ class ProperScores:
 
 
 class ProperScoreAccumulator(Accumulator):
-    """Negative log-likelihood and Brier score over a stream; only for logits is the former always finite.
+    """Negative log-likelihood and Brier score over a stream; of probabilities the former may be infinite.
+
+    Class scores and confidences of a black box must not be mixed: they have different Brier scores.
 
     Example:
         >>> accumulator = ProperScoreAccumulator()
@@ -146,12 +148,11 @@ class ProperScoreAccumulator(Accumulator):
         "nll_sum": add_pairs,
         "brier_sum": add_pairs,
     }
-    needs_classes = True
 
     def add(self, batch: Batch) -> None:
         """Read a batch that has been checked."""
-        sums = batch.class_sums
-        self._include(n=len(batch), nll_sum=sums.nll, brier_sum=sums.brier)
+        nll, brier = batch.proper_sums
+        self._include(n=len(batch), nll_sum=nll, brier_sum=brier)
 
     def compute(self) -> ProperScores:
         """Return the mean scores of all samples so far."""
@@ -233,4 +234,4 @@ class MeanAccumulator(Accumulator):
 
 def applies(measure: Measure, k: int | None) -> bool:
     """Return whether a measure is defined for ``k`` classes, or for confidences if ``k`` is None."""
-    return measure.reads == "outcomes" if k is None else k >= measure.min_classes
+    return measure.of_pairs if k is None else k >= measure.min_classes

@@ -17,6 +17,7 @@ from calibrant.bins import Bins, bin_number
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_labels, check_logits, check_probs, to_tensor
 from calibrant.metrics.measure import Measure
+from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes, check_outcomes
 
 Form: TypeAlias = Literal["logits", "probs", "confidence"]
@@ -99,9 +100,17 @@ class Batch:
         behind = z.amax(dim=1).double() - z.gather(1, self.truth[:, None]).squeeze(1).double()
         return replace(sums, outcomes=outcomes, nll=float((behind - outcomes.confidence.log()).sum()))
 
+    @cached_property
+    def proper_sums(self) -> tuple[float, float]:
+        """Sums of the negative log-likelihoods and of the squared errors."""
+        if self.k is not None:
+            return self.class_sums.nll, self.class_sums.brier
+        pairs = {"confidence": self.outputs, "correct": self.truth}
+        return float(log_losses(**pairs).sum()), float(squared_errors(**pairs).sum())
+
     def arguments(self, measure: Measure) -> dict[str, Tensor]:
         """Return what a measure reads; those of logits read probabilities if only these are known."""
-        if measure.reads == "outcomes":
+        if measure.reads == "outcomes" or self.k is None:
             return {"confidence": self.outcomes.confidence, "correct": self.outcomes.correct}
         if measure.reads == "logits" and self.form == "logits":
             return {"logits": self.outputs, "labels": self.truth}
