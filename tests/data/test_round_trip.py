@@ -60,7 +60,7 @@ def assert_same(got, want, *, dtype=None):
             b = b.to(dtype) if dtype and b.is_floating_point() else b
             assert a.dtype == b.dtype, name
             assert torch.equal(a, b), name
-    assert list(got.signals) == list(want.signals)
+    assert got.signals.keys() == want.signals.keys()
     for name, signal in want.signals.items():
         torch.testing.assert_close(got.signals[name], signal, rtol=0, atol=0, equal_nan=True)
     assert (got.groups is None) == (want.groups is None)

@@ -1,7 +1,18 @@
 """Predictions of a classifier, their files, and predictions that come with the package."""
 
 from calibrant.data.bundled import load_bundled
-from calibrant.data.files import load_predictions, save_predictions
+from calibrant.data.columns import Columns, read_words
+from calibrant.data.files import load_answers, load_predictions, save_predictions
 from calibrant.data.predictions import Predictions
+from calibrant.data.rewriting import write_answers
 
-__all__ = ["Predictions", "load_bundled", "load_predictions", "save_predictions"]
+__all__ = [
+    "Columns",
+    "Predictions",
+    "load_answers",
+    "load_bundled",
+    "load_predictions",
+    "read_words",
+    "save_predictions",
+    "write_answers",
+]

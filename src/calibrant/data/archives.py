@@ -21,8 +21,8 @@ from calibrant.data.contents import (
     beside_columns,
     from_beside,
     from_text,
-    missing_column,
     notes_of,
+    present,
     signal_arrays,
     to_arrays,
     to_text,
@@ -50,11 +50,11 @@ class Npz:
             values["metadata"] = from_text(str(values["metadata"]), "metadata")
         return values, names
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return arrays by name; pickled arrays are refused, never loaded."""
         with self._open() as archive:
-            _check_names(wanted, archive.files)
-            return Rows({name: _vector(_entry(archive, name), name) for name in wanted})
+            names = present(wanted, optional, archive.files)
+            return Rows({name: _vector(_entry(archive, name), name) for name in names})
 
     def write(self, predictions: Predictions) -> None:
         """Write a compressed archive without pickled content."""
@@ -96,11 +96,11 @@ class Safetensors:
             values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
         return values | {key: from_text(text, key) for key, text in notes.items()}, names
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return tensors by name, as arrays."""
         with safe_open(self.path, framework="pt") as file:
-            _check_names(wanted, list(file.keys()))
-            tensors = {name: file.get_tensor(name) for name in wanted}
+            names = present(wanted, optional, list(file.keys()))
+            tensors = {name: file.get_tensor(name) for name in names}
         return Rows({name: _vector(_array(tensor), name) for name, tensor in tensors.items()})
 
     def write(self, predictions: Predictions) -> None:
@@ -114,12 +114,6 @@ class Safetensors:
         # Tensors that share memory, such as logits and features side by side, must be copied.
         copies = {key: tensor.clone().contiguous() for key, tensor in tensors.items()}
         save_file(copies, self.path, metadata=header)
-
-
-def _check_names(wanted: Sequence[str], names: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in names:
-            raise missing_column(name, names, "among the arrays")
 
 
 def _vector(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:

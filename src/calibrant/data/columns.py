@@ -27,18 +27,20 @@ class Rows:
 
     Attributes:
         columns: The columns by name, all of the same length.
-        lines: The line of each row, for files that are read line by line.
+        unit: What a row is called in error messages.
+        numbers: The number of each row there; rows count from zero by default.
     """
 
     columns: Mapping[str, Column]
-    lines: Sequence[int] | None = None
+    unit: str = "row"
+    numbers: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def place(self, row: int) -> str:
         """Return where a row is, for error messages."""
-        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+        return f"{self.unit} {row if self.numbers is None else self.numbers[row]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,9 +109,17 @@ def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def missing_column(name: str, names: Sequence[str], what: str) -> FormatError:
+def present(wanted: Sequence[str], optional: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the columns to read: the wanted ones, which must be there, and optional ones that are."""
+    for name in wanted:
+        if name not in names:
+            raise missing_column(name, names)
+    return list(dict.fromkeys([*wanted, *(name for name in optional if name in names)]))
+
+
+def missing_column(name: str, names: Sequence[str]) -> FormatError:
     """Return the error for a column that a person named and the file lacks."""
-    return FormatError(f"expected a column {name!r} {what}, got {_listed(names)}{did_you_mean(name, names)}")
+    return FormatError(f"expected a column {name!r}, got {_listed(names)}{did_you_mean(name, names)}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,15 +1,18 @@
 """Predictions on disk: the suffix of the file decides the format."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from calibrant.data.columns import Rows
+import numpy as np
+
+from calibrant.data.answers import Answers, read_answers, wanted_columns
+from calibrant.data.columns import Columns, Rows
 from calibrant.data.contents import select_form
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError
+from calibrant.errors import FormatError, InputError
 from calibrant.files import atomic_path, reading
 
 # Module and class by name, so that pyarrow is imported only if a table is read or written.
@@ -20,6 +23,8 @@ FORMATS = {
     ".safetensors": ("calibrant.data.archives", "Safetensors"),
     ".jsonl": ("calibrant.data.json_lines", "JsonLines"),
 }
+# Logs of other tools, which are read but not written.
+LOGS = {".json": ("calibrant.data.logs", "InspectLog")}
 
 
 class Format(Protocol):
@@ -30,56 +35,94 @@ class Format(Protocol):
     def read(self) -> tuple[dict[str, Any], list[str]]:
         """Return the unchecked values under our keys, and the names of all arrays or columns."""
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
-        """Return columns by name, as they are; refuse a name that the file lacks."""
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return columns by name, as they are; refuse a file without all that are wanted."""
 
     def write(self, predictions: Predictions) -> None:
         """Write the predictions to the file."""
 
 
-def load_predictions(path: str | os.PathLike[str], *, need_labels: bool = True) -> Predictions:
-    """Read predictions from a ``.npz``, ``.parquet``, ``.csv`` or ``.safetensors`` file.
+def load_predictions(
+    path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
+) -> Predictions:
+    """Read predictions from a ``.npz``, ``.parquet``, ``.csv``, ``.safetensors`` or ``.jsonl`` file.
 
     The file names ``logits``, ``probs``, or ``confidence`` with ``correct``; ``labels``; and may name
-    ``features``, ``class_names`` and ``metadata``. Tables may spread a matrix over columns ``logits_0``,
-    ``logits_1``, ... or ``logits_<class name>``. Other names are ignored, and so are ``confidence`` and
-    ``correct`` next to logits or probabilities, and ``labels`` next to a full pair; a file with both logits
-    and probabilities is refused. Nothing is ever unpickled.
+    ``features``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence, ``signal_<name>``.
+    Tables may spread a matrix over columns ``logits_0``, ``logits_1``, ... or ``logits_<class name>``. Other
+    names are ignored, and so are ``confidence`` and ``correct`` next to logits or probabilities, and
+    ``labels`` next to a full pair; a file with both logits and probabilities is refused. Nothing is ever
+    unpickled.
+
+    Logs of lm-evaluation-harness and of OpenAI's API (``.jsonl``) and of Inspect (``.json``) are recognised.
 
     Args:
         path: The file; its suffix decides the format.
-        need_labels: Whether a file without labels (or pairs) is refused.
+        need_labels: Whether a file without labels, or without ``correct``, is refused.
+        columns: Which columns hold the answers of a black box and their groups, under any names.
 
     Raises:
         FormatError: The file is missing, has another format than its suffix, or lacks something needed.
         InputError: The values are not valid predictions; the message starts with the file's name.
     """
-    path = Path(path)
-    form = _format(path)
+    return load_answers(path, columns=columns, need_labels=need_labels).predictions
+
+
+def load_answers(
+    path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
+) -> Answers:
+    """Read predictions as :func:`load_predictions` does, and say which rows of the file they are."""
+    path, columns = Path(path), columns or Columns()
+    form = _format(path, FORMATS | LOGS)
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
-        values, names = form(path).read()
-        return Predictions(**select_form(values, names, need_labels=need_labels))
+        source = form(path)
+        if (log := _log(source, columns)) is not None:
+            return read_answers(*log, need_labels=need_labels)
+        if columns.describe_answers:
+            rows = source.read_columns(*wanted_columns(columns))
+            return read_answers(rows, columns, need_labels=need_labels)
+        values, names = source.read()
+        if columns.groups is not None:
+            values["groups"] = source.read_columns([columns.groups]).columns[columns.groups]
+        predictions = Predictions(**select_form(values, names, need_labels=need_labels))
+        return Answers(predictions, np.ones(predictions.n, dtype=bool))
 
 
 def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
-    """Write predictions to a ``.npz``, ``.parquet``, ``.csv`` or ``.safetensors`` file, all or nothing.
+    """Write predictions to a ``.npz``, ``.parquet``, ``.csv``, ``.safetensors`` or ``.jsonl`` file.
 
     Loading returns what was saved, except that ``.npz`` and ``.parquet`` store bfloat16 as float32, and that
-    ``.csv`` stores all numbers as float64 and no metadata.
+    ``.csv`` and ``.jsonl`` store all numbers as float64 and no metadata. The file is written as a whole or
+    not at all.
     """
-    form = _format(Path(path))
+    form = _format(Path(path), FORMATS)
     with atomic_path(path) as temporary:
         form(temporary).write(predictions)
 
 
-def _format(path: Path) -> type[Format]:
-    if path.suffix.lower() not in FORMATS:
+def _log(source: Format, columns: Columns) -> tuple[Rows, Columns] | None:
+    """Return the answers in the log of another tool; none if the file is none."""
+    from calibrant.data.json_lines import JsonLines
+    from calibrant.data.logs import read_log
+
+    if isinstance(source, JsonLines):
+        return read_log(source, columns)
+    if columns.layout is not None:
+        raise InputError(
+            f"layout: expected a .jsonl or .json file of {columns.layout}, got another format; leave out "
+            "--layout (layout=)"
+        )
+    return None
+
+
+def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:
+    if path.suffix.lower() not in known:
         raise FormatError(
             f"{path.name}: expected a file named {', '.join(FORMATS)}, got {path.suffix or 'no suffix'!r}; "
             "the suffix decides the format"
         )
-    module, name = FORMATS[path.suffix.lower()]
+    module, name = known[path.suffix.lower()]
     return cast("type[Format]", getattr(import_module(module), name))
 
 

@@ -28,19 +28,25 @@ _MISSING = object()
 
 
 class JsonLines:
-    """One object per sample; a matrix is a list, or an object by class name; metadata is lost."""
+    """One object per sample; a matrix is a list, or an object by class name; metadata is lost.
+
+    Attributes:
+        unit: What an object is called in error messages.
+    """
+
+    unit = "line"
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """The objects of the file, in the order of its lines."""
+        """The objects of the file, in its order."""
         return [record for _, record in self._numbered]
 
-    @property
-    def lines(self) -> list[int]:
-        """The line of each object, counted from one; empty lines have none."""
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The number of each object in error messages: its line, counted from one."""
         return [line for line, _ in self._numbered]
 
     def read(self) -> tuple[dict[str, Any], list[str]]:
@@ -58,12 +64,16 @@ class JsonLines:
             beside[name] = np.asarray(beside[name], dtype=np.float64)  # null becomes NaN
         return values | from_beside(beside), names
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
-        """Return values by key; dots in a key lead into objects. Missing ones are None, if some are there."""
-        for name in wanted:
-            if all(_within(record, name) is _MISSING for record in self.records):
-                raise missing_column(name, list(self.records[0]), "in some line")
-        return Rows({name: self._column(name) for name in wanted}, self.lines)
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return values by key; dots in a key lead into objects. A key may lack in some lines, not in all."""
+        columns = {}
+        for name in (*wanted, *optional):
+            column = [_within(record, name) for record in self.records]
+            if any(value is not _MISSING for value in column):
+                columns[name] = [None if value is _MISSING else value for value in column]
+            elif name in wanted:
+                raise missing_column(name, list(self.records[0]))
+        return Rows(columns, self.unit, self.numbers)
 
     def write(self, predictions: Predictions) -> None:
         """Write one object per sample; numbers become float64 and missing signals null."""
@@ -88,14 +98,14 @@ class JsonLines:
         return numbered
 
     def _column(self, name: str) -> list[Any]:
-        return [None if value is _MISSING else value for value in (_within(r, name) for r in self.records)]
+        return [value_at(record, name) for record in self.records]
 
     def _complete(self, key: str) -> list[Any]:
         column = self._column(key)
         for row, value in enumerate(column):
             if value is None:
                 raise InputError(
-                    f"{key}: expected a value in every line, got none in line {self.lines[row]}; drop or "
+                    f"{key}: expected a value in every line, got none in line {self.numbers[row]}; drop or "
                     "fill such lines"
                 )
         return column
@@ -103,8 +113,8 @@ class JsonLines:
     def _same_names(self, row: int, column: list[Any]) -> dict[str, Any]:
         if not isinstance(column[row], dict) or list(column[row]) != list(column[0]):
             raise InputError(
-                f"expected the classes {', '.join(column[0])} as in line {self.lines[0]}, got other ones in "
-                f"line {self.lines[row]}; give every line all classes in the same order"
+                f"expected the classes {', '.join(column[0])} as in line {self.numbers[0]}, got others in "
+                f"line {self.numbers[row]}; give every line all classes in the same order"
             )
         return dict(column[row])
 
@@ -113,8 +123,8 @@ class JsonLines:
         for row, width in enumerate(widths):
             if width != widths[0]:
                 raise InputError(
-                    f"{key}: expected lists of equal length, got {widths[0]} in line {self.lines[0]} and "
-                    f"{width} in line {self.lines[row]}; give every line all classes"
+                    f"{key}: expected lists of equal length, got {widths[0]} in line {self.numbers[0]} and "
+                    f"{width} in line {self.numbers[row]}; give every line all classes"
                 )
         return column
 
@@ -123,6 +133,17 @@ def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one object per line; NaN and infinity become null."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{to_text(without_nan(record))}\n" for record in records)
+
+
+def value_at(record: object, name: str) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the value of a key, in which dots lead from object to object; none if there is none.
+
+    Example:
+        >>> value_at({"doc": {"subject": "law"}}, "doc.subject")
+        'law'
+    """
+    value = _within(record, name)
+    return None if value is _MISSING else value
 
 
 def _record(text: str, line: int) -> dict[str, Any]:

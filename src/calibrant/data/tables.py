@@ -5,7 +5,7 @@ A matrix is one column of lists, or one column per class: ``logits_0, logits_1, 
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from calibrant.data.contents import (
     beside_columns,
     from_beside,
     from_text,
-    missing_column,
     notes_of,
+    present,
     signal_arrays,
     to_arrays,
     to_text,
@@ -56,19 +56,13 @@ class Parquet:
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
         return to_values(table, columns) | _beside(table, beside) | known, schema.names
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
-        """Return columns by name; a dot leads into a column of structures."""
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return columns by name; dots lead into columns of structures."""
         with pq.ParquetFile(self.path) as file:
-            names = file.schema_arrow.names
-            tops = {name: name if name in names else name.split(".")[0] for name in wanted}
-            for name in (name for name, top in tops.items() if top not in names):
-                raise missing_column(name, names, "in the table")
-            table = file.read(columns=list(dict.fromkeys(tops.values())))
-        return Rows({name: _plain(_field(table[top], name, top)) for name, top in tops.items()})
-
-    def read_table(self) -> pa.Table:
-        """Return all columns."""
-        return pq.read_table(self.path, partitioning=None)
+            paths = dict(_paths(file.schema_arrow))
+            names = present(wanted, optional, list(paths))
+            table = file.read(columns=list(dict.fromkeys(paths[name][0] for name in names)))
+        return Rows({name: _plain(_field(table, paths[name])) for name in names})
 
     def write(self, predictions: Predictions) -> None:
         """Write one row per sample."""
@@ -83,10 +77,6 @@ class Parquet:
             groups = predictions.groups
             columns[GROUPS] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
         pq.write_table(pa.table(columns, metadata={_NOTES: to_text(notes_of(predictions))}), self.path)
-
-    def write_table(self, table: pa.Table) -> None:
-        """Write all columns of a table."""
-        pq.write_table(table, self.path)
 
 
 class Csv:
@@ -111,20 +101,13 @@ class Csv:
         table = self._read(include_columns=[*own, *beside], column_types=types)
         return to_values(table, columns) | _beside(table, beside), self.header
 
-    def read_columns(self, wanted: Sequence[str]) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return columns of text by name; numbers are parsed later, when it is known what they mean."""
-        for name in wanted:
-            if name not in self.header:
-                raise missing_column(name, self.header, "in the header")
+        names = present(wanted, optional, self.header)
+        for name in names:
             _check_once(name, self.header)
-        table = self._read(**_as_text(wanted))
-        return Rows({name: _plain(table[name]) for name in wanted})
-
-    def read_table(self) -> pa.Table:
-        """Return all columns, as text."""
-        for name in self.header:
-            _check_once(name, self.header)
-        return self._read(**_as_text(self.header))
+        table = self._read(**_as_text(names))
+        return Rows({name: _plain(table[name]) for name in names})
 
     def _read(self, **convert: Any) -> pa.Table:  # noqa: ANN401  # options of pyarrow
         return read_csv(
@@ -148,11 +131,7 @@ class Csv:
         columns |= signal_arrays(predictions)
         if predictions.groups is not None:
             columns[GROUPS] = predictions.groups.values
-        self.write_table(pa.table(columns))
-
-    def write_table(self, table: pa.Table) -> None:
-        """Write all columns of a table."""
-        write_csv(table, self.path)
+        write_csv(pa.table(columns), self.path)
 
 
 def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
@@ -235,25 +214,30 @@ def _beside(table: pa.Table, names: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def _field(column: pa.ChunkedArray, name: str, top: str) -> pa.ChunkedArray:
-    """Return the column itself, or what a dotted name means within its structures."""
-    if name == top:
-        return column
-    for part in name.split(".")[1:]:
-        fields = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
-        if part not in fields:
-            raise missing_column(name, [f"{top}.{field}" for field in fields], "in the table")
-        column = pc.struct_field(column, part)
-    return column
+def _paths(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the dotted name of each column, and of each field within structures, with its path."""
+    for field in fields:
+        path = (*above, field.name)
+        yield ".".join(path), path
+        if pa.types.is_struct(field.type):
+            yield from _paths(field.type, path)
+
+
+def _field(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    return pc.struct_field(table[path[0]], path[1:]) if path[1:] else table[path[0]]
 
 
 def _plain(column: pa.ChunkedArray) -> Column:
-    """Return numbers as an array, in which missing ones are NaN, and anything else as a list."""
+    """Return numbers, in which missing ones are NaN, or values of any kind, in which they are None."""
     kind = column.type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return np.asarray(column.cast(pa.float64()).to_numpy() if column.null_count else column.to_numpy())
     if pa.types.is_boolean(kind) and not column.null_count:
         return np.asarray(column.to_numpy())
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.asarray(column.to_numpy(), dtype=object)  # several times faster than a list
     return list(column.to_pylist())
 
 

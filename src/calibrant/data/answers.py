@@ -1,0 +1,279 @@
+"""Answers of a black box: columns of any kind become confidences, hits, signals and groups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.data.columns import Column, Columns, Rows, folded
+from calibrant.data.options import read_options
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.inputs import Floats
+
+_HITS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}
+_NOTHING = ("", "nan", "null", "none", "n/a", "na")
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers of a black box, and which rows of their file they are.
+
+    Attributes:
+        predictions: The answers that are kept.
+        kept: Whether each row of the file is kept, shape ``(rows,)``.
+    """
+
+    predictions: Predictions
+    kept: npt.NDArray[np.bool_]
+
+
+def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
+    """Return the columns that the file must have, and those that say which answers are right."""
+    groups = [] if columns.groups is None else [columns.groups]
+    if columns.options is not None:
+        return [columns.options, *groups], [columns.answer, columns.correct]
+    return [*columns.names, *groups], [columns.correct]
+
+
+def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
+    """Return the answers in columns that were read.
+
+    Args:
+        rows: The columns that :func:`wanted_columns` names.
+        columns: What the columns mean.
+        need_labels: Whether answers are refused of which nobody knows whether they are right.
+    """
+    stated = _from_options(rows, columns) if columns.options is not None else _from_numbers(rows, columns)
+    if stated.hits is None and need_labels:
+        column, option = (
+            (columns.correct, "correct") if columns.options is None else (columns.answer, "answer")
+        )
+        raise InputError(
+            f"expected a column {column!r} that says which answers are right, got none; name it with "
+            f"--{option} ({option}=)"
+        )
+    if not need_labels and stated.hits is not None and np.isnan(stated.hits).any():
+        stated = _Stated(stated.confidence, None, stated.signals, stated.classes)
+    kept, notes = _sort_out(rows, columns, stated)
+    values = _arguments(stated, kept)
+    values["groups"] = _groups(rows, columns, np.isnan(stated.confidence), kept)
+    taken = {name: _take(value, kept) for name, value in values.items() if value is not None}
+    return Answers(Predictions(**taken, metadata=notes), kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stated:
+    """What all rows of a file say: NaN where a confidence is missing or a hit is unknown."""
+
+    confidence: Floats
+    hits: Floats | None
+    signals: dict[str, Floats]
+    classes: dict[str, Any] | None = None
+
+
+def _from_numbers(rows: Rows, columns: Columns) -> _Stated:
+    first, *others = columns.names
+    confidence = _percent(rows, first, columns) if columns.percent else _numbers(rows, first, columns)[0]
+    signals = {name: _numbers(rows, name, columns)[0] for name in others}
+    return _Stated(confidence, _hits(rows, columns), {first: confidence, **signals} if others else {})
+
+
+def _from_options(rows: Rows, columns: Columns) -> _Stated:
+    options = read_options(rows, columns)
+    hits = options.hits if columns.answer in rows.columns else _hits(rows, columns)
+    # Whether the best option is right does not say which one is, so such answers are pairs.
+    classes = options.classes() if columns.answer in rows.columns or hits is None else None
+    return _Stated(options.confidence, hits, {"margin": options.margin}, classes)
+
+
+def _arguments(stated: _Stated, kept: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return what makes predictions: classes where all questions have as many options, else pairs."""
+    missing = np.isnan(stated.confidence)
+    if stated.classes is not None and not (missing & kept).any():
+        labels = stated.classes["labels"]
+        return {**stated.classes, "labels": None if (labels[kept] < 0).any() else labels}
+    return {
+        "confidence": np.where(missing, 0.5, stated.confidence),
+        "correct": stated.hits,
+        "signals": stated.signals,
+    }
+
+
+def _percent(rows: Rows, name: str, columns: Columns) -> Floats:
+    values, marked = _numbers(rows, name, columns)
+    plain = values[~marked & ~np.isnan(values)]
+    if len(plain) and plain.max() <= 1 and ((plain > 0) & (plain < 1)).any():
+        raise InputError(
+            f"{name}: expected percent, got at most {plain.max():.6g} everywhere; leave out --percent "
+            "(percent=True) if these are probabilities"
+        )
+    return np.where(marked, values, values / 100)
+
+
+def _numbers(rows: Rows, name: str, columns: Columns) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return the numbers of a column, NaN where missing, and which are done: from a word, or with a %."""
+    column = rows.columns[name]
+    if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" and column.ndim == 1:
+        return column.astype(np.float64), np.zeros(len(column), dtype=bool)
+    values, done = np.full(len(column), np.nan), np.zeros(len(column), dtype=bool)
+    for row, value in enumerate(column):
+        if isinstance(value, str):
+            values[row], done[row] = _from_text(value, name, columns, rows.place(row))
+        elif isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+            values[row] = float(value)
+        elif value is not None:
+            raise InputError(f"{name}: expected a number, got {str(value)[:40]!r} in {rows.place(row)}")
+    return values, done
+
+
+def _from_text(text: str, name: str, columns: Columns, place: str) -> tuple[float, bool]:
+    word, words = folded(text), columns.words or {}
+    if word in words:
+        return words[word], True
+    if word in _NOTHING:
+        return np.nan, False
+    number = word.removesuffix("%").rstrip()
+    try:
+        value = float(number)
+    except ValueError:
+        raise _unknown_word(text, name, words, place) from None
+    if number == word:
+        return value, False
+    if not columns.percent:
+        raise InputError(
+            f"{name}: expected a number between 0 and 1, got {text!r} in {place}; if the confidence is in "
+            "percent, say so with --percent (percent=True)"
+        )
+    return value / 100, True
+
+
+def _unknown_word(text: str, name: str, words: Mapping[str, float], place: str) -> InputError:
+    got = f"got {text[:40]!r} in {place}"
+    if not words:
+        return InputError(
+            f"{name}: expected a number, {got}; if words stand for confidences, give their numbers in a JSON "
+            "file with --words (words=)"
+        )
+    return InputError(
+        f"{name}: expected a number or one of the words {', '.join(words)}, {got}; add this one"
+    )
+
+
+def _hits(rows: Rows, columns: Columns) -> Floats | None:
+    """Return 1 and 0 for right and wrong answers, NaN where unknown; none if the column is not there."""
+    if columns.correct not in rows.columns:
+        return None
+    column = rows.columns[columns.correct]
+    if isinstance(column, np.ndarray) and column.dtype.kind == "b":
+        return column.astype(np.float64)
+    hits = np.full(len(column), np.nan)
+    for row, value in enumerate(column):
+        word = "" if value is None or value != value else folded(str(value))
+        if word in _HITS:
+            hits[row] = _HITS[word]
+        elif word not in _NOTHING and columns.missing != "drop":
+            raise InputError(
+                f"{columns.correct}: expected true/false, 1/0 or yes/no, got {str(value)[:40]!r} in "
+                f"{rows.place(row)}; compare the answer with the right one first"
+            )
+    return hits
+
+
+def _sort_out(rows: Rows, columns: Columns, stated: _Stated) -> tuple[npt.NDArray[np.bool_], dict[str, str]]:
+    """Return which rows are kept, and what to note about the others; refuse rows that are not allowed."""
+    c, name = stated.confidence, columns.options or columns.names[0]
+    missing = np.isnan(c)
+    impossible = ~missing & ~((c >= 0) & (c <= 1))
+    unknown = np.zeros(len(c), dtype=bool) if stated.hits is None else np.isnan(stated.hits)
+    if columns.missing != "drop" or _mostly_percent(c, columns):
+        _refuse_impossible(rows, columns, name, c, impossible)
+    if columns.missing == "refuse" and missing.any():
+        raise InputError(
+            f"{name}: expected a confidence in every row, got none in {_rows(rows, missing)}; leave such "
+            'answers out with --drop-missing (missing="drop") or keep them as a group of their own with '
+            '--missing-group (missing="group")'
+        )
+    if columns.missing != "drop":
+        if unknown.any():
+            raise InputError(
+                f"{columns.answer if columns.options else columns.correct}: expected a value in every row, "
+                f"got none in {_rows(rows, unknown)}; leave such answers out with --drop-missing "
+                '(missing="drop")'
+            )
+        return np.ones(len(c), dtype=bool), {}
+    reasons = {f"without {name}": missing, f"impossible in {name}": impossible}
+    reasons["not known to be right or wrong"] = unknown & ~missing & ~impossible
+    kept = ~(missing | impossible | unknown)
+    if not kept.any():
+        raise InputError(f"{name}: expected some confidences between 0 and 1, got none in {len(c):,} rows")
+    counted = [f"{int(which.sum()):,} {reason}" for reason, which in reasons.items() if which.any()]
+    notes = {"dropped": str(int((~kept).sum())), "dropped_because": ", ".join(counted)}
+    return kept, {} if kept.all() else notes
+
+
+def _mostly_percent(confidence: Floats, columns: Columns) -> bool:
+    """Return whether dropping impossible values would drop what are in truth percent."""
+    above = int(((confidence > 1) & (confidence <= 100)).sum())
+    return not columns.percent and 2 * above > int((~np.isnan(confidence)).sum())
+
+
+def _refuse_impossible(
+    rows: Rows, columns: Columns, name: str, confidence: Floats, impossible: npt.NDArray[np.bool_]
+) -> None:
+    if not impossible.any():
+        return
+    value = float(confidence[impossible][0])
+    if columns.percent:
+        expected, value = "percent between 0 and 100", 100 * value
+    else:
+        expected = "numbers between 0 and 1"
+    if not columns.percent and 1 < value <= 100:
+        advice = "if the confidence is in percent, say so with --percent (percent=True)"
+    else:
+        advice = 'leave such answers out with --drop-missing (missing="drop")'
+    raise InputError(f"{name}: expected {expected}, got {value:.10g} in {_rows(rows, impossible)}; {advice}")
+
+
+def _rows(rows: Rows, which: npt.NDArray[np.bool_]) -> str:
+    """Return the place of the first row, and how many there are."""
+    first, count = rows.place(int(which.argmax())), int(which.sum())
+    return first if count == 1 else f"{first} and {count - 1:,} more"
+
+
+def _groups(
+    rows: Rows, columns: Columns, missing: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.object_] | None:
+    """Return the group of each row; answers without a confidence may be a group of their own."""
+    apart = columns.missing == "group"
+    if columns.groups is None and not apart:
+        return None
+    names = np.full(len(missing), "given", dtype=object)
+    if columns.groups is not None:
+        names[:] = [_group(value) for value in rows.columns[columns.groups]]
+        unnamed = (names == "") & kept & ~(missing & apart)
+        if unnamed.any():
+            raise InputError(
+                f"{columns.groups}: expected a group in every row, got none in {_rows(rows, unnamed)}; fill "
+                "it with a name such as 'other'"
+            )
+    names[missing & apart] = f"no {columns.options or columns.names[0]}"
+    return names
+
+
+def _group(value: Any) -> str:  # noqa: ANN401  # any value of a column
+    """Return the name of a group, the same for equal values of any format; empty if there is none."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, (bool, np.bool_)):
+        return str(value).lower()
+    whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
+
+
+def _take(value: Column | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {name: _take(each, kept) for name, each in value.items()}
+    return value[kept] if isinstance(value, np.ndarray) else value
