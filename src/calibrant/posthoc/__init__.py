@@ -2,10 +2,12 @@
 
 from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.combination import Combination
+from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.density_aware import DensityAware
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
@@ -37,11 +39,13 @@ __all__ = [
     "BBQ",
     "SMART",
     "BetaCalibration",
+    "ByGroup",
     "CalibratedModel",
     "Calibrator",
     "Chain",
     "ClassTemperatureScaling",
     "Combination",
+    "ConfidenceCalibrator",
     "DensityAware",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",

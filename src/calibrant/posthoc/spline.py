@@ -115,19 +115,21 @@ def _correction(groups: ScoreGroups, n_knots: int) -> tuple[Tensor, Tensor]:
     believed = groups.count * torch.sigmoid(torch.from_numpy(groups.low)).numpy()
     rank = np.append(0.0, np.cumsum(groups.count)) / n
     error = np.append(0.0, np.cumsum(groups.hits - believed)) / n
-    slope = _spline_slope(rank, error, np.linspace(0.0, 1.0, n_knots))
-    middle = (rank[1:] + rank[:-1]) / 2
+    # Within a tie any order of its samples is as good, so the running error is a straight line there.
+    every = np.linspace(0.0, 1.0, round(n) + 1)
+    spline = _spline(every, np.interp(every, rank, error), np.linspace(0.0, 1.0, n_knots))
+    slope = np.diff(spline(rank)) / np.diff(rank)
     chosen = np.unique(np.linspace(0, len(groups) - 1, _TABLE).round().astype(int))
     chosen = np.append(chosen, chosen[-1:]) if len(chosen) == 1 else chosen
-    return torch.from_numpy(groups.low[chosen]), torch.from_numpy(slope(middle[chosen]))
+    return torch.from_numpy(groups.low[chosen]), torch.from_numpy(slope[chosen])
 
 
-def _spline_slope(x: Floats, y: Floats, knots: Floats) -> Callable[[Floats], Floats]:
-    """Return the slope of the natural cubic spline with these knots that fits the points by least squares."""
+def _spline(x: Floats, y: Floats, knots: Floats) -> Callable[[Floats], Floats]:
+    """Return the natural cubic spline with these knots that fits the points by least squares."""
     from scipy.interpolate import CubicSpline
 
     # The spline is linear in its values at the knots, so each knot's unit vector gives one column.
     basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
     values = np.linalg.lstsq(basis(x), y, rcond=None)[0]
-    slope: Callable[[Floats], Floats] = CubicSpline(knots, values, bc_type="natural").derivative()
-    return slope
+    spline: Callable[[Floats], Floats] = CubicSpline(knots, values, bc_type="natural")
+    return spline

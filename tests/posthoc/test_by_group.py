@@ -1,0 +1,141 @@
+"""Maps for each group, shrunk to the common one."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+from calibrant.data import Predictions
+from calibrant.errors import InputError
+from calibrant.evaluation import calibrated, compare, decide
+from calibrant.posthoc import ByGroup, ConfidenceCalibrator, Identity, load_calibrator
+
+NAMES = ("art", "law", "math")
+
+
+def answers(sizes=(400, 300, 200), offsets=(-1.0, 0.0, 1.2), *, seed=0):
+    """Log-odds, hits and groups of a model that errs by another amount in each group."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    s = rng.normal(0.5, 1.2, size=len(groups))
+    right = rng.random(len(s)) < 1 / (1 + np.exp(-(0.8 * s + np.asarray(offsets)[groups])))
+    return s, right, groups
+
+
+def log_probs(s):
+    return torch.log_softmax(torch.from_numpy(np.stack([-s / 2, s / 2], axis=1)), dim=1)
+
+
+def test_intercepts_and_slopes_are_the_penalised_optimum_of_each_group():
+    s, right, groups = answers()
+    fitted = ByGroup.of(
+        Identity(),
+        log_probs(s),
+        torch.from_numpy(right).long(),
+        NAMES,
+        torch.from_numpy(groups),
+        spreads=(0.5, 0.2),
+    )
+
+    def loss(theta, group):
+        z = (1 + theta[1]) * s[groups == group] + theta[0]
+        hit = right[groups == group]
+        return (
+            np.logaddexp(0, np.where(hit, -z, z)).sum() + (theta**2 / (2 * np.array([0.5, 0.2]) ** 2)).sum()
+        )
+
+    for group in range(3):
+        best = optimize.minimize(loss, np.zeros(2), args=(group,), tol=1e-12).x
+        np.testing.assert_allclose([fitted.intercepts[group], fitted.slopes[group]], best, atol=1e-4)
+
+
+def test_groups_that_do_not_differ_share_one_map():
+    s, right, groups = answers(offsets=(0.0, 0.0, 0.0), seed=3)
+    z = 0.8 * s  # what a calibrated model would say
+    fitted = ByGroup.of(
+        Identity(), log_probs(z), torch.from_numpy(right).long(), NAMES, torch.from_numpy(groups)
+    )
+    assert fitted.spreads.max() <= 0.1
+    assert fitted.intercepts.abs().max() < 0.1
+
+
+def test_groups_that_differ_are_corrected_the_more_samples_they_have():
+    many, few = (answers(sizes=sizes, offsets=(0.0, 0.0, 2.0)) for sizes in ((400, 400, 400), (400, 400, 8)))
+    shifts = []
+    for s, right, groups in (many, few):
+        fitted = ByGroup.of(
+            Identity(),
+            log_probs(s),
+            torch.from_numpy(right).long(),
+            NAMES,
+            torch.from_numpy(groups),
+            spreads=(0.5, 0),
+        )
+        shifts.append(float(fitted.intercepts[2]))
+    assert shifts[0] > 1.4 > shifts[1] > 0
+
+
+def test_unknown_groups_and_no_groups_get_the_common_map(tmp_path):
+    s, right, groups = answers()
+    fitted = ByGroup.fit(s, right.astype(int), groups=np.asarray(NAMES)[groups], method="platt")
+    common = fitted.base.predict_proba(s)
+    np.testing.assert_allclose(fitted.predict_proba(s), common)
+    np.testing.assert_allclose(fitted.predict_proba(s, groups=["physics"] * len(s)), common)
+    assert np.abs(fitted.predict_proba(s, groups=["math"] * len(s)) - common).max() > 0.05
+    fitted.save(tmp_path / "c.safetensors")
+    again = load_calibrator(tmp_path / "c.safetensors")
+    named = np.asarray(NAMES)[groups]
+    np.testing.assert_array_equal(again.predict_proba(s, groups=named), fitted.predict_proba(s, groups=named))
+
+
+def test_several_classes_get_a_temperature_for_each_group():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(900, 4)) * 2
+    groups = rng.choice(["sure", "unsure"], size=900)
+    true = np.where((groups == "sure")[:, None], logits, 0.3 * logits)
+    labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+    fitted = ByGroup.fit(logits, labels, groups=groups)
+    assert fitted.intercepts.tolist() == [0, 0]
+    assert fitted.slopes[0] > 0.2 > -0.2 > fitted.slopes[1]
+    assert fitted.preserves_accuracy
+    assert (fitted.predict_proba(logits, groups=groups).argmax(1) == logits.argmax(1)).all()
+
+
+def test_a_comparison_with_groups_corrects_the_pool_and_chooses_that():
+    s, right, groups = answers(sizes=(500, 500, 500))
+    sets = [
+        Predictions(
+            confidence=1 / (1 + np.exp(-s[rows])), correct=right[rows], groups=np.asarray(NAMES)[groups[rows]]
+        )
+        for rows in (slice(0, None, 2), slice(1, None, 2))
+    ]
+    comparison = compare(sets[0], test=sets[1], methods=["platt", "beta", "pool"], n_resamples=20)
+    choice = decide(comparison)
+    assert choice.result.name == "by_group"
+    assert choice.result.test_metrics["nll"] < comparison["pool"].test_metrics["nll"] - 0.02
+    assert choice.result.calibrator.group_names == NAMES
+    one = sets[1].take(torch.arange(5))
+    np.testing.assert_allclose(
+        calibrated(choice.result.calibrator, one).confidence,
+        choice.result.calibrator.predict_confidence(one.confidence, groups=one.groups.values),
+    )
+    # Out of fold the correction has not seen the samples that it is judged by.
+    assert choice.result.metrics["nll"] > float(
+        torch.nn.functional.nll_loss(
+            choice.result.calibrator.predict_log_proba(
+                sets[0].as_classes().logits, groups=np.asarray(sets[0].groups.values)
+            ),
+            sets[0].correct.long(),
+        )
+    )
+
+
+def test_bad_groups_are_refused():
+    s, right, _ = answers()
+    with pytest.raises(InputError, match="^groups: expected the name of each sample's group, got none"):
+        ByGroup.fit(s, right.astype(int))
+    fitted = ConfidenceCalibrator(
+        ByGroup(Identity(), NAMES, torch.zeros(3), torch.zeros(3)), torch.tensor([-5.0, 5.0])
+    )
+    with pytest.raises(InputError, match="^groups: expected 2 names, one per sample, got shape"):
+        fitted.predict_confidence([0.5, 0.6], groups=["art"])
