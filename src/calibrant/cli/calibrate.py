@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from calibrant._version import __version__
+from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
     AsJson,
     Fast,
@@ -25,10 +26,12 @@ from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
     from calibrant.evaluation.choose import Choice
     from calibrant.evaluation.compare import Comparison
 
 
+@with_columns
 def calibrate(
     path: Annotated[
         Path, typer.Argument(metavar="VAL", help="Predictions with labels, held out from training.")
@@ -55,6 +58,8 @@ def calibrate(
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
+    *,
+    columns: "Columns",
 ) -> None:
     """Compare post-hoc methods, choose one, and save it with a report.
 
@@ -64,15 +69,14 @@ def calibrate(
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
     """
     from calibrant.cli.terminal import show, tables
-    from calibrant.data.files import load_predictions
     from calibrant.evaluation import compare, decide
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
 
     decisive = checked_score(score)
-    validation = load_predictions(path)
-    held_out = None if test is None else load_predictions(test)
+    validation = read(path, columns)
+    held_out = None if test is None else read(test, columns)
     wanted = word_or_list(methods, "auto", "all")
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out: expected a folder, got the file {out}; name another one")

@@ -1,21 +1,26 @@
 """The command ``calibrant evaluate``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import AsJson, Ood, Stream, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
 
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
 
+
+@with_columns
 def evaluate(
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions: .npz, .parquet, .csv or .safetensors, or a folder, pattern or address of "
-            "Parquet files of any size.",
+            help="Predictions: .npz, .parquet, .csv, .safetensors or .jsonl, a log of another tool, or a "
+            "folder, pattern or address of Parquet files of any size.",
         ),
     ],
     as_json: AsJson = False,
@@ -36,10 +41,6 @@ def evaluate(
         typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
     ] = None,
     ood: Ood = None,
-    by: Annotated[
-        str | None,
-        typer.Option("--by", help="Also show each value of this Parquet column.", metavar="COLUMN"),
-    ] = None,
     stream: Stream = False,
     skip_bad: Annotated[
         bool,
@@ -59,6 +60,8 @@ def evaluate(
             metavar="HOST:PORT",
         ),
     ] = None,
+    *,
+    columns: "Columns",
 ) -> None:
     """Print the calibration measures of saved predictions.
 
@@ -68,11 +71,12 @@ def evaluate(
 
     Example: calibrant evaluate predictions/ --by model_version
 
+    Example: calibrant evaluate answers.jsonl --confidence stated --correct is_right --percent
+
     Example: calibrant evaluate s3://bucket/predictions --engine ray --address auto
     """
     from calibrant.cli import streams
     from calibrant.cli.terminal import show
-    from calibrant.data.files import load_predictions
     from calibrant.evaluation.detection import detect_ood
     from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
     from calibrant.evaluation.paired import paired_comparison
@@ -87,15 +91,18 @@ def evaluate(
         "--ood": ood,
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
-    asked = stream or skip_bad or by is not None or reader is not None
+    needs_all += ["columns under other names"] if columns.describe_answers else []
+    by = columns.groups
+    by_stream = by is not None and Path(source).suffix.lower() == ".parquet" and not needs_all
+    asked = stream or skip_bad or by_stream or reader is not None
     if streams.is_streamed(source, asked=asked, needs_all=needs_all):
         streams.evaluate(
             source, measures=measures, n_bins=bins, by=by, skip_bad=skip_bad, as_json=as_json, engine=reader
         )
         return
-    predictions = load_predictions(source)
-    other = None if compare is None else load_predictions(compare)
-    foreign = None if ood is None else load_predictions(ood, need_labels=False)
+    predictions = read(source, columns)
+    other = None if compare is None else read(compare, columns)
+    foreign = None if ood is None else read(ood, columns, need_labels=False)
     wanted = word_or_list(measures, "core", "all")
     with progress_bar(visible=not as_json) as progress:
         result = evaluate_predictions(

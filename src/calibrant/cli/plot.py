@@ -1,13 +1,17 @@
 """The command ``calibrant plot``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import split_list
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
+
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
 
 
 def _print_kinds(wanted: bool) -> None:
@@ -23,6 +27,7 @@ def _print_kinds(wanted: bool) -> None:
         raise typer.Exit
 
 
+@with_columns
 def plot(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="What to draw, such as reliability; --list names all kinds.")
@@ -54,6 +59,8 @@ def plot(
         bool,
         typer.Option("--list", help="List the kinds and stop.", callback=_print_kinds, is_eager=True),
     ] = False,
+    *,
+    columns: "Columns",
 ) -> None:
     """Draw a figure of saved predictions, for a paper or a slide.
 
@@ -62,7 +69,6 @@ def plot(
 
     Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
     """
-    from calibrant.data.files import load_predictions
     from calibrant.plots.display import check_format
     from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, check_kind, draw, draw_run
 
@@ -80,9 +86,9 @@ def plot(
     check_format(out)
     with progress_bar() as progress:
         request = Request(
-            load_predictions(path, need_labels=kind != "ood"),
-            validation=None if val is None else load_predictions(val),
-            foreign=None if ood is None else load_predictions(ood, need_labels=False),
+            read(path, columns, need_labels=kind != "ood"),
+            validation=None if val is None else read(val, columns),
+            foreign=None if ood is None else read(ood, columns, need_labels=False),
             methods=() if method is None else tuple(split_list(method)),
             n_bins=bins,
             place={"title": title, "width": width},

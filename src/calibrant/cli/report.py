@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
     Fast,
     KeepAccuracy,
@@ -23,10 +24,12 @@ from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
     from calibrant.inputs import Progress
     from calibrant.report.page import Page
 
 
+@with_columns
 def report(
     paths: Annotated[
         list[Path],
@@ -64,6 +67,8 @@ def report(
     ood: Ood = None,
     seed: Seed = 0,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    *,
+    columns: "Columns",
 ) -> None:
     """Write one interactive page: a verdict, methods compared, and charts.
 
@@ -88,7 +93,7 @@ def report(
                 score != "nll",
                 simple,
             )
-            page = _of_folder(paths, shift, has_more=any(more))
+            page = _of_folder(paths, shift, columns, has_more=any(more))
             target = paths[0] / REPORT if out is None else out
         else:
             if val is not None and len(paths) > 1:
@@ -102,7 +107,7 @@ def report(
             wanted = word_or_list(methods, "auto", "all")
             compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
             decided = {"score": checked_score(score), "simple": simple}
-            page = _of_files(paths, files, compared, decided, further, seed, progress)
+            page = _of_files(paths, files, columns, compared, decided, further, seed, progress)
             target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
@@ -111,8 +116,7 @@ def report(
         webbrowser.open(target.resolve().as_uri())
 
 
-def _of_folder(paths: list[Path], shift: Path | None, *, has_more: bool) -> "Page":
-    from calibrant.data.files import load_predictions
+def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has_more: bool) -> "Page":
     from calibrant.posthoc.files import load_calibrator
     from calibrant.report.describe import with_shift
     from calibrant.report.write import CALIBRATOR, load_page
@@ -126,12 +130,13 @@ def _of_folder(paths: list[Path], shift: Path | None, *, has_more: bool) -> "Pag
     if shift is None:
         return page
     calibrator = None if page.chosen is None else load_calibrator(paths[0] / CALIBRATOR)
-    return with_shift(page, calibrator, load_predictions(shift), shift.name)
+    return with_shift(page, calibrator, read(shift, columns), shift.name)
 
 
 def _of_files(
     paths: list[Path],
     files: dict[str, Path],
+    columns: "Columns",
     compared: Mapping[str, Any],
     decided: Mapping[str, Any],
     measures: str | Sequence[str],
@@ -143,16 +148,15 @@ def _of_files(
     ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`, and
     ``decided`` how one is chosen, as keywords of :func:`~calibrant.evaluation.choose.decide`.
     """
-    from calibrant.data.files import load_predictions
     from calibrant.evaluation import compare, decide
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
 
     names = [path.name for path in paths]
     titles = names if len(set(names)) == len(names) else [str(path) for path in paths]
-    given = {role: load_predictions(path, need_labels=role != "foreign") for role, path in files.items()}
+    given = {role: read(path, columns, need_labels=role != "foreign") for role, path in files.items()}
     shown = {} if "test" in given else dict(zip(titles, paths, strict=True))
-    models = {title: load_predictions(path) for title, path in shown.items()}
+    models = {title: read(path, columns) for title, path in shown.items()}
     sources = Sources(
         titles[0],
         validation=given.get("validation"),

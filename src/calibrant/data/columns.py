@@ -17,6 +17,8 @@ Missing: TypeAlias = Literal["refuse", "drop", "group"]
 #: Tools whose logs can be read.
 Layout: TypeAlias = Literal["lm-eval", "inspect", "openai"]
 
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
 #: A column as it was read: numbers, or a value of any kind in each row.
 Column: TypeAlias = npt.NDArray[Any] | Sequence[Any]
 
@@ -86,7 +88,7 @@ class Columns:
             raise InputError("options: expected either confidence or options, got both; name one of them")
         check_choice(self.missing, "missing", get_args(Missing))
         if self.layout is not None:
-            check_choice(self.layout, "layout", get_args(Layout))
+            check_choice(self.layout, "layout", LAYOUTS)
         if self.words is not None:
             object.__setattr__(self, "words", _check_words(self.words))
 

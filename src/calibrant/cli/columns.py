@@ -1,0 +1,128 @@
+"""Options that say which columns of a file hold what, and the reading of files with them."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli.options import split_list
+from calibrant.errors import InputError
+
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
+    from calibrant.data.predictions import Predictions
+
+
+def columns_from(
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            "--confidence",
+            help="Column of the confidence of a black box; of several with commas, the others are signals.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    correct: Annotated[
+        str,
+        typer.Option("--correct", help="Column that says whether each answer was right.", metavar="NAME"),
+    ] = "correct",
+    by: Annotated[
+        str | None, typer.Option("--by", help="Column of the group of each sample.", metavar="COLUMN")
+    ] = None,
+    percent: Annotated[
+        bool, typer.Option("--percent", help="The confidence is in percent: 95, '95' or '95 %'.")
+    ] = False,
+    words: Annotated[
+        Path | None,
+        typer.Option(
+            "--words",
+            help='JSON file of words that stand for a confidence, such as {"very likely": 0.9}.',
+            metavar="FILE",
+        ),
+    ] = None,
+    drop_missing: Annotated[
+        bool,
+        typer.Option("--drop-missing", help="Leave out and count answers with missing or impossible values."),
+    ] = False,
+    missing_group: Annotated[
+        bool,
+        typer.Option("--missing-group", help="Answers without a confidence become a group of their own."),
+    ] = False,
+    options: Annotated[
+        str | None,
+        typer.Option(
+            "--options",
+            help="Column of the log-probabilities of the options of a multiple-choice question.",
+            metavar="NAME",
+        ),
+    ] = None,
+    answer: Annotated[
+        str, typer.Option("--answer", help="Column of the right option, beside --options.", metavar="NAME")
+    ] = "answer",
+    masses: Annotated[
+        bool, typer.Option("--masses", help="The options have probabilities, which need not sum to one.")
+    ] = False,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            help="The tool that wrote the file: lm-eval, inspect or openai; recognised by default.",
+            metavar="TOOL",
+        ),
+    ] = None,
+) -> "Columns":
+    """Return which columns of a file hold what, as the command line says."""
+    from calibrant.data.columns import LAYOUTS, Columns, read_words
+    from calibrant.inputs import check_choice
+
+    if drop_missing and missing_group:
+        raise InputError("--missing-group: expected either this or --drop-missing, got both; leave one out")
+    return Columns(
+        confidence=() if confidence is None else split_list(confidence),
+        correct=correct,
+        groups=by,
+        options=options,
+        masses=masses,
+        answer=answer,
+        percent=percent,
+        words=None if words is None else read_words(words),
+        missing="drop" if drop_missing else "group" if missing_group else "refuse",
+        layout=None if layout is None else check_choice(layout, "--layout", LAYOUTS),
+    )
+
+
+def with_columns(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of :func:`columns_from`; it gets their result as ``columns``."""
+    shared = inspect.signature(columns_from).parameters
+    own = inspect.signature(command).parameters
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:  # noqa: ANN401  # the arguments of the command
+        columns = columns_from(**{name: given.pop(name) for name in shared})
+        command(**given, columns=columns)
+
+    parameters = [each for each in own.values() if each.name != "columns"] + list(shared.values())
+    # Typer reads both.
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # no attribute of a type
+    return run
+
+
+def read(path: str | Path, columns: "Columns", *, need_labels: bool = True) -> "Predictions":
+    """Load a file of predictions, and say on stderr how many answers were left out."""
+    from calibrant.data.files import load_predictions
+
+    predictions = load_predictions(path, need_labels=need_labels, columns=columns)
+    tell_dropped(path, predictions)
+    return predictions
+
+
+def tell_dropped(path: str | Path, predictions: "Predictions") -> None:
+    """Say on stderr how many answers of a file were left out, and why."""
+    if "dropped" in predictions.metadata:
+        dropped, because = (predictions.metadata[key] for key in ("dropped", "dropped_because"))
+        rows = predictions.n + int(dropped)
+        typer.echo(f"{Path(path).name}: left out {int(dropped):,} of {rows:,} answers: {because}", err=True)
