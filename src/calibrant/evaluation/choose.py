@@ -91,8 +91,8 @@ def _unless_groups_differ(comparison: Comparison, choice: Choice, score: ProperS
     by_group = comparison[BY_GROUP]
     if by_group.metrics[score] >= choice.result.metrics[score]:
         return choice
-    title = MEASURES[score].title
-    return Choice(by_group, f"out of fold it is better by {title} than {choice.result.name} for all groups")
+    title, without = MEASURES[score].title, choice.result.name
+    return Choice(by_group, f"out of fold it is better by {title} than {without} without groups")
 
 
 def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
