@@ -36,7 +36,7 @@ from calibrant.posthoc.names import (
     resolve_methods,
 )
 from calibrant.posthoc.pool import SAFE, SAFE_FOR_PAIRS, Pool, pool_of
-from calibrant.threads import SideBySide
+from calibrant.threads import SideBySide, few_threads
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
@@ -258,10 +258,12 @@ class _Work:
                 self._forget_parts()
                 if progress is not None:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
-        if len(singles) < len(names):
-            self._pool([self.results[name] for name in wanted if name in self.results])
-        if self._validation.groups is not None and self.results:
-            self._by_group(POOL if POOL in self.results else wanted[-1])
+        with few_threads(self._logits.numel()):
+            fitted = [self.results[name] for name in wanted if name in self.results]
+            if len(singles) < len(names):
+                self._pool(fitted)
+            if self._validation.groups is not None and fitted:
+                self._by_group(POOL if POOL in self.results else fitted[-1].name)
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
