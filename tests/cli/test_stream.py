@@ -118,11 +118,11 @@ def test_all_measures_of_a_stream_are_those_it_can_give(run, folder):
     assert set(named["metrics"]) == {"augrc", "brier"}
 
 
-def test_groups_of_other_formats_are_refused(run, tmp_path, overconfident):
+def test_groups_need_their_column_in_any_format(run, tmp_path, overconfident):
     save_predictions(Predictions(logits=overconfident[0], labels=overconfident[1]), tmp_path / "a.npz")
     code, _, err = run("evaluate", tmp_path / "a.npz", "--by", "version")
     assert code == 2
-    assert "only Parquet is read as a stream" in err
+    assert "expected a column 'version', got logits, labels" in err
 
 
 def test_bad_files_are_one_sentence_or_left_out(run, folder):

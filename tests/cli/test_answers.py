@@ -1,0 +1,63 @@
+"""Answers of a black box on the command line: from any columns to a repaired confidence beside them."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def answers(tmp_path):
+    rng = np.random.default_rng(0)
+    said = rng.choice([60, 80, 95, 99], 300)
+    right = rng.random(300) < said / 100 - 0.2
+    rows = [
+        {"id": row, "said": f"{percent} %", "ok": bool(hit), "about": {"topic": "art" if row % 2 else "law"}}
+        for row, (percent, hit) in enumerate(zip(said.tolist(), right.tolist(), strict=True))
+    ]
+    rows[7]["said"], rows[8]["said"] = None, "362880"
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+NAMED = ("--confidence", "said", "--correct", "ok", "--percent")
+
+
+def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, answers, tmp_path):
+    left_out = "answers.jsonl: left out 2 of 300 answers: 1 without said, 1 impossible in said\n"
+    code, out, err = run("evaluate", answers, *NAMED, "--drop-missing", "--json")
+    assert (code, err) == (0, left_out)
+    assert json.loads(out)["n"] == 298
+    folder = tmp_path / "repaired"
+    code, _, err = run("calibrate", answers, *NAMED, "--drop-missing", "--methods", "platt", "--out", folder)
+    assert (code, left_out in err) == (0, True)
+    for name in ("new.jsonl", "new.csv"):
+        saved = folder / "calibrator.safetensors"
+        code, _, err = run("apply", saved, answers, *NAMED, "--drop-missing", "--out", tmp_path / name)
+        assert (code, err) == (0, left_out)
+    new = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    old = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [{**row, "confidence": None} for row in new] == [{**row, "confidence": None} for row in old]
+    assert [row["id"] for row in new if row["confidence"] is None] == [7, 8]
+    gap = np.mean([row["confidence"] - row["ok"] for row in new if row["confidence"] is not None])
+    assert abs(gap) < 0.02
+    assert (tmp_path / "new.csv").read_text().startswith("id,said,ok,about,confidence\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (NAMED[:4], "said: expected a number between 0 and 1, got '99 %' in line 1; if the confidence is"),
+        (NAMED, "said: expected percent between 0 and 100, got 362880 in line 9; leave such answers out"),
+        ((*NAMED, "--drop-missing", "--missing-group"), "--missing-group: expected either this or --drop"),
+        (("--confidence", "sayd"), "expected a column 'sayd', got id, said, ok, about; did you mean 'said'?"),
+        (("--layout", "helm"), "--layout: expected one of lm-eval, inspect, openai, got 'helm'"),
+        ((*NAMED, "--words", "words.json"), "words.json: expected a JSON object of words and numbers"),
+        ((*NAMED, "--stream"), "columns under other names: expected a file that is loaded as a whole"),
+    ],
+)
+def test_options_that_do_not_fit_get_a_sentence(run, answers, options, message):
+    code, out, err = run("evaluate", answers, *options)
+    assert (code, out) == (2, "")
+    assert message in err
