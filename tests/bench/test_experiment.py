@@ -88,7 +88,7 @@ def test_every_experiment_has_two_presets_a_claim_and_a_worker(name):
     assert experiment.claim
     assert experiment.worker in WORKERS
     assert set(experiment.presets) == {"quick", "full"}
-    assert experiment.seeds("quick") >= 3 or experiment.worker == "calarena"
+    assert experiment.seeds("quick") >= 3 or experiment.worker in ("calarena", "llm")
     assert all(list(experiment.jobs(preset, seeds=1)) for preset in ("quick", "full"))
 
 

@@ -10,7 +10,12 @@ from calibrant.bench.rows import finished_rows, identity, saved_experiment
 
 ROOT = Path(__file__).parents[2]
 # One needs a file that must be fetched, the other a folder of the user's own.
-NEED_DATA = {"calarena", "arena_real", "cifar10_all"}  # the last one also needs hours, and is unfinished
+NEED_DATA = {
+    "calarena",
+    "arena_real",
+    "cifar10_all",
+    "llm",
+}  # the last one also needs hours, and is unfinished
 FOLDERS = sorted((ROOT / "docs" / "results" / "rows").iterdir())
 
 

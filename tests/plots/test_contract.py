@@ -14,6 +14,7 @@ import calibrant.plots
 from calibrant import InputError, Predictions, compare
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
+from calibrant.plots.model_honesty import ModelHonesty
 from tests.conftest import draw
 from tests.plots.conftest import dynamics_rows
 
@@ -32,6 +33,9 @@ DISPLAYS = {
     "MethodComparisonDisplay": lambda cls, p: cls.from_comparison(
         compare(p, methods="temperature", n_folds=2, n_resamples=10)
     ),
+    "ModelHonestyDisplay": lambda cls, _: cls(
+        [ModelHonesty("a", 0.5, 0.9, 0.5, 0.4, 0.0), ModelHonesty("b", 0.7, 0.8, 0.7, 0.1, 0.0)]
+    ).plot(),
     "OODRocDisplay": lambda cls, p: cls.from_predictions(p, p),
     "ReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
     "RiskCoverageDisplay": lambda cls, p: cls.from_predictions(p),

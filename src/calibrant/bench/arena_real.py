@@ -91,10 +91,10 @@ def expand_files(jobs: Sequence[Job], data: Path | None) -> tuple[list[Job], dic
         replace(job, key={"file": name, **job.key})
         for job in jobs
         for name, n in counts.items()
-        if n >= job.key["samples"] + _needed_to_test(job.key["samples"])
+        if n >= job.key["samples"] + needed_to_test(job.key["samples"])
     ]
     smallest = min(job.key["samples"] for job in jobs)
-    least = smallest + _needed_to_test(smallest)
+    least = smallest + needed_to_test(smallest)
     left_out |= {
         name: f"expected at least {least} samples, {smallest} of them to fit, got {n}"
         for name, n in counts.items()
@@ -153,7 +153,8 @@ def _count_samples(data: Path) -> tuple[dict[str, int], dict[str, str]]:
     return counts, left_out
 
 
-def _needed_to_test(n_fitting: int) -> int:
+def needed_to_test(n_fitting: int) -> int:
+    """Return how many samples a task must have beside its fitting samples."""
     return max(_MIN_TEST, math.ceil(_MIN_TEST_SHARE * n_fitting))
 
 

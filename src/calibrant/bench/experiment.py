@@ -131,7 +131,7 @@ class Experiment:
             for grid in grids:
                 for values in product(*grid.values()):
                     key = dict(zip(grid, values, strict=True))
-                    if _wanted(key, only or {}):
+                    if is_wanted(key, only or {}):
                         yield Job(self.name, preset, self.worker, key, seed, settings)
 
     def preset_named(self, text: str) -> Preset:
@@ -146,7 +146,8 @@ class Experiment:
         return self.presets[self.preset_named(preset)]
 
 
-def _wanted(key: Mapping[str, Any], only: Mapping[str, Sequence[str]]) -> bool:
+def is_wanted(key: Mapping[str, Any], only: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a point of the grid has for each name one of the values; ``*`` stands for any text."""
     return all(
         name in key and any(fnmatchcase(str(key[name]), pattern) for pattern in patterns)
         for name, patterns in only.items()

@@ -19,6 +19,7 @@ from calibrant.bench.rankings import (
     win_rates,
 )
 from calibrant.bench.rows import Row
+from calibrant.bench.writers import markdown_list, markdown_table, number_of
 from calibrant.errors import InputError
 from calibrant.posthoc.names import method_named
 
@@ -180,7 +181,7 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
         parts += [_section("Two classes", _board(two)), _section("Several classes", _board(several))]
     parts.append(_section("Methods that keep accuracy", make_board(tasks, only=keeps_accuracy)))
     parts += [_duels(two, several), _worst(tasks), _chosen(tasks), _failures(tasks)]
-    parts.append(_list("Files left out", left_out or {}))
+    parts.append(markdown_list("Files left out", left_out or {}))
     return "\n".join(part for part in parts if part)
 
 
@@ -199,10 +200,11 @@ def _introduction(tasks: Sequence[Task], versions: Mapping[str, str]) -> str:
     sizes = ", ".join(f"{size:,}" for size in sorted({task.samples for task in tasks}))
     names = ("calibrant", "scikit-learn", "probmetrics", "netcal")
     made_by = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    counts = [number_of(len({task.file for task in tasks}), "file")]
+    counts.append(number_of(len({task.seed for task in tasks}), "seed"))
     return f"""# Leaderboard of real predictions
 
-{_count(len(tasks), "task")}: {_count(len({task.file for task in tasks}), "file")}, \
-{_count(len({task.seed for task in tasks}), "seed")}, and {sizes} fitting samples where a file has enough. \
+{number_of(len(tasks), "task")}: {", ".join(counts)}, and {sizes} fitting samples where a file has enough. \
 All methods of a task
 are fitted on the same samples and measured on the same others: at most 5,000, at least 300 and a fifth of
 the fitting samples. A method that cannot be fitted counts as the uncalibrated model. For the scores, no
@@ -232,13 +234,14 @@ def _section(title: str, board: Board) -> str:
     best = {name: min(each.ranks[name] for each in board.standings) for name in _RANKED}
     lines = [_line(each, best) for each in board.standings]
     below = (
-        f"{_count(board.n_tasks, 'task')}, {_count(board.n_files, 'file')}, {len(board.standings)} methods; "
+        f"{number_of(board.n_tasks, 'task')}, {number_of(board.n_files, 'file')}, "
+        f"{len(board.standings)} methods; "
         f"critical difference of mean ranks {board.critical_difference:.2f}.\n"
     )
     if board.partial:
         some = ", ".join(f"{name} ({count:,})" for name, count in board.partial.items())
         below += f"Not ranked, because they took part in some of these tasks only: {some}.\n"
-    return f"## {title}\n\n{_markdown(heads, lines)}\n{below}"
+    return f"## {title}\n\n{markdown_table(heads, lines)}\n{below}"
 
 
 def _line(standing: Standing, best: Mapping[str, float]) -> list[str]:
@@ -273,7 +276,7 @@ def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
     if not lines:
         return ""
     heads = ["tasks", "A", "B", "number", *(f"A wins % by {quantity(name).short}" for name in _DUELS)]
-    return f"## A against B\n\n{_markdown(heads, lines)}\nA tie is half a win.\n"
+    return f"## A against B\n\n{markdown_table(heads, lines)}\nA tie is half a win.\n"
 
 
 def _best_peer(tasks: Sequence[Task]) -> str:
@@ -306,7 +309,7 @@ def _worst(tasks: Sequence[Task]) -> str:
         "worst, in SE",
         "its NLL difference",
     ]
-    table = _markdown([*heads, "where"], lines)
+    table = markdown_table([*heads, "where"], lines)
     return (
         f"## The worst case against temperature scaling\n\n{table}\n"
         "SE: the standard error of the mean difference of NLL over test samples.\n"
@@ -328,7 +331,7 @@ def _chosen(tasks: Sequence[Task]) -> str:
         for name, each in counts.items()
         if each
     }
-    return _list("What was chosen", chosen)
+    return markdown_list("What was chosen", chosen)
 
 
 def _failures(tasks: Sequence[Task]) -> str:
@@ -339,22 +342,7 @@ def _failures(tasks: Sequence[Task]) -> str:
             if "reason" in labels:
                 reasons[name][str(labels["reason"]).replace("\n", " ")] += 1
     failed = {
-        name: f"{_count(sum(counts.values()), 'task')}, most often: {counts.most_common(1)[0][0]}"
+        name: f"{number_of(sum(counts.values()), 'task')}, most often: {counts.most_common(1)[0][0]}"
         for name, counts in sorted(reasons.items(), key=lambda each: -sum(each[1].values()))
     }
-    return _list("Not fitted", failed)
-
-
-def _list(title: str, lines: Mapping[str, str]) -> str:
-    if not lines:
-        return ""
-    return f"## {title}\n\n" + "".join(f"- `{name}`: {text}\n" for name, text in lines.items())
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    shown = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in shown)
+    return markdown_list("Not fitted", failed)

@@ -53,6 +53,7 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "shifted_adaptive_ece": _of_measure("adaptive_ece", ", shifted"),
     "shifted_smece": _of_measure("smece", ", shifted"),
     "shifted_auroc_ovo": _of_measure("auroc_ovo", ", shifted"),
+    "group_ece": _of_measure("ece", " within groups"),
     "ood_auroc": Quantity("OOD AUROC", "higher", percent=True),
     "ood_fpr95": Quantity("OOD FPR95", "lower", percent=True),
     "ood_auroc_entropy": Quantity("OOD AUROC by entropy", "higher", percent=True),

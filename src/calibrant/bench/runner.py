@@ -21,7 +21,8 @@ from calibrant._version import __version__
 from calibrant.bench.arena_real import expand_files, run_arena_real
 from calibrant.bench.attacks import attack_study
 from calibrant.bench.calarena import run_arena, run_calarena
-from calibrant.bench.experiment import Experiment, Job, Preset
+from calibrant.bench.experiment import Experiment, Job, Preset, is_wanted
+from calibrant.bench.llm import expand_models, run_llm
 from calibrant.bench.loss_studies import shape_study, smoothed_distribution_study
 from calibrant.bench.posthoc import run_posthoc
 from calibrant.bench.rows import (
@@ -75,10 +76,11 @@ WORKERS: Mapping[str, Worker] = {
     "arena": run_arena,
     "calarena": run_calarena,
     "arena_real": run_arena_real,
+    "llm": run_llm,
 }
 
 #: Workers whose jobs depend on the files in the folder of data sets.
-EXPANSIONS: Mapping[str, Expand] = {"arena_real": expand_files}
+EXPANSIONS: Mapping[str, Expand] = {"arena_real": expand_files, "llm": expand_models}
 
 
 def run_experiment(
@@ -112,15 +114,18 @@ def run_experiment(
             f"worker: expected one of {', '.join(WORKERS)}, got {experiment.worker!r} in {experiment.name}"
         )
     n_seeds = None if seeds is None else check_count(seeds, "--seeds")
-    every = list(experiment.jobs(preset, seeds=n_seeds, only=only))
+    expand = EXPANSIONS.get(experiment.worker)
+    left_out: dict[str, str] = {}
+    if expand is None:
+        every = list(experiment.jobs(preset, seeds=n_seeds, only=only))
+    else:
+        expanded, left_out = expand(list(experiment.jobs(preset, seeds=n_seeds)), data)
+        every = [job for job in expanded if is_wanted(job.key, only or {})]
     if not every:
         wanted = ", ".join(f"{name}={','.join(values)}" for name, values in (only or {}).items())
         raise InputError(f"--only: expected names and values of the grid of {experiment.name}, got {wanted}")
     check_data(experiment, preset, data, jobs=every)
     done = {identity(row) for row in finished_rows(folder)}
-    left_out: dict[str, str] = {}
-    if experiment.worker in EXPANSIONS:
-        every, left_out = EXPANSIONS[experiment.worker](every, data)
     missing = [job for job in every if identity(job) not in done]
     file = RowFile(folder)
     save_experiment(experiment, folder)

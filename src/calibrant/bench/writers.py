@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterable, Mapping, Sequence
 
 from calibrant.bench.table import Cell, Column, Table
 
@@ -47,6 +48,29 @@ def to_latex(table: Table) -> str:
         printed = [_escaped(figures.get(labels, "")) for figures in table.papers.values()]
         lines.append(" & ".join([*(_escaped(label) for label in labels), *shown, *printed]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Write lines of text as a Markdown table whose first column is on the left, all others on the right."""
+    shown = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in shown)
+
+
+def markdown_list(title: str, lines: Mapping[str, str]) -> str:
+    """Write names with a text each as a section of a page; an empty one if there are none."""
+    if not lines:
+        return ""
+    return f"## {title}\n\n" + "".join(f"- `{name}`: {text}\n" for name, text in lines.items())
+
+
+def number_of(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> number_of(1, "seed"), number_of(1200, "task")
+        ('1 seed', '1,200 tasks')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _text(cell: Cell, column: Column) -> str:

@@ -142,7 +142,8 @@ def run(
     for form, file in _FILES.items():
         write_file(folder / file, texts[form])
     typer.echo(texts["markdown"])
-    typer.echo(f"Saved in {folder}: rows.jsonl, table.md, table.csv, table.tex")
+    figures = _draw_figures(folder)
+    typer.echo(f"Saved in {folder}: {', '.join(['rows.jsonl', *_FILES.values(), *figures])}")
 
 
 @bench.command()
@@ -208,6 +209,7 @@ def _only(words: list[str] | None) -> dict[str, list[str]]:
 def _texts(folder: Path) -> dict[str, str]:
     """Return the tables of a folder in each format."""
     from calibrant.bench.leaderboard import leaderboard_page
+    from calibrant.bench.llm_page import honesty_page
     from calibrant.bench.rows import files_left_out, finished_rows, saved_experiment
     from calibrant.bench.table import make_tables
     from calibrant.bench.writers import to_csv, to_latex, to_markdown
@@ -216,6 +218,20 @@ def _texts(folder: Path) -> dict[str, str]:
     tables = make_tables(experiment, rows)
     writers = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
     texts = {form: "\n".join(write(each) for each in tables) for form, write in writers.items()}
-    if experiment.worker == "arena_real":
-        texts["markdown"] = leaderboard_page(rows, left_out=files_left_out(folder))
+    pages = {"arena_real": leaderboard_page, "llm": honesty_page}
+    if experiment.worker in pages:
+        texts["markdown"] = pages[experiment.worker](rows, left_out=files_left_out(folder))
     return texts
+
+
+def _draw_figures(folder: Path) -> list[str]:
+    """Draw the figures of an experiment into its folder, and return the names of their files."""
+    from calibrant.bench.llm_page import honesty_figure
+    from calibrant.bench.rows import finished_rows, saved_experiment
+
+    if saved_experiment(folder).worker != "llm":
+        return []
+    figure, names = honesty_figure(finished_rows(folder)), ["honesty.svg", "honesty.png"]
+    for name in names:
+        figure.save(folder / name)
+    return names

@@ -7,6 +7,7 @@ from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
+from calibrant.plots.model_honesty import ModelHonestyDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
@@ -25,6 +26,7 @@ __all__ = [
     "MarginDiagnosisDisplay",
     "MarginGroupsDisplay",
     "MethodComparisonDisplay",
+    "ModelHonestyDisplay",
     "OODRocDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
