@@ -38,19 +38,13 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     If the calibrator has a map for each group, samples of other groups, and predictions without groups, get
     the common map.
     """
-    is_pairs, for_pairs = predictions.k is None, isinstance(calibrator, ConfidenceCalibrator)
-    if is_pairs != for_pairs:
-        forms = ("class scores", "confidences")
-        raise InputError(
-            f"predictions: expected {forms[for_pairs]}, which the {type(calibrator).__name__} was fitted on, "
-            f"got {forms[is_pairs]}; fit on such predictions"
-        )
+    check_form(calibrator, predictions.k)
     groups = None if predictions.groups is None else predictions.groups.values
     log_probs = calibrator.predict_log_proba(
         predictions.as_classes().to_logits(), predictions.beside, np.asarray(groups) if groups else None
     )
     new: dict[str, Any] = {"logits": log_probs, "labels": predictions.labels}
-    if is_pairs:
+    if predictions.k is None:
         new = {"confidence": log_probs[:, 1].exp().clamp(max=1.0), "correct": predictions.correct}
     return Predictions(
         **new,
@@ -60,3 +54,14 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         class_names=predictions.class_names,
         metadata=predictions.metadata,
     )
+
+
+def check_form(calibrator: Calibrator, k: int | None) -> None:
+    """Refuse class scores for a calibrator of confidences (``k`` is None), and the other way round."""
+    is_pairs, for_pairs = k is None, isinstance(calibrator, ConfidenceCalibrator)
+    if is_pairs != for_pairs:
+        forms = ("class scores", "confidences")
+        raise InputError(
+            f"predictions: expected {forms[for_pairs]}, which the {type(calibrator).__name__} was fitted on, "
+            f"got {forms[is_pairs]}; fit on such predictions"
+        )

@@ -1,16 +1,18 @@
-"""Rewrite a stream with new logits, file by file; each file is written completely or not at all."""
+"""Rewrite a stream with new predictions, file by file; each file is written completely or not at all."""
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from calibrant.data.contents import from_text, select_form, to_text
+from calibrant.data.contents import GROUPS, beside_columns, from_beside, from_text, select_form, to_text
 from calibrant.data.predictions import Predictions
 from calibrant.data.tables import class_names, find_columns
 from calibrant.errors import InputError
@@ -18,7 +20,7 @@ from calibrant.files import atomic_path
 from calibrant.inputs import Progress
 from calibrant.streams.files import NOTES, FileLayout, StreamFile, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
-from calibrant.streams.row_groups import LARGE, PIECE, naming, read_tables, to_predictions
+from calibrant.streams.row_groups import LARGE, PIECE, groups_of, naming, read_tables, to_predictions
 
 
 @dataclass(frozen=True)
@@ -34,28 +36,35 @@ def rewrite_stream(
     transform: Callable[[Predictions], Tensor],
     out: str | os.PathLike[str],
     *,
+    check: Callable[[int | None], None] | None = None,
     progress: Progress | None = None,
 ) -> Rewritten:
     """Write each file of a stream again with new logits in place of its logits or probabilities.
 
-    The new files are below the folder ``out``, under the names of the old ones, and appear when they are
-    complete; if one is refused, those before it remain. All other columns are copied, except ``confidence``
-    and ``correct``, which describe the old predictions.
+    Confidences of a black box are replaced by new confidences. The new files are below the folder ``out``,
+    under the names of the old ones, and appear when they are complete; if one is refused, those before it
+    remain. All other columns are copied, except ``confidence`` and ``correct`` beside class scores, which
+    describe the old predictions.
 
     Args:
         stream: The stream to read.
-        transform: Returns new logits of shape ``(n, k)`` for some rows.
+        transform: Returns new logits of shape ``(n, k)``, or new confidences of shape ``(n,)``, for some
+            rows. Their groups are those by which the stream was opened, or those in a column ``groups``.
         out: A folder, which is created if necessary; for a stream of one file also the name of a
             ``.parquet`` file.
+        check: Called with the number of classes, or None for confidences, before anything is written; raises
+            an error if ``transform`` cannot take such predictions.
         progress: Called with the current file, the rows that are done, and the total.
     """
     layouts = stream.layouts()
+    if check is not None:
+        check(next(iter(layouts.values())).k)
     targets = {source: _target(source, Path(out), alone=len(layouts) == 1) for source in layouts}
     done, total = 0, sum(sum(layout.rows) for layout in layouts.values())
     for source, layout in layouts.items():
         targets[source].parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(targets[source]) as temporary:
-            for rows in _rewrite(source, layout, transform, temporary):
+            for rows in _rewrite(source, layout, transform, temporary, by=stream.columns_by):
                 done += rows
                 if progress is not None:
                     progress(source.name, done, total)
@@ -75,15 +84,21 @@ def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
 
 
 def _rewrite(
-    source: StreamFile, layout: FileLayout, transform: Callable[[Predictions], Tensor], path: Path
+    source: StreamFile,
+    layout: FileLayout,
+    transform: Callable[[Predictions], Tensor],
+    path: Path,
+    *,
+    by: str | None,
 ) -> Iterator[int]:
     """Write one file and yield the number of rows of each piece as it is written."""
     buffer = PIECE if layout.largest > LARGE else 0
     with source.open(buffer_size=buffer) as file:
         schema: pa.Schema = file.schema_arrow
         columns = select_form(find_columns(schema.names), schema.names, need_labels=False)
-        outputs = columns.get("logits") or columns.get("probs") or []
-        dropped = {*outputs, "confidence", "correct"} if outputs else set()
+        if by is None and GROUPS in schema.names:
+            by, layout = GROUPS, replace(layout, by=GROUPS)
+        place = _place(columns)
         writer: pq.ParquetWriter | None = None
         first_row = 0
         try:
@@ -91,8 +106,9 @@ def _rewrite(
                 where = f"{source.name}, row group {group}"
                 for rows in read_tables(file, group, rows_at_once([layout]), where):
                     with naming(where, first_row=first_row):
-                        logits = transform(to_predictions(rows, columns, layout.names))
-                        table = _replaced(rows, logits, outputs[:1], dropped)
+                        beside = _beside(rows, groups_of(rows, source, layout, by), pairs=layout.k is None)
+                        new = transform(to_predictions(rows, columns, layout.names, beside))
+                        table = _replaced(rows, new, place)
                     table = table.replace_schema_metadata(_notes(schema, columns))
                     if writer is None:
                         writer = pq.ParquetWriter(path, table.schema)
@@ -106,15 +122,53 @@ def _rewrite(
                 writer.close()
 
 
-def _replaced(rows: pa.RecordBatch, logits: Tensor, at: list[str], dropped: set[str]) -> pa.Table:
-    """Return the rows with new logits in place of the first column of the old predictions."""
-    array = np.ascontiguousarray(logits.detach().cpu().numpy())
-    new = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
+@dataclass(frozen=True)
+class _Place:
+    """Where new predictions stand: their column, the old one that it replaces, and those that it outdates."""
+
+    name: str
+    instead_of: str
+    outdated: frozenset[str] = frozenset()
+
+
+def _place(columns: Mapping[str, Sequence[str]]) -> _Place:
+    outputs = columns.get("logits") or columns.get("probs")
+    if outputs is None:
+        return _Place("confidence", "confidence")
+    return _Place("logits", outputs[0], frozenset({*outputs, "confidence", "correct"}))
+
+
+def _beside(
+    rows: pa.RecordBatch, groups: tuple[tuple[str, ...], npt.NDArray[np.int64] | None], *, pairs: bool
+) -> dict[str, Any]:
+    """Return groups and, beside confidences, signals as arguments of predictions."""
+    names, codes = groups
+    values: dict[str, Any] = {}
+    if names:
+        values[GROUPS] = np.array(names)[np.zeros(len(rows), dtype=np.int64) if codes is None else codes]
+    if pairs:
+        signals = [name for name in beside_columns(rows.schema.names) if name != GROUPS]
+        values |= from_beside({name: _numbers(rows.column(name)) for name in signals})
+    return values
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return a column of numbers, NaN where one is missing."""
+    filled = column.cast(pa.float64()).fill_null(float("nan"))
+    return np.array(np.from_dlpack(filled))
+
+
+def _replaced(rows: pa.RecordBatch, new: Tensor, place: _Place) -> pa.Table:
+    """Return the rows with new predictions in place of the old ones."""
+    array = np.ascontiguousarray(new.detach().cpu().numpy())
+    column = pa.array(array.ravel())
+    if array.ndim == 2:
+        column = pa.FixedSizeListArray.from_arrays(column, array.shape[1])
     columns: dict[str, pa.Array] = {}
     for name in rows.schema.names:
-        if name in at:
-            columns["logits"] = new
-        elif name not in dropped:
+        if name == place.instead_of:
+            columns[place.name] = column
+        elif name not in place.outdated:
             columns[name] = rows.column(name)
     return pa.table(columns)
 

@@ -99,7 +99,7 @@ class RowGroup:
                     raise InputError(
                         f"expected {self.k} classes as before, got {predictions.k}; read them apart"
                     )
-                names, codes = self._groups(table)
+                names, codes = groups_of(table, self.source, self.layout, self.by)
             yield StreamBatch(predictions, self.source.name, self.number, start, names, codes)
             start += table.num_rows
 
@@ -111,11 +111,6 @@ class RowGroup:
             for _ in self.batches(file, rows):
                 pass
             yield from self.batches(file, rows)
-
-    def _groups(self, table: pa.RecordBatch) -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
-        if self.layout.by is not None:
-            return _to_groups(table.column(self.layout.by))
-        return () if self.by is None else (self.source.partition[self.by],), None
 
 
 def read_groups(
@@ -169,11 +164,37 @@ def read_tables(
             yield table
 
 
+def groups_of(
+    table: pa.RecordBatch, source: StreamFile, layout: FileLayout, by: str | None
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
+    """Return the names of the groups of rows, and the index of each row's group; none if all are the first's.
+
+    Args:
+        table: The rows.
+        source: Their file.
+        layout: Its layout.
+        by: The column or key of folders that groups rows, if any.
+    """
+    if layout.by is not None:
+        return _to_groups(table.column(layout.by))
+    return () if by is None else (source.partition[by],), None
+
+
 def to_predictions(
-    batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]], names: Sequence[str] | None
+    batch: pa.RecordBatch,
+    columns: Mapping[str, Sequence[str]],
+    names: Sequence[str] | None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """Check a batch of rows; a matrix in one column of lists of fixed size is not copied."""
-    values: dict[str, Any] = {}
+    """Check a batch of rows; a matrix in one column of lists of fixed size is not copied.
+
+    Args:
+        batch: The rows.
+        columns: The columns of each key of ``Predictions``.
+        names: Names of the classes, if they are known.
+        beside: Groups and signals of the rows.
+    """
+    values: dict[str, Any] = dict(beside or {})
     others: dict[str, list[str]] = {}
     for key, spread in columns.items():
         flat = _flat_view(batch.column(spread[0])) if list(spread) == [key] else None
