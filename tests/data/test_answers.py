@@ -392,6 +392,7 @@ def test_options_are_pairs_if_only_hits_are_known(jsonl):
             "scores: expected scores of the options, as a list or by name, got 'x'",
         ),
         ({"scores": [1, "y"], "answer": 0}, "scores: expected scores of the options"),
+        ({"scores": [-1], "answer": 0}, "scores: expected at least two options, got one in line 1; drop"),
         ({"scores": [-1, -2], "answer": 2}, "answer: expected the right option (0 to 1 or A to B), got '2'"),
         ({"scores": {"a": -1, "b": -2}, "answer": "c"}, "answer: expected the right option (a, b), got 'c'"),
         ({"scores": [-1, -2]}, "expected a column 'answer' that says which answers are right, got none"),

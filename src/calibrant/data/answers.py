@@ -85,7 +85,7 @@ def _from_options(rows: Rows, columns: Columns) -> _Stated:
     options = read_options(rows, columns)
     hits = options.hits if columns.answer in rows.columns else _hits(rows, columns)
     # Whether the best option is right does not say which one is, so such answers are pairs.
-    classes = options.classes() if columns.answer in rows.columns or hits is None else None
+    classes = options.classes if columns.answer in rows.columns or hits is None else None
     return _Stated(options.confidence, hits, {"margin": options.margin}, classes)
 
 

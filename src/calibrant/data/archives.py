@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calibrant.data.columns import Rows
+from calibrant.data.columns import Column, Rows
 from calibrant.data.contents import (
     ARRAYS,
     GROUPS,
@@ -101,7 +101,11 @@ class Safetensors:
         with safe_open(self.path, framework="pt") as file:
             names = present(wanted, optional, list(file.keys()))
             tensors = {name: file.get_tensor(name) for name in names}
-        return Rows({name: _vector(_array(tensor), name) for name, tensor in tensors.items()})
+            header = file.metadata() or {}
+        columns: dict[str, Column] = {n: _vector(_array(tensor), n) for n, tensor in tensors.items()}
+        if GROUPS in columns and GROUPS in header:
+            columns[GROUPS] = _named(tensors[GROUPS], from_text(header[GROUPS], GROUPS))
+        return Rows(columns)
 
     def write(self, predictions: Predictions) -> None:
         """Write the tensors in their own type, bfloat16 included; groups as places among their names."""

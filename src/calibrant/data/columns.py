@@ -98,6 +98,11 @@ class Columns:
         return tuple(self.confidence) or ("confidence",)
 
     @property
+    def makes_groups(self) -> bool:
+        """Whether the samples are put into groups."""
+        return self.groups is not None or self.missing == "group"
+
+    @property
     def describe_answers(self) -> bool:
         """Whether something is said that only answers of a black box have."""
         said = (*self.confidence, self.options, self.percent, self.words)

@@ -13,6 +13,7 @@ import numpy as np
 from calibrant.data.columns import Columns, Layout, Rows
 from calibrant.data.json_lines import JsonLines, value_at
 from calibrant.errors import FormatError, InputError
+from calibrant.signals import token_confidence
 
 # Names of the columns that are made here.
 _CONFIDENCE, _LOWEST, _TOKENS = "confidence", "min_logprob", "tokens"
@@ -203,8 +204,10 @@ def _response(record: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any JSON val
 def _of_tokens(responses: Sequence[Any]) -> dict[str, Any]:
     """Return the confidence of each response, its least likely token, and how many tokens it has."""
     tokens = [_token_log_probs(response) for response in responses]
+    # Responses without tokens take part, so that every response keeps its row.
+    confidence = np.asarray(token_confidence([each or [0.0] for each in tokens]))
     return {
-        _CONFIDENCE: np.array([np.exp(np.mean(each)) if each else np.nan for each in tokens]),
+        _CONFIDENCE: np.where([bool(each) for each in tokens], confidence, np.nan),
         _LOWEST: np.array([min(each, default=np.nan) for each in tokens]),
         _TOKENS: np.array([len(each) or np.nan for each in tokens]),
     }

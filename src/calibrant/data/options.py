@@ -13,79 +13,80 @@ import numpy.typing as npt
 from calibrant.data.columns import Columns, Rows
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
+from calibrant.signals import option_scores
 
-# The logarithm of the smallest positive number: no two finite masses are further apart.
-_FURTHEST = 745.0
+# Log-probabilities may be this far above 0 by rounding.
+_ROUNDING = 1e-4
+# The logarithm of the smallest positive number: stands for no mass at all, where numbers must be finite.
+_NO_MASS = 745.0
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Options of questions, as logarithms of their masses.
+    """The best option of each question.
 
     Attributes:
-        scores: Logarithms of the masses, shape ``(n, most options)``; minus infinity where there is none.
-        counts: Number of options of each question, zero where the scores are missing.
-        names: The names of the options, if they are the same for all questions.
-        right: The place of the right option, -1 where it is unknown.
+        confidence: Its share in the mass of all options, shape ``(n,)``; NaN where scores are missing.
+        margin: Its log-odds against the second; NaN where scores are missing.
+        hits: 1 where it is right, 0 where it is wrong, NaN where that is unknown.
+        classes: Logits, labels (-1 where unknown) and names of all options, if all questions have as many.
     """
 
-    scores: Floats
-    counts: npt.NDArray[np.int64]
-    names: tuple[str, ...] | None
-    right: npt.NDArray[np.int64]
-
-    @property
-    def confidence(self) -> Floats:
-        """The share of the best option in the mass of all, NaN where scores are missing."""
-        best, total = self.scores.max(axis=1), np.logaddexp.reduce(self.scores, axis=1)
-        given = self.counts > 0
-        return np.where(given, np.exp(np.where(given, best, 0.0) - np.where(given, total, 0.0)), np.nan)
-
-    @property
-    def margin(self) -> Floats:
-        """The log-odds of the best option against the second, NaN where there are fewer than two."""
-        if self.scores.shape[1] < 2:
-            return np.full(len(self.scores), np.nan)
-        second, best = np.maximum(np.sort(self.scores, axis=1)[:, -2:], -1e300).T
-        return np.where(self.counts > 1, np.minimum(best - second, _FURTHEST), np.nan)
-
-    @property
-    def hits(self) -> Floats:
-        """1 where the best option is right, 0 where it is wrong, NaN where that is unknown."""
-        return np.where(self.right < 0, np.nan, (self.scores.argmax(axis=1) == self.right).astype(float))
-
-    def classes(self) -> dict[str, Any] | None:
-        """Return the options as classes, with unknown labels of -1, if all have as many; else none."""
-        k = self.scores.shape[1]
-        if k < 2 or (self.counts[self.counts > 0] < k).any():
-            return None
-        lowest = self.scores.max(axis=1, keepdims=True, initial=-1e300) - _FURTHEST
-        scores = np.maximum(self.scores, lowest)
-        return {"logits": scores, "labels": self.right, "class_names": self.names}
+    confidence: Floats
+    margin: Floats
+    hits: Floats
+    classes: dict[str, Any] | None
 
 
 def read_options(rows: Rows, columns: Columns) -> Options:
     """Read the scores of the options, and which one is right if the file says so.
 
-    Log-probabilities are taken as they are, and masses need not sum to one: only their shares count.
+    Only the shares of the options count, so masses need not sum to one.
     """
     name = columns.options
     assert name is not None
     read = [_scores(value, name, rows.place(row)) for row, value in enumerate(rows.columns[name])]
-    _check_kind([scores for _, scores in read], name, rows, masses=columns.masses)
-    table = np.full((len(read), max((len(scores) for _, scores in read), default=0) or 1), -np.inf)
-    for row, (_, scores) in enumerate(read):
-        table[row, : len(scores)] = scores
+    names, scores = [each for each, _ in read], [np.asarray(each) for _, each in read]
     if columns.masses:
-        with np.errstate(divide="ignore"):
-            table = np.log(np.where(np.isneginf(table), 0.0, table))
-    empty = np.isneginf(table).all(axis=1)
-    counts = np.where(empty, 0, [len(scores) for _, scores in read])
-    named = {names for (names, _), count in zip(read, counts.tolist(), strict=True) if count}
+        scores = [np.where(np.isneginf(each), 0.0, each) for each in scores]
+    missing = np.array([bool((each == (0.0 if columns.masses else -math.inf)).all()) for each in scores])
+    # Questions without scores take part, so that every question keeps its row.
+    scores = [np.full(2, float(columns.masses)) if missing[row] else each for row, each in enumerate(scores)]
+    for row, each in enumerate(scores):
+        _check_scores(each, name, rows.place(row), masses=columns.masses)
+    best = option_scores(scores, kind="masses" if columns.masses else "log_probs")
     right = np.full(len(read), -1)
     for row, value in enumerate(rows.columns.get(columns.answer, ())):
-        right[row] = _place(value, read[row][0], int(counts[row]), columns.answer, rows.place(row))
-    return Options(table, counts, named.pop() if len(named) == 1 else None, right)
+        k = 0 if missing[row] else len(scores[row])
+        right[row] = _place(value, names[row], k, columns.answer, rows.place(row))
+    return Options(
+        confidence=np.where(missing, np.nan, np.asarray(best.confidence)),
+        margin=np.where(missing, np.nan, np.asarray(best.margin)),
+        hits=np.where(right < 0, np.nan, (np.asarray(best.option) == right).astype(np.float64)),
+        classes=_classes(scores, names, right, missing, masses=columns.masses),
+    )
+
+
+def _classes(
+    scores: Sequence[Floats],
+    names: Sequence[tuple[str, ...] | None],
+    right: npt.NDArray[np.int64],
+    missing: npt.NDArray[np.bool_],
+    *,
+    masses: bool,
+) -> dict[str, Any] | None:
+    """Return the options as classes, if all questions that have scores have as many; else none."""
+    there = np.flatnonzero(~missing).tolist()
+    widths, named = {len(scores[row]) for row in there}, {names[row] for row in there}
+    if len(widths) != 1 or len(named) != 1:
+        return None
+    table = np.zeros((len(scores), widths.pop()))
+    table[there] = [scores[row] for row in there]
+    if masses:
+        with np.errstate(divide="ignore"):
+            table[there] = np.log(table[there])
+    logits = np.maximum(table, table.max(axis=1, keepdims=True) - _NO_MASS)
+    return {"logits": logits, "labels": right, "class_names": named.pop()}
 
 
 def _scores(value: Any, name: str, place: str) -> tuple[tuple[str, ...] | None, list[float]]:  # noqa: ANN401
@@ -114,19 +115,18 @@ def _score(value: Any) -> float:  # noqa: ANN401  # any JSON value
     return number
 
 
-def _check_kind(read: Sequence[Sequence[float]], name: str, rows: Rows, *, masses: bool) -> None:
-    finite = [(score, row) for row, scores in enumerate(read) for score in scores if score != -math.inf]
-    low, row = min(finite, default=(0.0, 0))
-    if masses and low < 0:
+def _check_scores(scores: Floats, name: str, place: str, *, masses: bool) -> None:
+    if len(scores) < 2:
+        raise InputError(f"{name}: expected at least two options, got one in {place}; drop such rows")
+    if masses and scores.min() < 0:
         raise InputError(
-            f"{name}: expected masses of at least 0, got {low:.6g} in {rows.place(row)}; leave out --masses "
+            f"{name}: expected masses of at least 0, got {scores.min():.6g} in {place}; leave out --masses "
             "(masses=True) if these are log-probabilities"
         )
-    high = max(finite, default=(0.0, 0))[0]
-    if not masses and low >= 0 and 0 < high <= 1:
+    if not masses and scores.max() > _ROUNDING:
         raise InputError(
-            f"{name}: expected log-probabilities, got numbers from {low:.6g} to {high:.6g} only; if these "
-            "are probabilities, say so with --masses (masses=True)"
+            f"{name}: expected log-probabilities, which are at most 0, got {scores.max():.6g} in {place}; if "
+            "these are probabilities, say so with --masses (masses=True)"
         )
 
 
