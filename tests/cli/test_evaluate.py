@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate, save_predictions
+from calibrant.evaluation import by_group
 
 CORE = {
     "accuracy",
@@ -72,7 +73,7 @@ def test_confidences_alone_give_what_can_be_computed_from_them(run, tmp_path):
     result = json.loads(out)
     assert code == 0
     assert result["k"] is None
-    assert set(result["metrics"]) == CORE - {"nll", "brier", "classwise_ece"}
+    assert set(result["metrics"]) == CORE - {"classwise_ece"}
     assert "3 predictions" in run("evaluate", path)[1]
 
 
@@ -265,3 +266,50 @@ def test_foreign_samples_are_told_apart_without_labels(run, tmp_path, logits_fil
     assert set(result) == {"msp", "softmax_margin", "negative_entropy", "max_logit", "logit_margin", "energy"}
     assert result["msp"]["auroc"] > 0.9
     assert "FPR at 95 % TPR" in run("evaluate", logits_file, "--ood", foreign)[1]
+
+
+@pytest.fixture
+def by_subject(tmp_path):
+    """Answers to questions of three subjects, as files of several formats."""
+    rng = np.random.default_rng(4)
+    subjects = np.repeat(["art", "law", "odd[1]"], [400, 400, 5])
+    confidence = rng.choice([0.5, 0.8, 0.95], 805)
+    correct = rng.random(805) < np.where(subjects == "law", confidence**4, confidence)
+    predictions = Predictions(confidence=confidence, correct=correct, groups=subjects)
+    for suffix in ("npz", "parquet", "csv", "safetensors", "jsonl"):
+        save_predictions(predictions, tmp_path / f"answers.{suffix}")
+    return tmp_path, by_group(predictions)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet", "csv", "safetensors", "jsonl"])
+def test_groups_of_every_format_are_shown_worst_first_with_a_corrected_test(run, by_subject, suffix):
+    folder, table = by_subject
+    code, out, err = run("evaluate", folder / f"answers.{suffix}", "--by", "groups", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert list(result["groups"]) == ["law", "art", "odd[1]"]
+    for row in table.rows[:2]:
+        found = result["groups"][row.name]
+        assert found["metrics"] == pytest.approx(dict(row.metrics), abs=1e-9)
+        assert [found["gap"], *found["gap_interval"]] == pytest.approx([row.gap, row.gap_low, row.gap_high])
+        assert (found["p_value"], found["p_corrected"]) == pytest.approx((row.p_value, row.p_corrected))
+    assert result["groups"]["odd[1]"]["p_value"] is None
+    assert result["group_test"]["correction"] == "holm"
+    assert result["group_test"]["within"] == pytest.approx(dict(table.within), abs=1e-9)
+
+
+def test_the_table_of_groups_names_its_test_and_its_correction(run, by_subject):
+    folder, _ = by_subject
+    shown = ("--by", "groups", "--correction", "benjamini_hochberg", "--measures", "ece", "--intervals")
+    out = run("evaluate", folder / "answers.csv", *shown)[1]
+    lines = out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("groups"))
+    assert [line.split()[0] for line in lines[first + 1 : first + 4]] == ["law", "art", "odd[1]"]
+    assert lines[first].split()[-2:] == ["sd", "BH"]
+    assert "* 1 of 2 groups are miscalibrated (Kuiper test, Benjamini-Hochberg correction, level 0.05)" in out
+    assert "within groups" in out
+    code, _, err = run("evaluate", folder / "answers.csv", "--by", "groups", "--correction", "none")
+    assert (code, err) == (
+        2,
+        "calibrant: --correction: expected 'holm' or 'benjamini_hochberg', got 'none'\n",
+    )

@@ -14,13 +14,14 @@ import pytest
 
 from calibrant import InputError, Predictions, evaluate
 from calibrant.errors import FormatError
+from calibrant.evaluation import by_group
 from calibrant.metrics.accuracy import top_k_error, top_k_misses
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood
-from calibrant.streams import StreamMeasures, evaluate_stream, open_stream
+from calibrant.streams import StreamMeasures, evaluate_stream, open_stream, stream_group_tests
 from calibrant.streams.measures import streamed_measures
 from tests.streams.stream_folders import draw, to_table, write
 
@@ -148,6 +149,23 @@ def test_groups_equal_separate_evaluations(tmp_path, form, monkeypatch):
     for name, group in result.groups.items():
         assert_equals_evaluate(group, {key: array[version == name] for key, array in arrays.items()})
     assert_equals_evaluate(result, arrays)
+
+
+def test_groups_of_a_stream_are_tested_at_the_edges_of_bins(tmp_path):
+    rng = np.random.default_rng(7)
+    power = np.repeat([1.0, 4.0, 1.3], [1500, 700, 800])
+    arrays = {"confidence": rng.random(3000)}
+    arrays["correct"] = rng.random(3000) < arrays["confidence"] ** power
+    names = np.repeat(["fair", "bold", "a bit bold"], [1500, 700, 800])
+    result = evaluate_stream(open_stream(write(tmp_path / "x", arrays, subject=names)), by="subject")
+    tests = stream_group_tests(result)
+    table = by_group(Predictions(**arrays, groups=names))
+    assert list(tests) == [row.name for row in table.rows] == ["bold", "a bit bold", "fair"]
+    for row in table.rows:
+        found = tests[row.name]
+        assert (found.n, found.gap, found.gap_low) == pytest.approx((row.n, row.gap, row.gap_low))
+        assert 0.6 * row.statistic < found.statistic < row.statistic
+        assert (found.p_corrected <= 0.05) == (row.p_corrected <= 0.05)
 
 
 def test_folders_named_by_key_and_value_are_groups(tmp_path):

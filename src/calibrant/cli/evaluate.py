@@ -1,5 +1,6 @@
 """The command ``calibrant evaluate``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,9 @@ from calibrant.cli.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
+
+# There are many groups, and a resample of the smooth error takes some milliseconds.
+_RESAMPLES_BY_GROUP = 200
 
 
 @with_columns
@@ -41,6 +45,14 @@ def evaluate(
         typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
     ] = None,
     ood: Ood = None,
+    correction: Annotated[
+        str,
+        typer.Option(
+            "--correction",
+            help="How the tests of groups (--by) are corrected for their number.",
+            metavar="holm|benjamini_hochberg",
+        ),
+    ] = "holm",
     stream: Stream = False,
     skip_bad: Annotated[
         bool,
@@ -69,6 +81,8 @@ def evaluate(
 
     Example: calibrant evaluate test.npz --measures all --intervals
 
+    Example: calibrant evaluate answers.csv --by subject
+
     Example: calibrant evaluate predictions/ --by model_version
 
     Example: calibrant evaluate answers.jsonl --confidence stated --correct is_right --percent
@@ -79,9 +93,12 @@ def evaluate(
     from calibrant.cli.terminal import show
     from calibrant.evaluation.detection import detect_ood
     from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
+    from calibrant.evaluation.groups import CORRECTIONS, by_group
     from calibrant.evaluation.paired import paired_comparison
     from calibrant.evaluation.slices import by_class, by_margin
+    from calibrant.inputs import check_choice
 
+    chosen = check_choice(correction, "--correction", CORRECTIONS)
     reader = streams.engine_named(engine, address=address)
     whole = {
         "--intervals": intervals,
@@ -92,17 +109,23 @@ def evaluate(
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
     needs_all += ["columns under other names"] if columns.describe_answers else []
-    by = columns.groups
-    by_stream = by is not None and Path(source).suffix.lower() == ".parquet" and not needs_all
-    asked = stream or skip_bad or by_stream or reader is not None
+    asked = stream or skip_bad or reader is not None
     if streams.is_streamed(source, asked=asked, needs_all=needs_all):
         streams.evaluate(
-            source, measures=measures, n_bins=bins, by=by, skip_bad=skip_bad, as_json=as_json, engine=reader
+            source,
+            measures=measures,
+            n_bins=bins,
+            by=columns.groups,
+            correction=chosen,
+            skip_bad=skip_bad,
+            as_json=as_json,
+            engine=reader,
         )
         return
     predictions = read(source, columns)
-    other = None if compare is None else read(compare, columns)
-    foreign = None if ood is None else read(ood, columns, need_labels=False)
+    ungrouped = replace(columns, groups=None)
+    other = None if compare is None else read(compare, ungrouped)
+    foreign = None if ood is None else read(ood, ungrouped, need_labels=False)
     wanted = word_or_list(measures, "core", "all")
     with progress_bar(visible=not as_json) as progress:
         result = evaluate_predictions(
@@ -122,6 +145,18 @@ def evaluate(
                 predictions, other, measures=wanted, n_bins=bins, n_resamples=resamples, progress=progress
             ),
             detection=None if foreign is None else detect_ood(predictions, foreign),
+            groups=by_group(
+                predictions,
+                measures=("ece", "smece") if wanted == "core" else wanted,
+                n_bins=bins,
+                intervals=intervals,
+                n_resamples=min(resamples, _RESAMPLES_BY_GROUP),
+                correction=chosen,
+                progress=progress,
+            )
+            if columns.makes_groups
+            else None,
+            by=columns.groups or "group",
         )
     if as_json:
         show.evaluation_json(result, parts)

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 import typer
+from torch import Tensor
 
 from calibrant.cli.options import split_list, word_or_list
 from calibrant.cli.terminal import show
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated, check_form
+from calibrant.evaluation.groups import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.streams.evaluate import evaluate_stream
+from calibrant.streams.evaluate import evaluate_stream, stream_group_tests
 from calibrant.streams.files import is_many
 from calibrant.streams.measures import StreamEvaluation, streamed_measures
 from calibrant.streams.prediction_stream import open_stream
@@ -76,6 +80,7 @@ def evaluate(
     measures: str,
     n_bins: int,
     by: str | None,
+    correction: Correction,
     skip_bad: bool,
     as_json: bool,
     engine: StreamEngine | None = None,
@@ -89,20 +94,29 @@ def evaluate(
         result = run(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
     seconds = _since(start)
     names = [name for name in MEASURES if name in resolve_measures(wanted) and name in result.metrics]
+    groups = show.StreamGroups(stream_group_tests(result, correction=correction), correction, by or "")
     if as_json:
-        show.stream_json(result, names, seconds=seconds)
+        show.stream_json(result, names, groups, seconds=seconds)
     else:
-        show.stream(result, names, title=source, seconds=seconds, by=by)
+        show.stream(result, names, groups, title=source, seconds=seconds)
 
 
-def apply(calibrator: Calibrator, source: str, out: Path) -> None:
-    """Write each file of a stream with calibrated log-probabilities."""
+def apply(calibrator: Calibrator, source: str, out: Path, *, by: str | None = None) -> None:
+    """Write each file of a stream with calibrated log-probabilities, or with repaired confidences."""
+
+    def new(predictions: Predictions) -> Tensor:
+        result = calibrated(calibrator, predictions)
+        changed = result.logits if result.confidence is None else result.confidence
+        assert changed is not None
+        return changed
+
     start = time.perf_counter()
     with progress_bar() as progress:
         written = rewrite_stream(
-            open_stream(source, need_labels=False),
-            lambda predictions: calibrator.predict_log_proba(predictions.to_logits(), predictions.features),
+            open_stream(source, columns_by=by, need_labels=False),
+            new,
             out,
+            check=partial(check_form, calibrator),
             progress=_timed(progress, start),
         )
     typer.echo(

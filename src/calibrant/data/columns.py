@@ -37,8 +37,14 @@ class Rows:
     unit: str = "row"
     numbers: Sequence[int] | None = None
 
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+    def __post_init__(self) -> None:
+        lengths = {name: len(column) for name, column in self.columns.items()}
+        first = next(iter(lengths), "")
+        for name, length in lengths.items():
+            if length != lengths[first]:
+                raise InputError(
+                    f"{name}: expected {lengths[first]} values, as many as in {first}, got {length}"
+                )
 
     def place(self, row: int) -> str:
         """Return where a row is, for error messages."""

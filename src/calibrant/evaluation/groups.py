@@ -23,6 +23,7 @@ from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import Outcomes
 
 Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 
 #: Groups with fewer samples are shown but not tested.
 FEWEST_TESTED = 10
@@ -104,21 +105,12 @@ class GroupTable:
         return sum(is_significant(row, self.level) for row in self.rows)
 
     @property
-    def n_tested(self) -> int:
-        """Number of groups with enough samples for a test."""
-        return sum(not math.isnan(row.p_value) for row in self.rows)
-
-    @property
     def sentence(self) -> str:
         """How many groups are miscalibrated, by which test and correction."""
-        return (
-            f"{self.n_significant} of {self.n_tested} groups are miscalibrated (Kuiper test, "
-            f"{TITLES[self.correction]}, level {1 - self.level:.2g})"
-        )
+        return summary(self.rows, correction=self.correction, level=self.level)
 
 
-#: Names of the corrections in tables and reports.
-TITLES: dict[Correction, str] = {
+_TITLES: dict[Correction, str] = {
     "holm": "Holm's correction",
     "benjamini_hochberg": "Benjamini-Hochberg correction",
 }
@@ -168,7 +160,6 @@ def by_group(
         "1 of 2 groups are miscalibrated (Kuiper test, Holm's correction, level 0.05)"
     """
     groups = _check_groups(predictions)
-    check_choice(correction, "correction", get_args(Correction))
     level, named = check_level(level), resolve_measures(measures)
     outcomes, places = predictions.outcomes(), _places(groups)
     cells = [CumulativeDifference.from_outcomes(_taken(outcomes, rows)) for rows in places]
@@ -257,11 +248,20 @@ def corrected(p_values: Floats, correction: Correction) -> Floats:
     tested = np.flatnonzero(~np.isnan(p_values))
     order = tested[np.argsort(p_values[tested], kind="stable")]
     rank, m = np.arange(len(order)), len(order)
-    if correction == "holm":
+    if check_choice(correction, "correction", CORRECTIONS) == "holm":
         found[order] = np.maximum.accumulate(p_values[order] * (m - rank))
     else:
         found[order] = np.minimum.accumulate((p_values[order] * m / (rank + 1))[::-1])[::-1]
     return found.clip(max=1.0)
+
+
+def summary(tests: Sequence[GroupTest], *, correction: Correction, level: float) -> str:
+    """Return in a sentence how many groups are miscalibrated, by which test and correction."""
+    tested = [test for test in tests if not math.isnan(test.p_value)]
+    return (
+        f"{sum(is_significant(test, level) for test in tested)} of {len(tested)} groups are miscalibrated "
+        f"(Kuiper test, {_TITLES[correction]}, level {1 - level:.2g})"
+    )
 
 
 def worst_first(test: GroupTest, level: float) -> tuple[int, float]:

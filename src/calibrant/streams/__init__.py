@@ -7,7 +7,7 @@ from calibrant.streams.accumulators import (
     ProperScores,
     TopKErrorAccumulator,
 )
-from calibrant.streams.evaluate import evaluate_stream
+from calibrant.streams.evaluate import evaluate_stream, stream_group_tests
 from calibrant.streams.files import is_many, is_url
 from calibrant.streams.measures import StreamEvaluation, StreamMeasures
 from calibrant.streams.prediction_stream import PredictionStream, open_stream
@@ -36,4 +36,5 @@ __all__ = [
     "is_url",
     "open_stream",
     "rewrite_stream",
+    "stream_group_tests",
 ]

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
+from calibrant.evaluation.groups import Correction, GroupTest, group_tests, worst_first
 from calibrant.inputs import Progress
+from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.streams.files import ENTRIES, FileLayout, StreamFile, rows_at_once
 from calibrant.streams.measures import StreamEvaluation, StreamMeasures, tensors_of
 from calibrant.streams.prediction_stream import PredictionStream
@@ -217,6 +219,24 @@ def evaluate_stream(
         )
     ordered = sorted(_per_place(left_out), key=lambda left: (left.file, left.row_group or 0))
     return dataclasses.replace(groups.compute(), left_out=tuple(ordered))
+
+
+def stream_group_tests(
+    result: StreamEvaluation, *, correction: Correction = "holm", level: float = 0.95
+) -> dict[str, GroupTest]:
+    """Return the gap and the corrected test of each group of a stream, the worst first.
+
+    The cumulative difference is known at the edges of the bins only. So the statistic is a bit too low, and
+    the test a bit too cautious: opposite gaps within a bin go unseen.
+
+    Args:
+        result: What :func:`evaluate_stream` returned for a stream with groups.
+        correction: ``"holm"`` or ``"benjamini_hochberg"``, as in :func:`~calibrant.evaluation.by_group`.
+        level: Level of the intervals and of the test.
+    """
+    cells = [CumulativeDifference.from_bins(group.bins) for group in result.groups.values()]
+    tests = dict(zip(result.groups, group_tests(cells, correction=correction, level=level), strict=True))
+    return dict(sorted(tests.items(), key=lambda entry: worst_first(entry[1], level)))
 
 
 def _per_place(left_out: Sequence[LeftOut]) -> list[LeftOut]:

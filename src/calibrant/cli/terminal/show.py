@@ -14,16 +14,20 @@ from rich.text import Text
 from calibrant.cli.terminal import tables
 from calibrant.evaluation.choose import Choice
 from calibrant.evaluation.evaluate import Evaluation
+from calibrant.evaluation.groups import Correction, GroupRow, GroupTable, GroupTest, summary
 from calibrant.evaluation.paired import PairedComparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.files import without_nan
 from calibrant.metrics.margin import MarginSlice
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.pool import pool_of
 from calibrant.streams.measures import StreamEvaluation
 
 _WIDTH = 40
+# Groups that fit on a screen or two.
+_MOST_GROUPS = 50
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,22 @@ class Parts:
     margins: tuple[MarginSlice, ...] | None = None
     comparison: PairedComparison | None = None
     detection: Mapping[str, OODScores] | None = None
+    groups: GroupTable | None = None
+    by: str = "group"
+
+
+@dataclass(frozen=True)
+class StreamGroups:
+    """The tests of the groups of a stream, the worst first, and the column that made the groups."""
+
+    tests: Mapping[str, GroupTest]
+    correction: Correction
+    by: str
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals and of the tests."""
+        return 0.95
 
 
 def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
@@ -50,6 +70,8 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
         console.print(tables.classes(parts.classes))
     if parts.margins is not None:
         console.print(tables.margins(parts.margins))
+    if parts.groups is not None:
+        _print_groups(console, parts.groups, parts.by)
     if parts.comparison is not None:
         console.print(tables.comparison(parts.comparison))
     if parts.detection is not None:
@@ -65,21 +87,37 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
         answer["skipped"] = dict(result.skipped)
     if result.remarks:
         answer["remarks"] = dict(result.remarks)
+    typer.echo(json.dumps(without_nan(answer | _parts_answer(parts)), allow_nan=False))
+
+
+def _parts_answer(parts: Parts) -> dict[str, Any]:
+    """Return the optional parts of an evaluation as plain values."""
+    answer: dict[str, Any] = {}
     if parts.classes is not None:
         answer["classes"] = [dataclasses.asdict(row) for row in parts.classes]
     if parts.margins is not None:
         answer["margins"] = [{**vars(part), "metrics": dict(part.metrics)} for part in parts.margins]
+    if parts.groups is not None:
+        table = parts.groups
+        answer["groups"] = {row.name: _group_answer(row) | _group_measures(row) for row in table.rows}
+        answer["group_test"] = {
+            "by": parts.by,
+            "correction": table.correction,
+            "level": table.level,
+            "overall": dict(table.overall),
+            "within": dict(table.within),
+        }
     if parts.comparison is not None:
         answer["comparison"] = {
             name: dataclasses.asdict(difference) for name, difference in parts.comparison.differences.items()
         }
     if parts.detection is not None:
         answer["ood"] = {name: dataclasses.asdict(scores) for name, scores in parts.detection.items()}
-    typer.echo(json.dumps(without_nan(answer), allow_nan=False))
+    return answer
 
 
 def stream(
-    result: StreamEvaluation, names: Sequence[str], *, title: str, seconds: float, by: str | None
+    result: StreamEvaluation, names: Sequence[str], groups: StreamGroups, *, title: str, seconds: float
 ) -> None:
     """Print a verdict, a table, a reliability diagram, the groups, what was left out, and the speed."""
     console = Console()
@@ -87,8 +125,10 @@ def stream(
     console.print(tables.stream(result, names))
     console.print()
     console.print(_diagram(result))
-    if by is not None:
-        console.print(tables.groups(result, names, by))
+    if groups.tests:
+        console.print(tables.stream_groups(result, names, groups.tests, groups.by, level=groups.level))
+        found = summary(list(groups.tests.values()), correction=groups.correction, level=groups.level)
+        console.print(f"[dim]* {found}[/dim]", highlight=False)
     for left_out in result.left_out:
         console.print(f"[dim]left out: {escape(left_out.reason)}[/dim]", highlight=False)
     console.print(
@@ -99,15 +139,53 @@ def stream(
     )
 
 
-def stream_json(result: StreamEvaluation, names: Sequence[str], *, seconds: float) -> None:
+def stream_json(
+    result: StreamEvaluation, names: Sequence[str], groups: StreamGroups, *, seconds: float
+) -> None:
     """Print one JSON object; undefined and infinite numbers are null."""
     answer = _stream_answer(result, names) | {
-        "groups": {name: _stream_answer(group, names) for name, group in result.groups.items()},
+        "groups": {
+            name: _stream_answer(result.groups[name], names) | _group_answer(test)
+            for name, test in groups.tests.items()
+        },
         "left_out": [dataclasses.asdict(left_out) for left_out in result.left_out],
         "seconds": seconds,
         "rows_per_second": result.n / seconds,
     }
     typer.echo(json.dumps(without_nan(answer), allow_nan=False))
+
+
+def _print_groups(console: Console, table: GroupTable, by: str) -> None:
+    """Print the groups, what the test says, and the measures within groups beside those of all samples."""
+    console.print(tables.groups(table, by, most=_MOST_GROUPS))
+    if len(table.rows) > _MOST_GROUPS:
+        console.print(f"[dim]and {len(table.rows) - _MOST_GROUPS:,} more: see --json[/dim]", highlight=False)
+    console.print(f"[dim]* {table.sentence}[/dim]", highlight=False)
+    for name, value in table.overall.items():
+        console.print(
+            f"[dim]{MEASURES[name].title}: {tables.shown(name, value)} over all samples, "
+            f"{tables.shown(name, table.within[name])} within groups[/dim]",
+            highlight=False,
+        )
+
+
+def _group_answer(test: GroupTest) -> dict[str, Any]:
+    """Return the gap and the test of a group as plain values."""
+    return {
+        "n": test.n,
+        "accuracy": test.accuracy,
+        "mean_confidence": test.mean_confidence,
+        "gap": test.gap,
+        "gap_interval": [test.gap_low, test.gap_high],
+        "statistic": test.statistic,
+        "p_value": test.p_value,
+        "p_corrected": test.p_corrected,
+    }
+
+
+def _group_measures(row: GroupRow) -> dict[str, Any]:
+    intervals = {name: [each.low, each.high] for name, each in row.intervals.items()}
+    return {"metrics": dict(row.metrics)} | ({"intervals": intervals} if intervals else {})
 
 
 def _stream_answer(result: StreamEvaluation, names: Sequence[str]) -> dict[str, Any]:

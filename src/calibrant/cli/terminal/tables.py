@@ -12,6 +12,7 @@ from calibrant.metrics.names import MEASURES
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison, MethodResult
+    from calibrant.evaluation.groups import GroupTable, GroupTest
     from calibrant.evaluation.paired import PairedComparison
     from calibrant.evaluation.slices import ClassRow
     from calibrant.metrics.intervals import Interval
@@ -52,15 +53,58 @@ def stream(result: "StreamEvaluation", names: Sequence[str]) -> Table:
     return table
 
 
-def groups(result: "StreamEvaluation", names: Sequence[str], by: str) -> Table:
+def groups(found: "GroupTable", by: str, *, most: int) -> Table:
+    """Lay out the first groups, one a row: their gap with its interval, measures, and the corrected test."""
+    names, level = list(found.overall), found.level
+    headings = ("samples", "acc.\n%", "conf.\n%", "gap\n%", f"{level:.0%}\ninterval")
+    corrected = {"holm": "p\nHolm", "benjamini_hochberg": "p\nBH"}[found.correction]
+    table = _table(by, *headings, *(heading(MEASURES[name]) for name in names), "Kuiper\nsd", corrected)
+    table.padding = (0, 1, 0, 0)  # the columns fit into the 80 characters of a terminal
+    for row in found.rows[:most]:
+        gap, low, high = (100 * value for value in (row.gap, row.gap_low, row.gap_high))
+        cells = [f"{100 * row.accuracy:.1f}", f"{100 * row.mean_confidence:.1f}", f"{gap:+.1f}"]
+        values = (row.metrics.get(name, math.nan) for name in names)
+        measured = [_bare(value, MEASURES[name]) for value, name in zip(values, names, strict=True)]
+        table.add_row(
+            _marked(row, escape(row.name), level),
+            f"{row.n:,}",
+            *cells,
+            f"{low:+.1f} to {high:+.1f}",
+            *measured,
+            "few" if math.isnan(row.statistic) else f"{row.statistic:.1f}",
+            p_value(row.p_corrected),
+        )
+    return table
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with three digits after the point; nothing for one that was not computed."""
+    if math.isnan(p):
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def shown(name: str, value: float) -> str:
+    """Return a measure as tables show it."""
+    return _format(value, MEASURES[name]).strip()
+
+
+def stream_groups(
+    result: "StreamEvaluation",
+    names: Sequence[str],
+    tests: "Mapping[str, GroupTest]",
+    by: str,
+    *,
+    level: float,
+) -> Table:
     """Lay out the groups of a stream, one a row; columns without a better direction are the first to go."""
     names = [name for name in names if MEASURES[name].better != "neither"] or names
     table = _table(by, "samples", *(heading(MEASURES[name]) for name in names))
     table.padding = (0, 1, 0, 0)  # eleven columns fit into the 80 characters of a terminal
-    for group, found in result.groups.items():
-        values = [(found.metrics[name], MEASURES[name].percent) for name in names]
-        cells = [f"{100 * value:.2f}" if percent else f"{value:.3f}" for value, percent in values]
-        table.add_row(escape(group), f"{found.n:,}", *cells)
+    for group, test in tests.items():
+        found = result.groups[group]
+        cells = [_bare(found.metrics[name], MEASURES[name]) for name in names]
+        table.add_row(_marked(test, escape(group), level), f"{found.n:,}", *cells)
     return table
 
 
@@ -234,6 +278,18 @@ def _span(low: float, high: float, measure: "Measure") -> str:
     if high - low < 1e-12:
         return "exact"
     return f"{scale * low:.{digits}f}{unit} to {scale * high:.{digits}f}{unit}"
+
+
+def _bare(value: float, measure: "Measure") -> str:
+    """Return a measure without its unit, which is in the heading."""
+    if math.isnan(value):
+        return ""
+    return f"{100 * value:.2f}" if measure.percent else f"{value:.3f}"
+
+
+def _marked(test: "GroupTest", name: str, level: float) -> str:
+    """Mark a group whose miscalibration is significant."""
+    return f"{name} *" if test.p_corrected <= 1 - level else name
 
 
 def _percent(value: float) -> str:
