@@ -6,9 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from calibrant import Predictions, evaluate, load_predictions, save_predictions
 from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc.by_group import ByGroup
+from calibrant.posthoc.confidence import ConfidenceCalibrator
 
 RANKED = {"ece_equal_mass", "aurc", "auroc_correct"}
 
@@ -175,3 +178,97 @@ def test_apply_to_another_format_or_in_place_is_refused(run, folder, calibrator,
     assert (code, "got a stream" in err) == (2, True)
     code, _, err = run("apply", calibrator, folder, "--out", folder)
     assert (code, "expected another place" in err) == (2, True)
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Two files of stated confidences with hits, a subject and a question."""
+    rng = np.random.default_rng(0)
+    source = tmp_path / "answers"
+    source.mkdir()
+    for number, n in enumerate((700, 500)):
+        columns = {
+            "question": [f"{number}.{row}" for row in range(n)],
+            "confidence": rng.choice([0.0, 0.5, 0.8, 0.95, 1.0], n).astype(np.float32),
+            "subject": rng.choice(["law", "art", "new"], n),
+            "correct": rng.random(n) < 0.6,
+        }
+        pq.write_table(pa.table(columns), source / f"{number}.parquet", row_group_size=300)
+    return source
+
+
+@pytest.fixture
+def repair(tmp_path):
+    """A map of log-odds with a correction for two subjects, and its file."""
+    corrected = ByGroup(
+        TemperatureScaling(2.0), ["art", "law"], torch.tensor([0.5, -1.0]), torch.tensor([0.0, 0.3])
+    )
+    calibrator = ConfidenceCalibrator(corrected, torch.tensor([-4.0, 4.0]))
+    calibrator.save(tmp_path / "repair.safetensors")
+    return calibrator, tmp_path / "repair.safetensors"
+
+
+def test_apply_repairs_confidences_by_group_and_keeps_all_other_columns(run, answers, repair, tmp_path):
+    calibrator, path = repair
+    code, out, err = run("apply", path, answers, "--by", "subject", "--out", tmp_path / "honest")
+    assert (code, err) == (0, "")
+    assert "1,200 predictions in 2 files calibrated by ConfidenceCalibrator" in out
+    for name in ("0.parquet", "1.parquet"):
+        before, after = pq.read_table(answers / name), pq.read_table(tmp_path / "honest" / name)
+        assert after.column_names == before.column_names
+        stated, groups = (before[column].to_pylist() for column in ("confidence", "subject"))
+        # The definition: log-odds within the ends, over the temperature, then the group's line.
+        slopes, shifts = {"law": 1.3}, {"art": 0.5, "law": -1.0}
+        odds = np.clip(np.log(np.clip(stated, 1e-6, 1 - 1e-6) / (1 - np.clip(stated, 1e-6, 1 - 1e-6))), -4, 4)
+        expected = [
+            1 / (1 + np.exp(-(slopes.get(group, 1) * s / 2 + shifts.get(group, 0))))
+            for s, group in zip(odds, groups, strict=True)
+        ]
+        np.testing.assert_allclose(after["confidence"].to_pylist(), expected, atol=1e-6)
+        for column in ("question", "subject", "correct"):
+            assert after[column] == before[column]
+    run("apply", path, answers, "--out", tmp_path / "common")
+    common = pq.read_table(tmp_path / "common" / "0.parquet")["confidence"].to_numpy()
+    stated = pq.read_table(answers / "0.parquet")["confidence"].to_numpy()
+    np.testing.assert_allclose(common, calibrator.predict_confidence(stated), atol=1e-6)
+
+
+def test_apply_repairs_confidences_of_which_nobody_knows_whether_they_were_right(
+    run, answers, repair, tmp_path
+):
+    table = pq.read_table(answers / "0.parquet").drop(["correct"])
+    pq.write_table(table, tmp_path / "new.parquet")
+    given = ("apply", repair[1], tmp_path / "new.parquet", "--by", "subject")
+    assert run(*given, "--stream", "--out", tmp_path / "streamed.parquet")[0] == 0
+    assert run(*given, "--out", tmp_path / "whole.parquet")[0] == 0
+    streamed, whole = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("streamed", "whole"))
+    assert streamed.column_names == whole.column_names == table.column_names
+    np.testing.assert_allclose(streamed["confidence"].to_numpy(), whole["confidence"].to_numpy(), atol=1e-12)
+
+
+def test_apply_refuses_the_other_form_before_anything_is_written(
+    run, answers, folder, repair, calibrator, tmp_path
+):
+    for path, source, expected in ((repair[1], folder, "confidences"), (calibrator, answers, "class scores")):
+        code, _, err = run("apply", path, source, "--out", tmp_path / "out")
+        assert (code, (tmp_path / "out").exists()) == (2, False)
+        assert f"predictions: expected {expected}" in err
+        assert err.count("\n") == 1
+
+
+def test_groups_without_a_map_for_each_are_refused(run, answers, calibrator, tmp_path):
+    code, _, err = run("apply", calibrator, answers, "--by", "subject", "--out", tmp_path / "out")
+    assert code == 2
+    assert "--by: expected none for calibrator.safetensors, which has one map for all groups" in err
+
+
+def test_a_stream_of_confidences_has_proper_scores(run, answers):
+    result = json.loads(run("evaluate", answers, "--json")[1])
+    both = [pq.read_table(answers / f"{number}.parquet") for number in (0, 1)]
+    confidence, correct = (
+        np.concatenate([table[name].to_numpy() for table in both]).astype(float)
+        for name in ("confidence", "correct")
+    )
+    assert result["metrics"]["brier"] == pytest.approx(((confidence - correct) ** 2).mean(), abs=1e-12)
+    right = np.clip(np.where(correct == 1, confidence, 1 - confidence), 1e-6, 1)
+    assert result["metrics"]["nll"] == pytest.approx(-np.log(right).mean(), abs=1e-5)

@@ -7,6 +7,7 @@ import typer
 
 from calibrant.cli.columns import tell_dropped, with_columns
 from calibrant.cli.options import SavedCalibrator, Stream
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -36,7 +37,8 @@ def apply(
     """Write calibrated predictions: logits become calibrated log-probabilities.
 
     A repaired confidence is written as the column confidence; a .jsonl, .csv or .parquet file keeps all its
-    other columns.
+    other columns. If the calibrator has a map for each group, --by names the column of the group; rows of
+    groups that it has not seen get the common map.
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --out calibrated.npz
 
@@ -49,10 +51,15 @@ def apply(
     from calibrant.posthoc.files import load_calibrator
 
     fitted = load_calibrator(calibrator)
+    if columns.groups is not None and fitted.group_names is None:
+        raise InputError(
+            f"--by: expected none for {calibrator.name}, which has one map for all groups, got "
+            f"{columns.groups!r}; leave it out"
+        )
     whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
     whole += ["columns under other names"] if columns.describe_answers else []
     if streams.is_streamed(source, asked=stream, needs_all=whole):
-        streams.apply(fitted, source, out)
+        streams.apply(fitted, source, out, by=columns.groups)
         return
     answers = load_answers(source, need_labels=False, columns=columns)
     tell_dropped(source, answers.predictions)
