@@ -15,9 +15,7 @@ from calibrant.cli.options import split_list, word_or_list
 from calibrant.cli.terminal import show
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.data.predictions import Predictions
-from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import calibrated, check_form
 from calibrant.evaluation.calibrated import calibrated, check_form
 from calibrant.evaluation.groups import Correction
 from calibrant.inputs import Progress
