@@ -316,3 +316,27 @@ def test_a_stream_is_never_written_over_itself(tmp_path):
         with pytest.raises(InputError, match="expected another place than that of a.parquet"):
             rewrite_stream(open_stream(tmp_path), halved, out)
     assert (tmp_path / "a.parquet").read_bytes() == content
+
+
+def test_rewriting_confidences_sees_groups_and_signals_and_replaces_one_column(tmp_path):
+    columns = {
+        "correct": [True, False, True],
+        "confidence": [0.9, 0.2, 1.0],
+        "signal_wording": [0.5, None, 3],
+        "groups": ["law", None, "art"],
+        "id": [7, 8, 9],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    seen = []
+
+    def squared(predictions: Predictions):
+        seen.append(predictions)
+        return predictions.confidence**2
+
+    rewrite_stream(open_stream(tmp_path / "a.parquet"), squared, tmp_path / "out")
+    (given,) = seen
+    assert given.groups.values == ["law", "(none)", "art"]
+    np.testing.assert_array_equal(given.signals["wording"], [0.5, np.nan, 3])
+    after = pq.read_table(tmp_path / "out" / "a.parquet").to_pydict()
+    assert after == columns | {"confidence": pytest.approx([0.81, 0.04, 1.0])}
+    assert list(after) == list(columns)
