@@ -80,3 +80,15 @@ def test_an_interval_that_takes_long_has_fewer_resamples_and_a_remark(sample, mo
     }
     assert short.remarks["auroc_ovo"] == "interval from 100 resamples, because more would take too long"
     assert evaluate(predictions, measures=["kde_ece"]).remarks == {}
+
+
+def test_ties_that_leave_bins_of_equal_count_empty_are_remarked():
+    stated = np.repeat([0.5, 0.8, 0.95], [10, 10, 80])
+    correct = np.arange(100) % 3 > 0
+    tied = evaluate(
+        Predictions(confidence=stated, correct=correct), measures=["ece_debiased", "ece", "smece"]
+    )
+    assert dict(tied.remarks) == {"ece_debiased": "3 of 15 bins, because equal confidences share a bin"}
+    for different in (np.linspace(0.1, 0.9, 100), np.linspace(0.1, 0.9, 4)):
+        n = len(different)
+        assert not evaluate(Predictions(confidence=different, correct=correct[:n]), measures="core").remarks

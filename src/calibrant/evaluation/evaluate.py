@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from calibrant.bins import Bins, equal_width_bins
+import numpy as np
+
+from calibrant.bins import Bins, equal_mass_uppers, equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import Progress, check_count
@@ -32,7 +34,8 @@ class Evaluation:
         intervals: Bootstrap intervals by name, if requested and defined.
         skipped: Requested measures that were not computed, with the reason.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
-        remarks: Requested intervals that were not computed, or from fewer resamples, with the reason.
+        remarks: What to know about a measure: that ties left some of its bins of equal count empty, or that
+            its interval was not computed, or from fewer resamples, and why.
     """
 
     n: int
@@ -86,7 +89,7 @@ def evaluate(
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     skipped: dict[str, str] = {}
-    remarks: dict[str, str] = {}
+    remarks = _on_ties(named, outcomes, n_bins)
     for done, name in enumerate(named):
         measure = MEASURES[name]
         if progress is not None:
@@ -116,7 +119,8 @@ def evaluate(
         )
         drawn = known[name].n_resamples + known[name].n_undefined
         if drawn < n_resamples:
-            remarks[name] = f"interval from {drawn:,} resamples, because more would take too long"
+            fewer = f"interval from {drawn:,} resamples, because more would take too long"
+            remarks[name] = "; ".join(filter(None, (remarks.get(name), fewer)))
     return Evaluation(
         predictions.n,
         predictions.k,
@@ -126,6 +130,18 @@ def evaluate(
         equal_width_bins(outcomes, n_bins),
         MappingProxyType(remarks),
     )
+
+
+def _on_ties(names: Sequence[str], outcomes: Outcomes, n_bins: int) -> dict[str, str]:
+    """Return a remark for each measure with bins of equal count, if ties leave some of these empty."""
+    named = [name for name in names if MEASURES[name].equal_mass]
+    if not named:
+        return {}
+    uppers = equal_mass_uppers(np.sort(outcomes.confidence.cpu().numpy()), n_bins)
+    used, possible = len(np.unique(uppers)), min(n_bins, len(outcomes))
+    if used == possible:
+        return {}
+    return dict.fromkeys(named, f"{used} of {n_bins} bins, because equal confidences share a bin")
 
 
 def during(progress: Progress | None, measure: Measure, done: int, total: int) -> Progress | None:

@@ -1,5 +1,6 @@
 """The description of a measure, from which bootstrap, streams, tables and reports are derived."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -75,6 +76,15 @@ class Measure:
     def of_pairs(self) -> bool:
         """Whether it can be computed from confidence and correct alone."""
         return self.reads == "outcomes" or self.reads_pairs
+
+    @property
+    def equal_mass(self) -> bool:
+        """Whether it reads bins of equal count of the confidence, some of which ties may leave empty."""
+        if self.reads != "outcomes" or not self.takes_bins:
+            return False
+        parameter = inspect.signature(self.function).parameters.get("binning")
+        default = "width" if parameter is None else parameter.default
+        return bool(self.options.get("binning", default) == "mass")
 
     @property
     def heading(self) -> str:
