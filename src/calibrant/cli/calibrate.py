@@ -64,9 +64,11 @@ def calibrate(
     """Compare post-hoc methods, choose one, and save it with a report.
 
     Every method is cross-validated on VAL, and so is the pool, a mixture of them. The pool is chosen, unless
-    temperature scaling is better.
+    temperature scaling (for confidences of a black box Platt scaling) is better.
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
+
+    Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --by subject --out honest
     """
     from calibrant.cli.terminal import show, tables
     from calibrant.evaluation import compare, decide
