@@ -402,6 +402,27 @@ def test_options_that_cannot_be_read_get_a_sentence(jsonl, row, sentence):
     assert refusal(jsonl([row]), OPTIONS).startswith(sentence)
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("value", "sentence"), [("95 %", "--percent"), ("likely", "--words"), (None, "--drop-missing")]
+)
+def test_the_options_for_answers_are_named_under_our_own_names_too(tmp_path, jsonl, suffix, value, sentence):
+    path = tmp_path / f"a{suffix}"
+    rows = [{"confidence": value, "correct": 1}, {"confidence": "0.5", "correct": 0}]
+    if suffix == ".jsonl":
+        jsonl(rows, path.name)
+    elif suffix == ".csv":
+        path.write_text(f"confidence,correct\n{value or ''},1\n0.5,0\n")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    assert sentence in refusal(path, None)
+
+
+def test_columns_of_different_lengths_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", stated=[0.5, 0.6], is_right=[1])
+    assert refusal(tmp_path / "a.npz") == "is_right: expected 2 values, as many as in stated, got 1"
+
+
 def test_predictions_of_pairs_stay_as_they_are_without_columns(jsonl):
     loaded = load_predictions(jsonl([{"confidence": 0.5, "correct": 1, "signal_tokens": None}]))
     assert isinstance(loaded, Predictions)

@@ -82,10 +82,11 @@ def load_answers(
         if columns.describe_answers:
             rows = source.read_columns(*wanted_columns(columns))
             return read_answers(rows, columns, need_labels=need_labels)
-        values, names = source.read()
-        if columns.groups is not None:
-            values["groups"] = source.read_columns([columns.groups]).columns[columns.groups]
-        predictions = Predictions(**select_form(values, names, need_labels=need_labels))
+        try:
+            predictions = _read_own(source, columns, need_labels=need_labels)
+        except Exception:
+            _explain_answers(source)
+            raise
         return Answers(predictions, np.ones(predictions.n, dtype=bool))
 
 
@@ -99,6 +100,23 @@ def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> 
     form = _format(Path(path), FORMATS)
     with atomic_path(path) as temporary:
         form(temporary).write(predictions)
+
+
+def _read_own(source: Format, columns: Columns, *, need_labels: bool) -> Predictions:
+    values, names = source.read()
+    if columns.groups is not None:
+        values["groups"] = source.read_columns([columns.groups]).columns[columns.groups]
+    return Predictions(**select_form(values, names, need_labels=need_labels))
+
+
+def _explain_answers(source: Format) -> None:
+    """Refuse a confidence that cannot be read, in words that name the options for such answers."""
+    try:
+        rows = source.read_columns(["confidence"], ["logits", "probs"])
+    except Exception:  # then something else is wrong
+        return
+    if len(rows.columns) == 1:
+        read_answers(rows, Columns(), need_labels=False)
 
 
 def _log(source: Format, columns: Columns) -> tuple[Rows, Columns] | None:
