@@ -68,7 +68,7 @@ def calibrate(
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
 
-    Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --by subject --out honest
+    Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
     """
     from calibrant.cli.terminal import show, tables
     from calibrant.evaluation import compare, decide
