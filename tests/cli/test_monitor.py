@@ -273,3 +273,54 @@ def test_groups_are_named_by_what_they_are():
         "for confidences from 0.60 to 0.80",
         "for confidences from 0.80 to 1",
     ]
+
+
+def answers(path, n, *, seed, right):
+    """Answers with a stated confidence, of which a share is right that depends on it."""
+    rng = np.random.default_rng(seed)
+    stated = rng.choice([70, 80, 95, 100], n)
+    hits = rng.random(n) < right(stated / 100)
+    rows = [{"says": f"{c} %", "right": bool(hit)} for c, hit in zip(stated, hits, strict=True)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+OF_ANSWERS = ("--confidence", "says", "--correct", "right", "--percent", "--window", 500)
+
+
+@pytest.fixture(scope="module")
+def before(folder):
+    """The reference of an overconfident black box."""
+    return answers(folder / "before.jsonl", 3000, seed=1, right=lambda c: c / 2 + 0.3)
+
+
+def test_a_black_box_that_stays_overconfident_raises_no_alarm_and_one_that_gets_worse_does(
+    run, before, tmp_path
+):
+    same = answers(tmp_path / "same.jsonl", 2000, seed=2, right=lambda c: c / 2 + 0.3)
+    worse = answers(tmp_path / "worse.jsonl", 2000, seed=3, right=lambda c: c / 2 + 0.1)
+    state = ("--state", tmp_path / "state.json", "--json")
+    code, out, _ = run("monitor", before, same, *OF_ANSWERS, *state)
+    result = json.loads(out)
+    assert (code, result["alarm"], result["n"]) == (0, False, 2000)
+    assert set(result["windows"][0]["intervals"]) == {"accuracy", "mean_confidence", "ece", "brier", "nll"}
+    code, out, _ = run("monitor", before, worse, *OF_ANSWERS, *state)
+    result = json.loads(out)
+    assert (code, result["alarm"]) == (3, True)
+    assert 2000 < result["alarm_at"] < 3000
+    assert result["events"][0]["changes"][0]["change"] == "more overconfident"
+
+
+def test_a_folder_of_answers_is_followed_and_each_file_is_read_once(run, before, tmp_path):
+    (tmp_path / "days").mkdir()
+    for day in (1, 2):
+        answers(tmp_path / "days" / f"{day}.jsonl", 600, seed=day, right=lambda c: c / 2 + 0.3)
+        given = (before, tmp_path / "days", *OF_ANSWERS, "--state", tmp_path / "state.json", "--json")
+        code, out, _ = run("monitor", *given)
+        assert (code, json.loads(out)["n"]) == (0, 600 * day)
+
+
+def test_groups_are_refused(run, before):
+    code, _, err = run("monitor", before, before, *OF_ANSWERS, "--by", "subject")
+    assert code == 2
+    assert "--by: expected none, because a monitor tests all groups together, got 'subject'" in err

@@ -170,15 +170,20 @@ def test_a_reset_forgets_the_alarm_and_counts_rows_on(at_once, reference, tmp_pa
     assert monitoring.alarm.since == 3051
 
 
-def test_pairs_have_no_proper_scores_and_a_window_with_some_pairs_has_none_either(reference, tmp_path):
+def test_a_window_of_pairs_has_the_scores_of_wrong_and_right_and_a_mixed_one_has_none(reference, tmp_path):
     monitoring = Monitoring(reference, window=100)
     assert monitoring.update(predictions(150, seed=107))[0].brier is not None
     monitoring.save(tmp_path / "state.json")
     monitoring = Monitoring.load(tmp_path / "state.json", reference)
     outcomes = predictions(150, seed=108).outcomes()
     mixed, pairs = monitoring.update(Predictions(confidence=outcomes.confidence, correct=outcomes.correct))
-    assert (mixed.brier, mixed.nll, pairs.brier, pairs.nll) == (None, None, None, None)
+    assert (mixed.brier, mixed.nll) == (None, None)
     assert mixed.accuracy.n_resamples == 200
+    c, hit = outcomes.confidence.numpy()[50:], outcomes.correct.numpy()[50:]
+    right = np.where(hit, c, 1 - c)
+    assert pairs.brier.value == pytest.approx(((1 - right) ** 2).mean())
+    assert pairs.nll.value == pytest.approx(-np.log(right).mean(), abs=1e-4)
+    assert pairs.nll.low < pairs.nll.value < pairs.nll.high
 
 
 def test_an_infinite_surprise_survives_the_state_and_leaves_the_rest_defined(reference, tmp_path):

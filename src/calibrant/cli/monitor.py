@@ -1,15 +1,18 @@
 """The command ``calibrant monitor``."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant.cli.columns import read, with_columns
 from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
     from calibrant.data.predictions import Predictions
     from calibrant.monitoring.monitor import Monitoring
 
@@ -25,6 +28,7 @@ def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
 
+@with_columns
 def monitor(
     reference: Annotated[
         str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")
@@ -55,8 +59,10 @@ def monitor(
         Path | None, _option("events", "Append one JSON object per alarm, a line each.", "FILE.jsonl")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
+    *,
+    columns: "Columns",
 ) -> None:
-    """Test over time whether a classifier is still as calibrated as on the reference.
+    """Test over time whether a classifier, or a black box, is still as calibrated as on the reference.
 
     Look as often as you like: a model that stays as calibrated raises an alarm with a probability of at most
     --alpha over its whole life. The exit code is 3 after an alarm, 0 without one, and 2 if a file or an
@@ -65,12 +71,18 @@ def monitor(
     Example: calibrant monitor test.npz monday.npz tuesday.npz --state model.json --events alarms.jsonl
 
     Example: calibrant monitor test.parquet predictions/ --state model.json
+
+    Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --percent
     """
     from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
-    from calibrant.data.files import load_predictions
     from calibrant.monitoring.files import gather
     from calibrant.monitoring.run import MonitorRun, check_target, read_steps
 
+    if columns.groups is not None:
+        raise InputError(
+            f"--by: expected none, because a monitor tests all groups together, got {columns.groups!r}; "
+            "monitor the rows of each group in files of their own"
+        )
     if state is not None:
         check_target(state, "--state", appends=False)
     if events is not None:
@@ -78,7 +90,8 @@ def monitor(
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
-    before = gather(reference) if _is_stream(reference) else load_predictions(reference)
+    load = partial(read, columns=columns) if columns.describe_answers else None
+    before = gather(reference, load=load) if _is_stream(reference) else read(reference, columns)
     monitoring = _begin(before, state, given)
     if reset:
         monitoring.reset()
@@ -87,7 +100,7 @@ def monitor(
     bar = not as_json and not (stepwise and sys.stdout.isatty())
     with JsonReport() if as_json else TableReport(kept=state is not None) as report:
         run = MonitorRun(monitoring, report, state, events, stepwise)
-        steps = read_steps(monitoring, stream, is_stream=_is_stream, tell=_warn)
+        steps = read_steps(monitoring, stream, is_stream=_is_stream, tell=_warn, load=load)
         with progress_bar(visible=bar) as progress:
             refusal = run.read(steps, progress)
         run.save()

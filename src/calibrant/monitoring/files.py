@@ -68,14 +68,26 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
         ) from None
 
 
-def _read_pieces(sources: Iterable[StreamFile]) -> Generator[_Piece, None, None]:
-    """Yield the rows of files in their order; a bad file is refused when its turn comes."""
-    for is_parquet, some in groupby(sources, lambda source: source.path.lower().endswith(_PARQUET)):
-        if is_parquet:
+def _read_pieces(
+    sources: Iterable[StreamFile], load: Callable[[str], Predictions] | None = None
+) -> Generator[_Piece, None, None]:
+    """Yield the rows of files in their order; a bad file is refused when its turn comes.
+
+    Parquet files are read in pieces, unless ``load`` is given.
+    """
+    for in_pieces, some in groupby(
+        sources, lambda source: load is None and source.path.lower().endswith(_PARQUET)
+    ):
+        if in_pieces:
             yield from _in_pieces(tuple(some))
             continue
         for source in some:
-            predictions = load_predictions(source.path)
+            if source.filesystem is not None:
+                raise InputError(
+                    f"{source.name}: expected a file on this machine, whose columns may have any names, got "
+                    "an address; rename its columns to confidence and correct"
+                )
+            predictions = (load or load_predictions)(source.path)
             yield _Piece(source, 0, len(predictions), predictions)
 
 
@@ -96,11 +108,14 @@ def _in_pieces(sources: tuple[StreamFile, ...]) -> Generator[_Piece, None, None]
                 yield _Piece(source, batch.first_row, total, batch.predictions)
 
 
-def gather(source: str | os.PathLike[str]) -> Predictions:
+def gather(
+    source: str | os.PathLike[str], *, load: Callable[[str], Predictions] | None = None
+) -> Predictions:
     """Read only confidence and correctness of all rows of a stream, which fit into memory.
 
     Args:
         source: What :func:`~calibrant.streams.open_stream` takes, or a folder of predictions in any format.
+        load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -114,7 +129,7 @@ def gather(source: str | os.PathLike[str]) -> Predictions:
         2
     """
     confidence, correct = [], []
-    for piece in _read_pieces(_find_files(source)):
+    for piece in _read_pieces(_find_files(source), load):
         if piece.predictions is not None:
             outcomes = piece.predictions.outcomes()
             confidence.append(outcomes.confidence.cpu().numpy().astype(np.float64))
@@ -147,6 +162,7 @@ def follow(
     monitoring: Monitoring,
     source: str | os.PathLike[str],
     *,
+    load: Callable[[str], Predictions] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Generator[Step, None, None]:
     """Read the new rows of a stream step by step, in memory that does not grow with it.
@@ -160,6 +176,7 @@ def follow(
         monitoring: The monitoring that reads the rows.
         source: A folder, a pattern, an address or a Parquet file, as
             :func:`~calibrant.streams.open_stream` takes them. Files are read in the order of their names.
+        load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
         tell: Called with a sentence about anything unusual that is no reason to stop.
 
     Example:
@@ -184,7 +201,7 @@ def follow(
         seen, mark = monitoring.files.get(path), _file_mark(each)
         if seen is None or seen.rows < seen.total or seen.mark != mark:
             files[each] = _File(path, mark, len(files) + 1, seen)
-    with closing(_read_pieces(files)) as pieces:
+    with closing(_read_pieces(files, load)) as pieces:
         for piece in pieces:
             file = files[piece.source]
             rows = file.new_rows(piece)

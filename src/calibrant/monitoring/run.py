@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from calibrant.data.files import load_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.files import writing
 from calibrant.inputs import Progress
@@ -113,13 +114,22 @@ def read_steps(
     *,
     is_stream: Callable[[str], bool],
     tell: Callable[[str], None],
+    load: Callable[[str], Predictions] | None = None,
 ) -> Generator[Step, None, None]:
-    """Read sources in their order: only the new rows of streams, and other files as a whole."""
+    """Read sources in their order: only the new rows of streams, and other files as a whole.
+
+    Args:
+        monitoring: The monitoring that reads the rows.
+        sources: Files, folders, patterns or addresses.
+        is_stream: Whether a source is a stream.
+        tell: Called with a sentence about anything unusual that is no reason to stop.
+        load: Reads a file as a whole, if its columns have other names than ours.
+    """
     for number, source in enumerate(sources, 1):
         if is_stream(source):
-            yield from follow(monitoring, source, tell=tell)
+            yield from follow(monitoring, source, load=load, tell=tell)
         else:
-            predictions = load_predictions(source)
+            predictions = (load or load_predictions)(source)
             windows = tuple(monitoring.update(predictions))
             yield Step(source, len(predictions), windows, number, len(sources))
 

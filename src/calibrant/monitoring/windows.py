@@ -15,6 +15,7 @@ from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.terms import TermResampler
+from calibrant.outcomes import Pairs
 
 _Means: TypeAlias = tuple[list[Interval], Interval]
 
@@ -39,7 +40,8 @@ class Window:
         mean_confidence: Mean stated confidence.
         ece: Expected calibration error; its interval is widened to contain the value, since resampling adds
             noise and may only give larger errors.
-        brier: Brier score; None unless class probabilities are known for every row.
+        brier: Brier score; None if the window has both class scores and confidences without classes, of
+            which it means different things.
         nll: Negative log-likelihood; None if the Brier score is None, or if infinite.
         log_e_value: Logarithm of the evidence, after the last row, that calibration has changed.
         alarm: Whether an alarm was raised at this row or before.
@@ -58,7 +60,10 @@ class Window:
 
 
 def columns_of(predictions: Predictions) -> Floats:
-    """Return confidence, correctness, log loss and squared error of each row; unknown ones are NaN."""
+    """Return confidence, correctness, log loss and squared error of each row.
+
+    The last two are those of class probabilities, and NaN for confidences without classes.
+    """
     outcomes = predictions.outcomes()
     columns = np.full((len(COLUMNS), len(outcomes)), np.nan)
     columns[0], columns[1] = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
@@ -82,6 +87,9 @@ def check_sum(columns: Floats, before: int = 0) -> int:
 def measure_window(rows: Floats, *, last: int, n_bins: int, log_e_value: float, alarm: bool) -> Window:
     """Measure the rows of a window, which have the form that ``columns_of`` returns."""
     confidence, correct, nll, brier = rows
+    if np.isnan(brier).all():
+        pairs = Pairs(confidence=confidence, correct=correct == 1)
+        nll, brier = log_losses(**pairs).numpy(), squared_errors(**pairs).numpy()
     known = {"accuracy": correct, "mean_confidence": confidence, "brier": brier, "nll": nll}
     known = {name: terms for name, terms in known.items() if np.isfinite(terms).all()}
     n = len(confidence)
