@@ -105,7 +105,10 @@ def test_the_page_is_opened_when_asked_for(run, files, monkeypatch):
         (("test.npz", "val.npz"), "expected the same samples in the same order"),
         (("test.npz", "test.npz"), "got one of them twice"),
         (("test.npz", "other.npz", "--val", "val.npz"), "expected one file beside --val, got 2"),
-        (("pairs.csv", "--val", "val.npz"), "expected logits or probs with labels"),
+        (
+            ("pairs.csv", "--val", "val.npz"),
+            "expected scores of 4 classes, as in validation, got confidences of a black box",
+        ),
         (("test.npz", "--val", "val.npz", "--methods", "alchemy"), "got 'alchemy'"),
         (("test.npz", "--out", "absent/page.html"), "expected an existing directory"),
         (("test.npz", "--out", "."), "got a directory"),
