@@ -1,25 +1,18 @@
 """Combination of signals: one confidence from everything that a black box says about its answers."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_features, check_flag, check_number
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
 from calibrant.posthoc.fitting.binary import both_answers, class_log_odds, join_top, normalised, split_top
-from calibrant.posthoc.fitting.folds import random_folds
-from calibrant.posthoc.fitting.logistic import fit_ridge
+from calibrant.posthoc.fitting.logistic import fit_likeliest_ridge, fit_ridge
 from calibrant.posthoc.fitting.natural_splines import mixed_splines, natural_splines, smoothest_mixture
 from calibrant.posthoc.fitting.score_map import interpolate
 
-# Strengths of the ridge that are tried, the strongest first.
-RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-
-_FOLDS = 5
 _KNOTS = 5
 # The outermost knots leave this share of a normal distribution outside.
 _TAIL = 0.02
@@ -69,7 +62,6 @@ class Combination(Calibrator):
     products: Tensor
     intercept: Tensor
     active: Tensor
-    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self, scale: "_Scale", curves: "_Curves", active: Tensor, *, reads_logits: bool, n_classes: int
@@ -88,11 +80,6 @@ class Combination(Calibrator):
         """Number of signals among the features."""
         return len(self.values) - self.reads_logits
 
-    @property
-    def searched(self) -> Mapping[str, float]:
-        """The strength of the ridge. A file does not keep it."""
-        return self._searched
-
     @classmethod
     def fit(
         cls,
@@ -102,7 +89,7 @@ class Combination(Calibrator):
         ridge: float | None = None,
         interactions: bool | None = None,
         features: ArrayLike | None = None,
-        seed: int = 0,
+        **unused: Unpack[UnusedSeed],
     ) -> Self:
         """Fit a logistic regression on splines of the signals and on products of two signals.
 
@@ -110,17 +97,17 @@ class Combination(Calibrator):
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1: of being right.
             labels: Integer classes of shape ``(n,)``.
             features: Signals of shape ``(n, s)``, at most 64; NaN where one is missing.
-            ridge: How strongly all coefficients but the intercept are pulled to 0, in samples. By default the
-                geometric mean of 300, 100, ..., 0.03, each as likely as it makes the held-out answers in
-                five-fold cross-validation: the single best one is more often wrong.
+            ridge: How strongly all coefficients but the intercept are pulled to 0, in samples. By default
+                each signal, each product, and all signals of two values together have a ridge of their own:
+                those that make the answers likeliest (empirical Bayes), so that a signal which is noise is
+                left out. For language models this is better than one ridge from cross-validation.
             interactions: Whether products of two signals are used: by default with at most eight signals
                 that have more than two values.
-            seed: Seed of the folds.
 
         Raises:
             FitError: There are more than 64 signals.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y = check_fitting_set(logits, labels, **unused)
         signals = required_features(features, cls.__name__, what="signals of shape (n, s)")
         h = check_features(signals, n=len(z), missing=True).to(z.device).double()
         if h.shape[1] > _MOST_SIGNALS:
@@ -135,12 +122,13 @@ class Combination(Calibrator):
             h, interactions if interactions is None else check_flag(interactions, "interactions")
         )
         if ridge is None:
-            ridge = _choose_ridge(inputs.table, answers, seed)
-        ridge = check_number(ridge, "ridge")
-        curves = inputs.curves(fit_ridge(inputs.table, answers, ridge)[0])
+            theta, _ = fit_likeliest_ridge(inputs.table, answers, inputs.blocks)
+        else:
+            strength = torch.full_like(inputs.table[0], check_number(ridge, "ridge"))
+            theta = fit_ridge(inputs.table, answers, strength)
         active = both_answers(answers[:, None] > 0).any()
+        curves = inputs.curves(theta)
         fitted = cls(inputs.scale, curves, active, reads_logits=reads_logits, n_classes=z.shape[1])
-        fitted._searched = {"ridge": ridge}
         return fitted._unless_worse(own, h, answers)
 
     @torch.no_grad()
@@ -230,6 +218,8 @@ class _Inputs:
     Attributes:
         scale: How ranks follow from the values of the signals.
         table: All inputs that are not constant, shape ``(n, d)``.
+        blocks: The number of the signal or of the product that each input belongs to; signals of two values
+            count as one.
     """
 
     def __init__(self, signals: Tensor, interactions: bool | None) -> None:
@@ -245,14 +235,20 @@ class _Inputs:
         present = (~missing).to(x.dtype)
         _, *curved = mixed_splines(x, self._knots, self._mixture)
         bends = torch.stack(curved) * several
-        self._centres = (bends * present).sum(dim=1) / present.sum(dim=0).clamp(min=1)
-        bends = (bends - self._centres[:, None]) * present
+        # Without their straight parts, bends say the same of a signal and of its negative.
+        count = present.sum(dim=0).clamp(min=1)
+        self._centres = (bends * present).sum(dim=1) / count
+        self._slopes = (bends * x).sum(dim=1) / count
+        bends = (bends - self._centres[:, None] - self._slopes[:, None] * x) * present
         allowed = several[:, None] & several if interactions else torch.zeros_like(several.diag())
         self._pairs = allowed.triu(diagonal=1).nonzero()
         every = [x, *bends, missing.to(x.dtype), x[:, self._pairs[:, 0]] * x[:, self._pairs[:, 1]]]
         table = torch.cat(every, dim=1)
         self._used = table.std(dim=0, correction=0) > 0
         self.table = table[:, self._used]
+        signal = torch.where(several, torch.arange(len(several), device=x.device), -1)
+        product = len(signal) + torch.arange(len(self._pairs), device=x.device)
+        self.blocks = torch.cat([signal.repeat(len(bends) + 2), product])[self._used]
 
     def curves(self, theta: Tensor) -> _Curves:
         """Return the curves that coefficients of the inputs describe, the intercept last."""
@@ -265,7 +261,7 @@ class _Inputs:
         square[self._pairs[:, 0], self._pairs[:, 1]] = products
         return _Curves(
             self._knots,
-            straight.clone(),
+            straight - (bends * self._slopes).sum(dim=0),
             self._mixture @ bends,
             -(bends * self._centres).sum(dim=0),
             absent.clone(),
@@ -318,19 +314,3 @@ def _ranked(signals: Tensor, values: Tensor, ranks: Tensor) -> tuple[Tensor, Ten
     missing = torch.isnan(signals)
     x = interpolate(torch.where(missing, 0.0, signals), values, ranks)
     return missing, torch.where(missing, 0.0, x)
-
-
-def _choose_ridge(inputs: Tensor, answers: Tensor, seed: int) -> float:
-    """Return the mean of all ridges, weighted by the likelihood of held-out answers."""
-    if len(answers) < 2 * _FOLDS:
-        return RIDGES[0]
-    folds = random_folds(len(answers), _FOLDS, seed=seed).to(answers.device)
-    inside = folds == torch.arange(_FOLDS, device=folds.device)[:, None]
-    kept = (~inside).to(inputs.dtype)
-    theta, losses = None, []
-    for ridge in RIDGES:
-        theta = fit_ridge(inputs, answers, ridge, weights=kept, begin=theta)
-        eta = ((theta[:, :-1] @ inputs.T + theta[:, -1:]) * inside).sum(dim=0)
-        losses.append(torch.nn.functional.binary_cross_entropy_with_logits(eta, answers, reduction="sum"))
-    log_ridges = torch.tensor(RIDGES).log().to(inputs)
-    return float((torch.softmax(-torch.stack(losses), dim=0) @ log_ridges).exp())

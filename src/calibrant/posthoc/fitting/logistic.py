@@ -22,6 +22,11 @@ _KEPT_ENTRIES = 1 << 21
 _Value: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 _MAX_STEPS = 200
+
+# Ridges that are found lie between these; they have settled when none changes by more than this in logarithm.
+_RIDGE_RANGE = (0.03, 1e4)
+_SETTLED = 0.05
+_MAX_ROUNDS = 50
 _PULL_TO_IDENTITY = 1.0  # of the shared regression, about one sample among all: it only has to exist
 
 
@@ -67,36 +72,81 @@ def fit_logistic(
     return _minimise(apart, inputs, centre, bound, strength, begin=shared), shared[0]
 
 
-def fit_ridge(
-    x: Tensor, targets: Tensor, ridge: float, *, weights: Tensor | None = None, begin: Tensor | None = None
-) -> Tensor:
-    r"""Minimise the cross-entropy of :math:`\sigma(x \cdot \theta + b)` plus :math:`\tfrac r2 |\theta|^2`.
+def fit_ridge(x: Tensor, targets: Tensor, ridge: Tensor, *, begin: Tensor | None = None) -> Tensor:
+    r"""Minimise the cross-entropy of :math:`\sigma(x \cdot \theta + b)` plus a ridge.
+
+    .. math:: \tfrac12 \sum_j r_j \theta_j^2
 
     Args:
-        x: Inputs of shape ``(n, d)``; those of equal importance should have equal spread.
+        x: Inputs of shape ``(n, d)``.
         targets: Probabilities of shape ``(n,)``.
-        ridge: The strength :math:`r > 0` of the pull to 0; the intercept is free.
-        weights: How many samples each row stands for, one regression for each row of shape ``(m, n)``.
-        begin: Where to begin, shape ``(m, d + 1)``; zeros by default.
+        ridge: The strengths :math:`r_j > 0`, shape ``(d,)``; the intercept is free.
+        begin: Where to begin, shape ``(d + 1,)``; zeros by default.
 
     Returns:
-        Coefficients of shape ``(m, d + 1)``, intercept last.
+        Coefficients of shape ``(d + 1,)``, intercept last.
     """
-    w = torch.ones_like(targets)[None] if weights is None else weights
-    design = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
-    # The intercept needs any pull at all in case all targets are alike.
-    pull = torch.full_like(design[0], ridge).index_fill(0, torch.tensor(x.shape[1], device=x.device), 1e-6)
+    objective = _Ridge(x, targets, ridge)
+    start = torch.zeros_like(objective.pull) if begin is None else begin
+    lowest = torch.full_like(start, -torch.inf)
+    return _descended(objective, start[None], lowest, certain=True)[0]
 
-    def value(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        eta = theta @ design.T
+
+def fit_likeliest_ridge(x: Tensor, targets: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Fit a ridge regression with the strength for each block of inputs that makes the targets likeliest.
+
+    The ridge is a normal prior of the coefficients with variance :math:`1/r_b`. The likelihood of the targets
+    with the coefficients integrated out, by Laplace's approximation, is highest where
+
+    .. math:: r_b = \frac{d_b - r_b \operatorname{tr} (H^{-1})_{bb}}{|\theta_b|^2}
+
+    with the :math:`d_b` coefficients of the block and the curvature :math:`H` of the objective; this is
+    repeated until it holds (MacKay, "The Evidence Framework Applied to Classification Networks", 1992). A
+    block of inputs that say nothing gets a strong ridge.
+
+    Args:
+        x: Inputs of shape ``(n, d)``.
+        targets: Probabilities of shape ``(n,)``.
+        blocks: The block of each input, shape ``(d,)``.
+
+    Returns:
+        Coefficients of shape ``(d + 1,)``, intercept last, and the ridge of each input, shape ``(d,)``.
+    """
+    _, place, size = torch.unique(blocks, return_inverse=True, return_counts=True)
+
+    def summed(each: Tensor) -> Tensor:
+        return each.new_zeros(len(size)).index_add(0, place, each)
+
+    ridge = x.new_ones(len(size))
+    theta = fit_ridge(x, targets, ridge[place])
+    for _ in range(_MAX_ROUNDS if len(size) else 0):
+        curve = _Ridge(x, targets, ridge[place])(theta[None])[2][0]
+        spread = torch.linalg.inv(curve).diagonal()[:-1]
+        likelier = (size - ridge * summed(spread)) / summed(theta[:-1].square()).clamp(min=1e-12)
+        likelier = likelier.clamp(*_RIDGE_RANGE)
+        settled = float((likelier / ridge).log().abs().max()) < _SETTLED
+        ridge = likelier
+        theta = fit_ridge(x, targets, ridge[place], begin=theta)
+        if settled:
+            break
+    return theta, ridge[place]
+
+
+class _Ridge:
+    """The objective of a ridge regression and its derivatives; ``pull`` is the ridge of all coefficients."""
+
+    def __init__(self, x: Tensor, targets: Tensor, ridge: Tensor) -> None:
+        self._design, self._targets = torch.cat([x, torch.ones_like(x[:, :1])], dim=1), targets
+        # The intercept needs any ridge at all in case all targets are alike.
+        self.pull = torch.cat([ridge, ridge.new_tensor([1e-6])])
+
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        eta = theta @ self._design.T
         p = torch.sigmoid(eta)
-        loss = (w * _log_losses(eta, p, targets)).sum(dim=1)
-        slope = (w * (p - targets)) @ design + pull * theta
-        curve = torch.stack([(design * each[:, None]).T @ design for each in w * p * (1 - p)])
-        return loss + (pull * theta.square()).sum(dim=1) / 2, slope, curve + torch.diag(pull)
-
-    start = design.new_zeros(len(w), design.shape[1]) if begin is None else begin
-    return _descended(value, start, torch.full_like(pull, -torch.inf), certain=True)
+        loss = _log_losses(eta, p, self._targets).sum(dim=1) + (self.pull * theta.square()).sum(dim=1) / 2
+        weighted = self._design * (p * (1 - p))[0, :, None]
+        curve = weighted.T @ self._design + torch.diag(self.pull)
+        return loss, (p - self._targets) @ self._design + self.pull * theta, curve[None]
 
 
 # Inputs, targets and weights of some rows.
