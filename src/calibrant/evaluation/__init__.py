@@ -1,5 +1,6 @@
 """Evaluate predictions: measures with intervals, parts of the data, comparisons, detection, curves."""
 
+from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.choose import Choice, choose, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
@@ -14,6 +15,7 @@ from calibrant.evaluation.temperature_curve import FeasibleGroup, TemperatureCur
 from calibrant.evaluation.validation_size import SizeCurve, ValidationSizes, by_validation_size
 
 __all__ = [
+    "Answering",
     "Choice",
     "ClassRow",
     "Comparison",
@@ -28,6 +30,7 @@ __all__ = [
     "SizeCurve",
     "TemperatureCurve",
     "ValidationSizes",
+    "answer_when",
     "by_class",
     "by_group",
     "by_margin",

@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 
 from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
@@ -16,7 +15,7 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats, Progress, check_choice
 from calibrant.metrics.calibration_test import CalibrationTest, cumulative_test
 from calibrant.metrics.cumulative import CumulativeDifference
-from calibrant.metrics.intervals import Interval
+from calibrant.metrics.intervals import Interval, wilson_interval
 from calibrant.metrics.names import resolve_measures
 from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.metrics.resampling.rows import generator
@@ -218,7 +217,7 @@ def group_tests(
     for each, test, p in zip(cells, tests, p_corrected, strict=True):
         accuracy = float(each.hits.sum()) / each.n
         confidence = float(each.count @ each.confidence) / each.n
-        low, high = _wilson(accuracy, each.n, level)
+        low, high = wilson_interval(accuracy, each.n, level=level)
         rows.append(
             GroupTest(
                 n=each.n,
@@ -304,14 +303,6 @@ def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator
     if drawn and found.p_value <= _FEW / (1 + _RESAMPLES) and enough > _RESAMPLES:
         return cumulative_test(cells, n_resamples=enough, rng=rng)
     return found
-
-
-def _wilson(share: float, n: int, level: float) -> tuple[float, float]:
-    """Return Wilson's interval of a probability, which also works for shares of 0 and 1."""
-    z = float(ndtri((1 + level) / 2))
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _within(rows: Sequence[GroupRow], name: str) -> float:

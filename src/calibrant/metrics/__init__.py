@@ -23,7 +23,7 @@ from calibrant.metrics.cumulative import ks_error, kuiper_error
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
-from calibrant.metrics.intervals import Interval, with_interval
+from calibrant.metrics.intervals import Interval, wilson_interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
 from calibrant.metrics.margin import MarginSlice, margin_slices
@@ -115,6 +115,7 @@ __all__ = [
     "top_k_error",
     "top_label_bins",
     "underconfidence",
+    "wilson_interval",
     "with_interval",
     "worst_case_probe",
 ]

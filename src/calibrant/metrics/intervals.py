@@ -1,5 +1,6 @@
 """Bootstrap intervals: how much a measure would vary if the samples were drawn again."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -169,3 +170,25 @@ def _bca(tails: Floats, share_below: float, left_out: Floats, weight: Floats) ->
     # Where the denominator would vanish, the interval ends at the most extreme replicate.
     shares: Floats = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-12))
     return shares
+
+
+def wilson_interval(share: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of a probability, which also works for shares of 0 and 1.
+
+    Args:
+        share: The share of ``n`` independent samples that was observed.
+        n: Number of samples.
+        level: Share of repeated samples whose interval would cover the probability, about.
+
+    Example:
+        >>> low, high = wilson_interval(0.0, 100)
+        >>> round(low, 3), round(high, 3)
+        (0.0, 0.037)
+
+    References:
+        Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+    """
+    z = float(ndtri((1 + check_level(level)) / 2))
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
