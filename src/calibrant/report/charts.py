@@ -45,6 +45,7 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
         "reliability": _reliability(),
         "histogram": _histogram(),
         "margins": _margins(),
+        "groups": _groups(),
         "risk": _risk(),
         "temperature": _temperature(),
         "detection": _detection(scores),
@@ -126,6 +127,32 @@ def _margins() -> Spec:
     confidence = _layer("groups", tick, x=x, y=_field("confidence:Q"))
     accuracy = _layer("groups", dot, x=x, y=_field("accuracy:Q"), tooltip=tooltip)
     return _chart(240, gap, confidence, accuracy)
+
+
+def _groups() -> Spec:
+    y = _field("name:N", sort=None, axis={"title": None, "labelLimit": 220, "grid": True})
+    offset = _field("role:N", sort=["before", "after"])
+    x = _field("low:Q", axis=_percents("mean confidence minus accuracy"), scale={"nice": True})
+    color = _field("role:N", scale=_scale(["after", "before"], [BLUE, VERMILION]), legend=None)
+    shape = _field("role:N", scale=_scale(["after", "before"], ["circle", "diamond"]), legend=None)
+    tooltip = [
+        _field("name:N", title="group"),
+        _field("title:N", title="of"),
+        _field("gap:Q", format="+.1%", title="gap"),
+        _field("low:Q", format="+.1%", title="from"),
+        _field("high:Q", format="+.1%", title="to"),
+        _field("n:Q", format=",", title="samples"),
+    ]
+    zero: Spec = {
+        "data": {"values": [{"zero": 0}]},
+        "mark": _mark("rule", color=INK, strokeDash=[4, 4], strokeWidth=1.2, opacity=0.7),
+        "encoding": {"x": _field("zero:Q")},
+    }
+    place: Spec = {"y": y, "yOffset": offset, "color": color, "tooltip": tooltip}
+    span = _layer("gaps", _mark("rule", strokeWidth=1.8), x=x, x2={"field": "high"}, **place)
+    dot = _mark("point", filled=True, size=70, opacity=1, stroke=CARD, strokeWidth=1)
+    dots = _layer("gaps", dot, x=_field("gap:Q"), shape=shape, **place)
+    return _chart(300, zero, span, dots)  # the page makes it as high as its groups need
 
 
 def _risk() -> Spec:

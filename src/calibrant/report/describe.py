@@ -25,6 +25,7 @@ from calibrant.report.figures import (
     class_lines,
     compared_temperatures,
     figures,
+    group_panel,
     ood_panel,
     own_temperatures,
 )
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _BY_GROUP = "the pool, corrected for each group by empirical Bayes"
+# What a method is called in a sentence, if that needs an article.
+_THE = {POOL: "the pool", BY_GROUP: "the repair by group"}
 
 
 def describe(predictions: Predictions, sources: Sources, *, measures: str | Sequence[str] = ()) -> Page:
@@ -84,6 +87,8 @@ def _page_of_files(
         columns=_columns(shown, candidates, drawn, seed=seed),
         candidates=candidates,
         chosen=other,
+        own=own_name(first),
+        groups=group_panel(first, None if other is None else models[other]),
         classes=class_lines(_classes(first), None if other is None else _classes(models[other])),
         temperatures=own_temperatures(first, seed=seed),
         shift=_shift(sources.shift, None, sources.name("shift")),
@@ -139,13 +144,16 @@ def _page_of_comparison(
         verdict=verdict(
             _key(rows[0]),
             _key(next(row for row in rows if row.name == chosen.name)),
-            method="the pool" if chosen.name == POOL else method,
+            method=_THE.get(chosen.name, method),
             is_identity=is_identity,
+            own=own_name(before),
         ),
         columns=_columns((*chosen.metrics, *extra), rows, drawn, seed=seed),
         candidates=rows,
         chosen=None if is_identity else chosen.name,
         is_choice=True,
+        own=own_name(before),
+        groups=group_panel(before, None if is_identity else chosen.measured),
         classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
         temperatures=compared_temperatures(
             validation,
@@ -178,6 +186,11 @@ def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, 
     return replace(page, shift=panel, facts=(*page.facts, added))
 
 
+def own_name(predictions: Predictions) -> str:
+    """Return what a model's own confidence is called: that of a black box is not calibrated, but stated."""
+    return "as stated" if predictions.k is None else "uncalibrated"
+
+
 def method_title(name: str) -> str:
     """Return what a method is called in a sentence, with its options if it has any.
 
@@ -194,6 +207,8 @@ def method_title(name: str) -> str:
         "venn": "Venn",
         "abers": "Abers",
     }
+    if name == BY_GROUP:
+        return "repair by group"
     method, bracket, options = name.partition("(")
     words = [capitals.get(word, word) for word in method.split("_")]
     if words[-1] in ("temperature", "vector", "matrix", "Platt"):
@@ -250,7 +265,7 @@ def _candidates(
         rows.append(
             Candidate(
                 name=each.name,
-                title=method_title(each.name),
+                title=own_name(before) if each.name == "uncalibrated" else method_title(each.name),
                 note=_BY_GROUP if each.name == BY_GROUP else method_named(each.name).paper,
                 metrics=without_nan(metrics),
                 figures=drawn[each.name].figures if each.name in shown else None,
@@ -263,7 +278,8 @@ def _candidates(
         paper = method_named("uncalibrated").paper
         metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
         first = drawn["uncalibrated"] = _draw(before, metrics, seed=seed)
-        rows.insert(0, Candidate("uncalibrated", "uncalibrated", paper, without_nan(metrics), first.figures))
+        own = Candidate("uncalibrated", own_name(before), paper, without_nan(metrics), first.figures)
+        rows.insert(0, own)
     return tuple(rows), drawn
 
 
@@ -282,7 +298,7 @@ def _shift(
     """Measure a model under distribution shift, uncalibrated and by the chosen method if there is one."""
     if shifted is None:
         return None
-    shown = {"uncalibrated": shifted}
+    shown = {own_name(shifted): shifted}
     if calibrator is not None:
         shown[f"after {method}"] = calibrated(calibrator, shifted)
     rows, drawn = [], {}

@@ -1,5 +1,6 @@
 """The numbers that charts and panels draw: a few hundred, however many samples there are."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
@@ -7,7 +8,9 @@ from torch import Tensor
 from calibrant.bins import equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError
+from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
+from calibrant.evaluation.groups import GroupRow, by_group
 from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
@@ -22,10 +25,14 @@ from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.report.page import (
+    AnswerRule,
     Binned,
     ClassLine,
     Detection,
     Figures,
+    GroupGap,
+    GroupLine,
+    GroupPanel,
     MarginGroup,
     Numbers,
     OutOfDistribution,
@@ -41,6 +48,8 @@ POINTS = 200
 MARGIN_GROUPS = 8
 #: Most classes in the table.
 CLASSES = 1000
+#: Most groups in the table.
+GROUPS = 1000
 _RESAMPLES = 400
 
 
@@ -67,7 +76,13 @@ def figures(
         bins=tuple(binned(outcomes, n_bins, seed=seed) for n_bins in BIN_NUMBERS),
         risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
         margins=_margins(predictions),
+        answers=tuple(_answer_rule(each) for each in answer_when(outcomes)),
     )
+
+
+def _answer_rule(found: Answering) -> AnswerRule:
+    threshold, wrong, low, high = without_nan([found.threshold, found.wrong, found.low, found.high])
+    return AnswerRule(found.at_most_wrong, threshold, found.n, found.answered, wrong, low, high)
 
 
 def binned(outcomes: Outcomes, n_bins: int, *, seed: int = 0) -> Binned:
@@ -107,6 +122,37 @@ def class_lines(rows: Sequence[ClassRow], others: Sequence[ClassRow] | None = No
         for row, other in zip(rows, after, strict=True)
     ]
     return tuple(sorted(lines, key=lambda line: -line.ece)[:CLASSES])
+
+
+def group_panel(before: Predictions, after: Predictions | None) -> GroupPanel | None:
+    """Measure and test each group; None if the predictions have no groups.
+
+    Args:
+        before: Labelled predictions.
+        after: The same samples after calibration, or of another model.
+    """
+    if before.groups is None:
+        return None
+    found = by_group(before, measures=("ece",))
+    other = None if after is None or after.groups is None else by_group(after, measures=("ece",))
+    gaps = {} if other is None else {row.name: _group_gap(row) for row in other.rows}
+    lines = [
+        GroupLine(row.name, row.n, row.accuracy, row.mean_confidence, _group_gap(row), gaps.get(row.name))
+        for row in found.rows[:GROUPS]
+    ]
+    return GroupPanel(
+        n_groups=len(found.rows),
+        test=found.sentence,
+        test_after=None if other is None else other.sentence,
+        within=without_nan(found.within["ece"]),
+        within_after=None if other is None else without_nan(other.within["ece"]),
+        lines=tuple(lines),
+    )
+
+
+def _group_gap(row: GroupRow) -> GroupGap:
+    ece, p_value = without_nan([row.metrics.get("ece", math.nan), row.p_corrected])
+    return GroupGap(row.gap, row.gap_low, row.gap_high, ece, p_value)
 
 
 def own_temperatures(predictions: Predictions, *, seed: int = 0) -> Temperatures | None:

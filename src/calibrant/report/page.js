@@ -17,10 +17,12 @@
     const place = at(id);
     if (!place) return;
     if (!views[id]) {
+      const label = place.getAttribute("aria-label");
       const spec = { ...data.charts[name], datasets: { ...data.charts[name].datasets, ...sets } };
       // The policy of the page forbids eval; Vega's interpreter (ast) works without it.
       views[id] = (await vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true })).view;
-      // The label of the container describes the chart; the marks need no labels.
+      // The label of the container, which Vega replaces, describes the chart; the marks need no labels.
+      place.setAttribute("aria-label", label);
       place.querySelector("svg").setAttribute("aria-hidden", "true");
       return;
     }
@@ -184,7 +186,20 @@
     await draw("temperatures", "temperature", { wanted, curve, single: [{ temperature: shown.single }] });
   }
 
+  async function showGroups() {
+    if (!data.groups.length) return;
+    const titles = { before: before.title, after: data.candidates.find((each) => each.name === data.chosen)?.title };
+    const side = (line, role) => ({ ...line[role], name: line.name, n: line.n, role, title: titles[role] });
+    const gaps = data.groups.flatMap((line) => (line.after ? [side(line, "before"), side(line, "after")] : [side(line, "before")]));
+    const said = (gap) => `${percent(gap.gap)} (${percent(gap.low)} to ${percent(gap.high)})`;
+    const values = data.groups.map((line) => `${line.name}: ${said(line.before)}${line.after ? `, then ${said(line.after)}` : ""}`);
+    describe("groups-chart", `Mean confidence minus accuracy. ${values.join("; ")}.`);
+    data.charts.groups.height = 12 * gaps.length + 12 * data.groups.length;
+    await draw("groups-chart", "groups", { gaps });
+  }
+
   async function showOthers() {
+    await showGroups();
     await showTemperatures();
     for (const [i, side] of ["before", "after"].entries()) {
       const each = data.shift?.[i];
@@ -204,9 +219,21 @@
     if (methodInput) await showBins("after", picked());
   }
 
+  const tenths = (share) => (share == null ? "–" : (100 * share).toFixed(1));
+
+  function showAnswers() {
+    const rules = picked().answers;
+    [...(at("answer-table")?.tBodies[0].rows ?? [])].forEach((row, i) => {
+      const { threshold, answered, wrong, low, high } = rules[i];
+      const shown = wrong == null ? "–" : `${tenths(wrong)} (${tenths(low)} to ${tenths(high)})`;
+      [tenths(threshold), tenths(answered), shown].forEach((text, j) => (row.cells[4 + j].textContent = text));
+    });
+  }
+
   async function showPicked() {
     for (const place of document.querySelectorAll(".picked")) place.textContent = picked().title;
     await showBinned();
+    if (methodInput) showAnswers();
     if (methodInput) await showMargins("after", picked());
     await setCoverage(Number(at("readout").dataset.coverage ?? 0.8));
   }

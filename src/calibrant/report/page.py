@@ -45,6 +45,30 @@ class Risk:
 
 
 @dataclass(frozen=True)
+class AnswerRule:
+    """Answer when the confidence is at least a threshold: what that answers, and what of it is wrong.
+
+    Attributes:
+        at_most_wrong: The share of wrong answers that the threshold was chosen for; None if the threshold was
+            given.
+        threshold: None if every threshold leaves more wrong.
+        n: Number of samples that are answered.
+        answered: Their share.
+        wrong: Share of wrong ones among them; None if there are none.
+        low: Lower end of Wilson's 95 % interval of that share.
+        high: Upper end.
+    """
+
+    at_most_wrong: float | None
+    threshold: float | None
+    n: int
+    answered: float
+    wrong: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Figures:
     """What the charts draw of one set of predictions."""
 
@@ -53,6 +77,7 @@ class Figures:
     bins: tuple[Binned, ...]
     risk: Risk
     margins: tuple[MarginGroup, ...]
+    answers: tuple[AnswerRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +142,58 @@ class ClassLine:
     ece: float
     mean_probability_after: float | None = None
     ece_after: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupGap:
+    """Mean confidence minus accuracy of a group, its interval, and the test that is corrected for all groups.
+
+    Attributes:
+        gap: Positive is overconfident.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        ece: Binned error of the group.
+        p_value: Corrected p-value of the Kuiper test; None with fewer than ten samples.
+    """
+
+    gap: float
+    low: float
+    high: float
+    ece: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """One group of samples, before calibration and after."""
+
+    name: str
+    n: int
+    accuracy: float
+    confidence: float
+    before: GroupGap
+    after: GroupGap | None
+
+
+@dataclass(frozen=True)
+class GroupPanel:
+    """The groups, the worst first.
+
+    Attributes:
+        n_groups: Number of groups; lines beyond the first thousand are left out.
+        test: What was found before calibration, by which test and correction.
+        test_after: What was found after it.
+        within: Mean of the binned error over the groups, weighted by their samples.
+        within_after: The same after calibration.
+        lines: A line for each group.
+    """
+
+    n_groups: int
+    test: str
+    test_after: str | None
+    within: float | None
+    within_after: float | None
+    lines: tuple[GroupLine, ...]
 
 
 @dataclass(frozen=True)
@@ -209,6 +286,8 @@ class Page:
         candidates: Its rows; the first is the uncalibrated model.
         chosen: Name of the candidate that was chosen, or that is shown first against the uncalibrated model.
         is_choice: Whether the candidates are methods of which one was chosen.
+        own: What the model's own confidence is called: ``"as stated"`` for a black box.
+        groups: Groups of samples, if the predictions have any.
         classes: The classes, the least calibrated first.
         temperatures: Temperature by margin.
         shift: Samples under distribution shift.
@@ -225,6 +304,8 @@ class Page:
     candidates: tuple[Candidate, ...]
     chosen: str | None
     is_choice: bool = False
+    own: str = "uncalibrated"
+    groups: GroupPanel | None = None
     classes: tuple[ClassLine, ...] = ()
     temperatures: Temperatures | None = None
     shift: Shift | None = None

@@ -22,6 +22,7 @@ def verdict(
     *,
     method: str = "",
     is_identity: bool = False,
+    own: str = "uncalibrated",
 ) -> Verdict:
     """Describe what the measures of a model mean, before calibration and after.
 
@@ -30,6 +31,7 @@ def verdict(
         after: The same with the chosen method.
         method: What the method is called.
         is_identity: Whether the uncalibrated model itself was chosen.
+        own: What the model's own confidence is called: ``"uncalibrated"`` or ``"as stated"``.
 
     Example:
         >>> found = verdict(
@@ -44,7 +46,8 @@ def verdict(
     headline = f"{judgement}: {_means(before)}"
     detail = f"The expected calibration error (ECE) is {_percent(before['ece'])}."
     if is_identity:
-        headline += "; no method tested is better than the uncalibrated model"
+        best = "the uncalibrated model" if own == "uncalibrated" else f"the confidence {own}"
+        headline += f"; no method tested is better than {best}"
     elif after is not None:
         headline += f"; {method} {_repair(before['ece'], after['ece'])}"
         detail = (

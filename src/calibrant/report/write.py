@@ -14,10 +14,11 @@ from calibrant.errors import FormatError
 from calibrant.files import read_json, write_file
 from calibrant.report.charts import specifications
 from calibrant.report.drawing_library import drawing_library
-from calibrant.report.page import Candidate, Page, page_from_json, page_to_json
+from calibrant.report.page import AnswerRule, Candidate, Page, page_from_json, page_to_json
 
 RESULTS, CALIBRATOR, REPORT = "results.json", "calibrator.safetensors", "report.html"
 _NONE = "\N{EN DASH}"
+_GROUPS_DRAWN = 30
 
 
 def write_report(page: Page, path: str | os.PathLike[str]) -> None:
@@ -36,7 +37,16 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=_percent, cell=_cell, digits=_digits, keep=_keep)
+    environment.filters.update(
+        percent=_percent,
+        cell=_cell,
+        digits=_digits,
+        keep=_keep,
+        signed=_signed,
+        p_value=_p_value,
+        tenths=_tenths,
+        wrong=_wrong,
+    )
     scripts = {"vega": drawing_library(), "page": _asset("page.js")}
     return environment.get_template("template.html.j2").render(
         page=page,
@@ -77,6 +87,7 @@ def _drawings(page: Page) -> dict[str, Any]:
         "charts": specifications(scores),
         "candidates": [_figures(each) for each in page.drawn],
         "chosen": page.chosen,
+        "groups": [] if page.groups is None else [asdict(line) for line in page.groups.lines[:_GROUPS_DRAWN]],
         "temperatures": None if page.temperatures is None else asdict(page.temperatures),
         "shift": None
         if page.shift is None
@@ -115,6 +126,28 @@ def _cell(value: float | None, percent: bool) -> str:
     if value is None:
         return _NONE
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+
+def _tenths(value: float | None) -> str:
+    return _NONE if value is None else f"{100 * value:.1f}"
+
+
+def _wrong(rule: AnswerRule) -> str:
+    """Return the share of wrong answers with its interval, times 100."""
+    if rule.wrong is None:
+        return _NONE
+    return f"{_tenths(rule.wrong)} ({_tenths(rule.low)} to {_tenths(rule.high)})"
+
+
+def _signed(value: float | None) -> str:
+    """Return a difference of shares times 100, with its sign."""
+    return _NONE if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _p_value(value: float | None) -> str:
+    if value is None:
+        return _NONE
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _keep(text: str) -> str:
