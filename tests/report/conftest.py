@@ -75,6 +75,21 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def grouped(tmp_path_factory):
+    """The page of answers to questions of several subjects, repaired by group; one subject is an attack."""
+    folder = tmp_path_factory.mktemp("grouped")
+    rng = np.random.default_rng(5)
+    for name in ("val", "test"):
+        subjects = np.repeat(["art", HOSTILE[1], "law"], [500, 500, 6])
+        confidence = rng.choice([0.5, 0.8, 0.95], 1006)
+        correct = rng.random(1006) < np.where(subjects == "art", confidence, confidence**3)
+        np.savez(folder / f"{name}.npz", confidence=confidence, correct=correct, subject=subjects)
+    told = ("--val", folder / "val.npz", "--by", "subject", "--methods", "platt,isotonic_centred,pool")
+    assert call("report", folder / "test.npz", *told, "--out", folder / "page.html") == 0
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="session")
 def full_page(written):
     """A page with shifted and out-of-distribution samples."""
     folder = written.folder.parent

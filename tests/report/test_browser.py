@@ -42,6 +42,16 @@ def test_hostile_names_run_nothing_and_are_shown(look, written):
     assert FILE in seen.page.inner_text("header")
 
 
+def test_groups_are_drawn_and_their_names_run_nothing(look, grouped):
+    seen = look(grouped, width=400)
+    assert seen.messages == []
+    assert seen.page.evaluate("window.hacked") is None
+    assert drawing(seen.page, "groups-chart").count("<path") > 6
+    assert HOSTILE[1] in seen.page.locator("#group-table tbody th").all_inner_texts()
+    assert "art: " in seen.page.get_attribute("#groups-chart", "aria-label")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
 def test_the_slider_changes_the_bins_and_the_error(page, written):
     told = page_from_json(written.results["page"])
     drawn = {name: drawing(page, name) for name in CHARTS}

@@ -10,7 +10,7 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.errors import FormatError
-from calibrant.evaluation import Choice, compare, decide
+from calibrant.evaluation import Choice, by_group, compare, decide
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
     Sources,
@@ -183,6 +183,30 @@ def test_a_black_box_has_a_report_too():
     assert page.classes == ()
     assert page.temperatures is None
     assert "Calibration by logit margin" not in render(page)
+
+
+def test_groups_are_shown_worst_first_before_calibration_and_after():
+    rng = np.random.default_rng(2)
+    names = np.repeat(["art", "law", "few"], [400, 400, 5])
+    confidence = rng.choice([0.5, 0.8, 0.95], 805)
+    correct = rng.random(805) < np.where(names == "law", confidence**4, confidence)
+    answers = Predictions(confidence=confidence, correct=correct, groups=names)
+    comparison = compare(answers, methods=["uncalibrated", "platt", "pool"])
+    chosen = next(each for each in comparison.results if each.name == "by_group")
+    page = describe_comparison(comparison, Choice(chosen, "by_group"), Sources("pairs", validation=answers))
+    before, after = (by_group(each, measures="ece") for each in (answers, chosen.measured))
+    assert [line.name for line in page.groups.lines] == [row.name for row in before.rows]
+    assert (page.groups.test, page.groups.test_after) == (before.sentence, after.sentence)
+    assert (page.groups.within, page.groups.within_after) == (before.within["ece"], after.within["ece"])
+    for line, row in zip(page.groups.lines, before.rows, strict=True):
+        repaired = next(each for each in after.rows if each.name == row.name)
+        assert (line.before.gap, line.before.low, line.before.high) == (row.gap, row.gap_low, row.gap_high)
+        assert (line.before.ece, line.after.gap) == (row.metrics["ece"], repaired.gap)
+    assert page.groups.lines[-1].before.p_value is None
+    rows = {cells[0]: cells for _, cells in Tables(render(page)).rows["group-table"] if cells}
+    assert float(rows["law"][4]) == page.groups.lines[0].before.gap
+    assert page_from_json(json.loads(json.dumps(page_to_json(page)))) == page
+    assert describe(answers.take(np.arange(3)), Sources("pairs")).groups.test_after is None
 
 
 def test_a_thousand_classes_fit():
