@@ -8,7 +8,8 @@ import pytest
 
 from calibrant import Predictions, compare
 from calibrant.evaluation import answer_when, decide
-from calibrant.report import describe, describe_comparison, page_from_json, render
+from calibrant.metrics import MEASURES, paired_difference
+from calibrant.report import compare_files, describe, describe_comparison, page_from_json, render
 from calibrant.report.sources import Sources
 from tests.conftest import draw
 from tests.report.conftest import Tables, call
@@ -56,6 +57,39 @@ def test_pages_of_files_do_not_speak_of_classes(folder, arguments):
     assert [word for word in NEED_CLASSES if re.search(rf"\b{word}", shown)] == []
     # The names of files are the models, and a paired bootstrap says which is better.
     assert ("paired bootstrap" in shown) == (len(arguments) > 1)
+
+
+def test_model_against_model_has_the_paired_test_of_each_measure():
+    models = {name: Predictions(**answers(900, seed)) for name, seed in (("a", 2), ("b", 3))}
+    (pair,) = compare_files(models, Sources("a")).pairs
+    a, b = (each.outcomes() for each in models.values())
+    assert pair.other == "b"
+    for line in pair.differences:
+        measure = next(each for each in MEASURES.values() if each.title == line.title)
+        found = paired_difference(
+            measure.function,
+            a.confidence,
+            b.confidence,
+            correct_a=a.correct,
+            correct_b=b.correct,
+            **measure.arguments(15),
+        )
+        assert (line.difference, line.low, line.high, line.p_value) == (
+            found.difference,
+            found.low,
+            found.high,
+            found.p_value,
+        )
+    tested = {line.title for line in pair.differences}
+    assert {MEASURES[name].title for name in ("accuracy", "nll", "brier", "ece", "auroc_correct")} <= tested
+
+
+def test_other_questions_are_refused(folder, capsys):
+    np.savez(folder / "shuffled.npz", **answers(900, 4), groups=np.array(["law"] * 900))
+    assert call("report", folder / "test.npz", folder / "shuffled.npz", "--out", folder / "no.html") == 2
+    message = "groups: expected the same samples in the same order, got 'art' and 'law' in row 1"
+    assert message in capsys.readouterr().err
+    assert not (folder / "no.html").exists()
 
 
 def test_the_thresholds_are_those_of_the_predictions_before_and_after(folder):

@@ -38,7 +38,7 @@ def paired_comparison(
 ) -> PairedComparison:
     """Compare two models on the same samples by a paired bootstrap of each measure.
 
-    The rows of both must be the same samples in the same order; labels that differ are refused.
+    The rows of both must be the same samples in the same order; labels or groups that differ are refused.
 
     Args:
         a: Predictions of the first model.
@@ -97,6 +97,12 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
         raise InputError(
             f"labels: expected the same samples in the same order, got {int(a.labels[row])} and "
             f"{int(b.labels[row])} in row {row}"
+        )
+    if a.groups is not None and b.groups is not None and a.groups.values != b.groups.values:
+        pairs = zip(a.groups.values, b.groups.values, strict=True)
+        row, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        raise InputError(
+            f"groups: expected the same samples in the same order, got {ours!r} and {theirs!r} in row {row}"
         )
 
 

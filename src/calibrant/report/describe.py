@@ -26,6 +26,7 @@ from calibrant.report.figures import (
     compared_temperatures,
     figures,
     group_panel,
+    model_pairs,
     ood_panel,
     own_temperatures,
 )
@@ -88,6 +89,7 @@ def _page_of_files(
         candidates=candidates,
         chosen=other,
         own=own_name(first),
+        pairs=model_pairs(models, shown, seed=seed),
         groups=group_panel(first, None if other is None else models[other]),
         classes=class_lines(_classes(first), None if other is None else _classes(models[other])),
         temperatures=own_temperatures(first, seed=seed),

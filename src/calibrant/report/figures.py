@@ -11,6 +11,7 @@ from calibrant.errors import CalibrantError
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
 from calibrant.evaluation.groups import GroupRow, by_group
+from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
@@ -18,6 +19,7 @@ from calibrant.metrics.accuracy import accuracy, mean_confidence
 from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve
+from calibrant.metrics.paired import PairedDifference
 from calibrant.metrics.reliability_band import accuracy_band
 from calibrant.metrics.selective import risk_coverage_curve
 from calibrant.outcomes import Outcomes
@@ -29,11 +31,13 @@ from calibrant.report.page import (
     Binned,
     ClassLine,
     Detection,
+    Difference,
     Figures,
     GroupGap,
     GroupLine,
     GroupPanel,
     MarginGroup,
+    ModelPair,
     Numbers,
     OutOfDistribution,
     Risk,
@@ -51,6 +55,8 @@ CLASSES = 1000
 #: Most groups in the table.
 GROUPS = 1000
 _RESAMPLES = 400
+# With more samples, only means are tested: others are computed again for each resample.
+_TESTED_UP_TO = 50_000
 
 
 def figures(
@@ -153,6 +159,42 @@ def group_panel(before: Predictions, after: Predictions | None) -> GroupPanel | 
 def _group_gap(row: GroupRow) -> GroupGap:
     ece, p_value = without_nan([row.metrics.get("ece", math.nan), row.p_corrected])
     return GroupGap(row.gap, row.gap_low, row.gap_high, ece, p_value)
+
+
+def model_pairs(
+    models: Mapping[str, Predictions], measures: Sequence[str], *, seed: int = 0
+) -> tuple[ModelPair, ...]:
+    """Test the differences between the first model and each other one, on the same samples.
+
+    Args:
+        models: Predictions by the name of the model.
+        measures: Measures that all of them allow; with many samples, only those that are means over samples
+            are tested.
+        seed: Seed of the resamples.
+    """
+    (_, first), *others = models.items()
+    quick = first.n <= _TESTED_UP_TO
+    tested = [name for name in measures if quick or MEASURES[name].terms is not None]
+    pairs = []
+    for name, other in others:
+        found = paired_comparison(first, other, measures=tested, seed=seed).differences
+        pairs.append(ModelPair(name, tuple(_difference(each, row) for each, row in found.items())))
+    return tuple(pairs)
+
+
+def _difference(name: str, found: PairedDifference) -> Difference:
+    measure = MEASURES[name]
+    return Difference(
+        title=measure.title,
+        better=measure.better,
+        percent=measure.percent,
+        first=found.value_a,
+        other=found.value_b,
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
+        p_value=found.p_value,
+    )
 
 
 def own_temperatures(predictions: Predictions, *, seed: int = 0) -> Temperatures | None:

@@ -253,6 +253,41 @@ class OutOfDistribution:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A measure of two models on the same samples, and a paired test of its difference.
+
+    Attributes:
+        title: Its full name.
+        better: ``"lower"``, ``"higher"`` or ``"neither"``.
+        percent: Whether it is shown times 100.
+        first: The measure of the first model.
+        other: That of the other model.
+        difference: The first minus the other.
+        low: Lower end of the 95 % interval of the difference.
+        high: Upper end.
+        p_value: Two-sided, of a paired bootstrap; not corrected for the number of measures.
+    """
+
+    title: str
+    better: str
+    percent: bool
+    first: float
+    other: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """The first model against another one, on the same samples."""
+
+    other: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The whole report in a sentence or two, and the numbers behind it."""
 
@@ -287,6 +322,7 @@ class Page:
         chosen: Name of the candidate that was chosen, or that is shown first against the uncalibrated model.
         is_choice: Whether the candidates are methods of which one was chosen.
         own: What the model's own confidence is called: ``"as stated"`` for a black box.
+        pairs: The first model against each other one, if the candidates are models.
         groups: Groups of samples, if the predictions have any.
         classes: The classes, the least calibrated first.
         temperatures: Temperature by margin.
@@ -305,6 +341,7 @@ class Page:
     chosen: str | None
     is_choice: bool = False
     own: str = "uncalibrated"
+    pairs: tuple[ModelPair, ...] = ()
     groups: GroupPanel | None = None
     classes: tuple[ClassLine, ...] = ()
     temperatures: Temperatures | None = None

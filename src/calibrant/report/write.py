@@ -45,6 +45,7 @@ def render(page: Page) -> str:
         signed=_signed,
         p_value=_p_value,
         tenths=_tenths,
+        change=_change,
         wrong=_wrong,
     )
     scripts = {"vega": drawing_library(), "page": _asset("page.js")}
@@ -137,6 +138,12 @@ def _wrong(rule: AnswerRule) -> str:
     if rule.wrong is None:
         return _NONE
     return f"{_tenths(rule.wrong)} ({_tenths(rule.low)} to {_tenths(rule.high)})"
+
+
+def _change(value: float, percent: bool) -> str:
+    """Return a difference of measures with its sign."""
+    text = f"{100 * value:+.2f}" if percent else f"{value:+.4f}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _signed(value: float | None) -> str:
