@@ -167,6 +167,15 @@ def test_missing_signals_and_those_beyond_the_fitting_set_get_an_answer():
         fitted.predict_proba(torch.zeros(1), torch.tensor([[0.5, np.inf]]))
 
 
+def test_a_signal_that_was_always_missing_counts_for_nothing():
+    logits, labels, signals = answers(200)
+    never = torch.full((200, 1), torch.nan)
+    fitted = Combination.fit(logits, labels, features=torch.cat([signals, never], dim=1))
+    without = right(Combination.fit(logits, labels, features=signals), logits, signals)
+    for each in (never, torch.ones_like(never)):
+        assert right(fitted, logits, torch.cat([signals, each], dim=1)) == pytest.approx(without, abs=1e-9)
+
+
 def test_columns_of_zero_and_one_shift_groups():
     logits, _, signals = answers(3000)
     group = torch.arange(3000) % 2

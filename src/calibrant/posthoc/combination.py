@@ -298,9 +298,10 @@ def _rank_shares(values: Tensor) -> Tensor:
 
 def _column_scale(present: Tensor) -> tuple[Tensor, Tensor]:
     """Return all values of a signal, or some at equal steps of rank, and normal quantiles of their ranks."""
-    ordered = present.sort().values
+    # A signal that is always missing counts as constant.
+    ordered = present.sort().values if len(present) else present.new_zeros(1)
     ranks = torch.special.ndtri(_rank_shares(ordered))
-    ranks = (ranks - ranks.mean()) / ranks.std(correction=0).clamp(min=1e-9) if len(ranks) else ranks
+    ranks = (ranks - ranks.mean()) / ranks.std(correction=0).clamp(min=1e-9)
     values, counts = torch.unique_consecutive(ordered, return_counts=True)
     last = counts.cumsum(0) - 1
     if len(values) > _VALUES:
