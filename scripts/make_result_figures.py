@@ -1,8 +1,9 @@
-"""Draw the figures of docs/results/benchmark.md from the measured rows.
+"""Draw the figures of docs/results/benchmark.md and docs/results/llm.md from the measured rows.
 
     python scripts/make_result_figures.py
 
-Lines for an experiment with a size on its axis, dots for losses before and after repair.
+Lines for an experiment with a size on its axis, dots for losses and for language models before and after
+repair.
 """
 
 from collections import defaultdict
@@ -10,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from calibrant.bench.llm_page import honesty_figure
 from calibrant.bench.rows import finished_rows, flat
 from calibrant.plots import style
 
@@ -92,6 +94,11 @@ def main() -> None:
         mine = [record for record in rows["losses"] if record["task"] == "clinc150"]
         draw_dots(ax, points(mine, "method", "posthoc", "ece"), ("uncalibrated", "temperature", "smart"))
         save(ax, "losses")
+    models = honesty_figure(finished_rows(RESULTS / "rows" / "llm"))
+    for suffix in (".svg", ".png"):
+        path = RESULTS / "figures" / f"llm{suffix}"
+        models.save(path)
+        print(path)
 
 
 if __name__ == "__main__":
