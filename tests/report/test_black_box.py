@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -109,6 +110,7 @@ def test_the_thresholds_are_those_of_the_predictions_before_and_after(folder):
             number for each in (before, after) for number in (each.threshold, each.answered, each.wrong)
         ]
         assert shown == ["" if number is None else str(number) for number in numbers]
+    assert saved["answer_when"] == [asdict(rule) for rule in chosen.figures.answers]
 
 
 def test_after_the_repair_a_threshold_leaves_no_more_wrong_than_it_says(folder):

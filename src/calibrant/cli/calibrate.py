@@ -125,6 +125,8 @@ def calibrate(
 
 def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -> dict[str, Any]:
     from calibrant.cli.terminal.show import pool_numbers
+    from calibrant.evaluation.answering import answer_when
+    from calibrant.files import without_nan
 
     return {
         "chosen": choice.result.name,
@@ -146,5 +148,8 @@ def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -
             }
             for result in comparison.results
         },
+        "answer_when": [
+            without_nan(dataclasses.asdict(rule)) for rule in answer_when(choice.result.measured.outcomes())
+        ],
         "skipped": dict(comparison.skipped),
     }
