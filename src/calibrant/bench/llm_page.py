@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 from calibrant.bench.arena_real import CALIBRANT
@@ -35,12 +36,12 @@ class Honesty:
     seeds: int
     reasons: Mapping[str, int]
 
-    @property
+    @cached_property
     def confidences(self) -> list[str]:
         """The confidences, without their combination."""
         return [name for name in dict.fromkeys(key[1] for key in self.values) if name != COMBINED]
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """Numbers of fitting samples, from small to large."""
         return sorted({key[2] for key in self.values})
@@ -56,7 +57,14 @@ class Honesty:
 
     def models(self, confidence: str, size: int) -> list[str]:
         """Return the models with results for a confidence and a number of fitting samples."""
-        return list(dict.fromkeys(key[0] for key in self.values if key[1:3] == (confidence, size)))
+        return self._models.get((confidence, size), [])
+
+    @cached_property
+    def _models(self) -> dict[tuple[str, int], list[str]]:
+        found: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+        for model, confidence, size, _ in self.values:
+            found[confidence, size][model] = None
+        return {key: list(models) for key, models in found.items()}
 
     def of(self, model: str, confidence: str, size: int, method: str) -> Mapping[str, float]:
         """Return the numbers of one model."""
