@@ -16,6 +16,8 @@ from calibrant.bench.runner import run_experiment
 from calibrant.cli import app
 from calibrant.errors import InputError
 
+pytestmark = pytest.mark.slow(traced=True)
+
 TEXT = """
 title = "My models"
 worker = "llm"
