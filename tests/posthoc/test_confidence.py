@@ -10,7 +10,7 @@ from calibrant.evaluation import calibrated, compare, decide
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import ConfidenceCalibrator, PlattScaling, load_calibrator
 from calibrant.posthoc.confidence import ends_of
-from calibrant.posthoc.names import method_for_pairs, resolve_for_pairs
+from calibrant.posthoc.names import method_for_pairs, resolve_for_pairs, safe_method
 
 METHODS = [name for name in resolve_for_pairs("all") if name != "pool"]
 
@@ -122,3 +122,9 @@ def test_maps_of_the_top_label_become_maps_of_the_confidence():
     assert method_for_pairs("venn_abers").options == {"mode": "one_vs_rest"}
     assert method_for_pairs("platt").options == {}
     assert "pool" not in method_for_pairs("pool").options["methods"]
+
+
+def test_a_pool_is_drawn_back_to_what_fits_the_problem():
+    assert safe_method(["temperature", "platt", "combination"], of_pairs=False) == "temperature"
+    assert safe_method(["temperature", "platt"], of_pairs=True) == "platt"
+    assert safe_method(["platt", "combination"], of_pairs=True) == "combination"

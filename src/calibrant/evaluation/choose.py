@@ -10,8 +10,8 @@ from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
-from calibrant.posthoc.names import BY_GROUP, POOL
-from calibrant.posthoc.pool import SAFE, SAFE_FOR_PAIRS, pool_of
+from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL, safe_method
+from calibrant.posthoc.pool import pool_of
 
 Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 
@@ -21,7 +21,7 @@ _ONE_STANDARD_ERROR = 0.6827
 _RESAMPLES = 200
 
 # What the pool gives way to by default, in words.
-_SAFE_METHODS = {SAFE: "temperature scaling", SAFE_FOR_PAIRS: "Platt scaling"}
+_IN_WORDS = {"temperature": "temperature scaling", "platt": "Platt scaling", COMBINATION: COMBINATION}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,9 @@ def _unless_groups_differ(comparison: Comparison, choice: Choice, score: ProperS
 
 def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
     pool, title = comparison[POOL], MEASURES[score].title
-    fallback = SAFE if pool.held_out.k is not None else SAFE_FOR_PAIRS
-    safe_method = _SAFE_METHODS[fallback]
+    names = [result.name for result in comparison.results]
+    fallback = safe_method(names, of_pairs=pool.held_out.k is None)
+    in_words = _IN_WORDS[fallback]
     one = next((result for result in comparison.results if result.name == fallback), None)
     if one is None:
         return Choice(pool, "the mixture of all methods that were compared")
@@ -110,8 +111,8 @@ def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
             one, f"out of fold the pool of all methods is more than one standard error behind it by {title}"
         )
     if behind.mean() > 0:
-        return Choice(pool, f"out of fold it is within one standard error of {safe_method} by {title}")
-    return Choice(pool, f"out of fold it is better than {safe_method} by {title}")
+        return Choice(pool, f"out of fold it is within one standard error of {in_words} by {title}")
+    return Choice(pool, f"out of fold it is better than {in_words} by {title}")
 
 
 def _simplest(comparison: Comparison, score: ProperScore) -> Choice:

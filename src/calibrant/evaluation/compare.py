@@ -34,8 +34,9 @@ from calibrant.posthoc.names import (
     pool_members,
     resolve_for_pairs,
     resolve_methods,
+    safe_method,
 )
-from calibrant.posthoc.pool import SAFE, SAFE_FOR_PAIRS, Pool, pool_of
+from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.threads import SideBySide, few_threads
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -326,7 +327,7 @@ class _Work:
             [self._log_probs(member) for member in members],
             self._labels,
             self._folds,
-            safe=SAFE if self._ends is None else SAFE_FOR_PAIRS,
+            safe=safe_method([member.name for member in members], of_pairs=self._ends is not None),
         )
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
         self._finish(POOL, spent + time.perf_counter() - start)

@@ -276,6 +276,19 @@ def resolve_for_pairs(
     return named
 
 
+def safe_method(names: Sequence[str], *, of_pairs: bool) -> str:
+    """Return the method that a pool of some methods is drawn back to, and gives way to.
+
+    Args:
+        names: The methods.
+        of_pairs: Whether they repair confidences of a black box: one temperature is not enough there, and
+            where signals were combined, one confidence alone is not either.
+    """
+    if not of_pairs:
+        return "temperature"
+    return COMBINATION if COMBINATION in names else "platt"
+
+
 def canonical_name(name: str) -> str:
     """Return the name of a method as results show it; unknown names and options are refused.
 

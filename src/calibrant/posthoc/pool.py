@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _SMALLEST_SHARE = 0.02
 
 # What a pool is drawn back to as far as its advantage may be chance.
-SAFE = "temperature"
-SAFE_FOR_PAIRS = "platt"
+_SAFE = "temperature"
 
 # Entries that are mixed at a time.
 _BLOCK_ENTRIES = 1 << 20
@@ -148,7 +147,7 @@ class Pool(Calibrator):
         labels: Tensor,
         folds: Tensor,
         *,
-        safe: str = SAFE,
+        safe: str = _SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
 
