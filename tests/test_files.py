@@ -51,8 +51,8 @@ def test_a_failure_in_the_middle_of_saving_leaves_the_old_predictions(tmp_path, 
     target = tmp_path / f"preds{suffix}"
     target.write_text("old")
 
-    def fail(_, path, __):
-        path.write_text("half")
+    def fail(file, _):
+        file.path.write_text("half")
         raise OSError("disk full")
 
     monkeypatch.setattr(".".join((*FORMATS[suffix], "write")), fail)
