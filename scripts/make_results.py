@@ -121,8 +121,8 @@ def findings(results: Honesty) -> str:
 - **Combining all confidences** has a smaller Brier score than the best single one for this share of the
   models: {_by_size(pays)}.
 
-Each model's answers were split once. The design of the default for confidences began with a study of these
-very models, so small differences prove nothing; try it on your own.
+Each model's answers were split once. Which methods are mixed by default, and what their mixture is drawn back
+to, was chosen on these very models, so small differences prove nothing; try it on your own.
 """
 
 
