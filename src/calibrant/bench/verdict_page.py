@@ -36,8 +36,8 @@ what it is compared with, seed by seed. Its interval is the paired 95 % t-interv
 *holds* there if the interval is above 0, *does not hold* if it is below 0, and else one *cannot tell*; of
 several opponents the strongest decides. Claims of equality or of "no worse" name the margin that takes the
 place of 0. A claim holds if it holds in every comparison, and does not hold if it does not in some and holds
-in none; if it holds in some, it holds *partly*; if none is decided, one cannot tell. Three seeds decide
-little: only large and even gains.
+in none; if it holds in some, it holds *partly*; if none is decided, one cannot tell. Three seeds, and
+on all of CIFAR-10 two, decide little: only large and even gains.
 
 *As printed* is the procedure of the paper, *our default* is what Calibrant does unless told otherwise, where
 the two differ. The counts are comparisons that hold, do not hold, and are undecided.
