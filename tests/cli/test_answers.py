@@ -32,6 +32,8 @@ def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, a
     folder = tmp_path / "repaired"
     code, _, err = run("calibrate", answers, *NAMED, "--drop-missing", "--methods", "platt", "--out", folder)
     assert (code, left_out in err) == (0, True)
+    own = [json.loads(line) for line in (folder / "repaired.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in own if row["confidence"] is None] == [7, 8]
     for name in ("new.jsonl", "new.csv"):
         saved = folder / "calibrator.safetensors"
         code, _, err = run("apply", saved, answers, *NAMED, "--drop-missing", "--out", tmp_path / name)
@@ -40,8 +42,10 @@ def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, a
     old = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [{**row, "confidence": None} for row in new] == [{**row, "confidence": None} for row in old]
     assert [row["id"] for row in new if row["confidence"] is None] == [7, 8]
-    gap = np.mean([row["confidence"] - row["ok"] for row in new if row["confidence"] is not None])
-    assert abs(gap) < 0.02
+    for rows in (new, own):
+        gap = np.mean([row["confidence"] - row["ok"] for row in rows if row["confidence"] is not None])
+        assert abs(gap) < 0.02
+    assert [row["confidence"] for row in own] != [row["confidence"] for row in new]  # out of fold
     assert (tmp_path / "new.csv").read_text().startswith("id,said,ok,about,confidence\n")
 
 

@@ -47,7 +47,9 @@ def calibrate(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Folder for calibrator.safetensors, results.json and report.html.", metavar="DIR"
+            "--out",
+            help="Folder for calibrator.safetensors, results.json, report.html and repaired answers.",
+            metavar="DIR",
         ),
     ] = None,
     folds: Annotated[
@@ -82,6 +84,7 @@ def calibrate(
     wanted = word_or_list(methods, "auto", "all")
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out: expected a folder, got the file {out}; name another one")
+    saved = [CALIBRATOR, "results.json", REPORT]
     with progress_bar(visible=not as_json) as progress:
         comparison = compare(
             validation,
@@ -105,6 +108,7 @@ def calibrate(
             choice.result.calibrator.save(out / CALIBRATOR)
             save_results(out, answer, page)
             write_report(page, out / REPORT)
+            saved += _write_repaired(test or path, columns, choice, out)
     if as_json:
         typer.echo(json.dumps(answer))
         return
@@ -120,7 +124,28 @@ def calibrate(
         highlight=False,
     )
     if out is not None:
-        console.print(f"Saved in {out}: {CALIBRATOR}, results.json, {REPORT}", highlight=False)
+        console.print(f"Saved in {out}: {', '.join(saved)}", highlight=False)
+
+
+def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:
+    """Write the answers that were measured with repaired confidences; return the name of the file.
+
+    Only files of answers have rows to keep. Without a test set each answer is repaired by a fit that has not
+    seen it.
+    """
+    from calibrant.data.files import load_answers
+    from calibrant.data.rewriting import ROW_FORMATS, write_answers
+    from calibrant.errors import FormatError
+
+    repaired = choice.result.measured.confidence
+    if repaired is None or measured.suffix.lower() not in ROW_FORMATS:
+        return []
+    name = f"repaired{measured.suffix.lower()}"
+    try:
+        write_answers(measured, out / name, repaired, kept=load_answers(measured, columns=columns).kept)
+    except FormatError:  # a log of another tool may have several rows for an answer
+        return []
+    return [name]
 
 
 def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -> dict[str, Any]:
