@@ -49,6 +49,28 @@ def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, a
     assert (tmp_path / "new.csv").read_text().startswith("id,said,ok,about,confidence\n")
 
 
+def test_a_log_with_several_rows_for_an_answer_is_repaired_but_not_written_again(run, tmp_path):
+    rows = [
+        {
+            "doc_id": number,
+            "doc": {},
+            "target": str(number % 3 % 2),
+            "resps": [],
+            "filtered_resps": [["-0.5", "False"], ["-2.0", "False"], ["-3.0", "False"]][: 2 + number % 2],
+            "filter": name,
+        }
+        for name in ("none", "other")
+        for number in range(40)
+    ]
+    log = tmp_path / "samples_x.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    code, _, err = run("calibrate", log, "--methods", "platt", "--out", tmp_path / "out")
+    assert code == 0
+    assert "repaired.jsonl is not written: confidence: expected one for each of 80 rows, got 40" in err
+    saved = {path.name for path in (tmp_path / "out").iterdir()}
+    assert saved == {"calibrator.safetensors", "results.json", "report.html"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -135,7 +135,7 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
     """
     from calibrant.data.files import load_answers
     from calibrant.data.rewriting import ROW_FORMATS, write_answers
-    from calibrant.errors import FormatError
+    from calibrant.errors import CalibrantError
 
     repaired = choice.result.measured.confidence
     if repaired is None or measured.suffix.lower() not in ROW_FORMATS:
@@ -143,7 +143,8 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
     name = f"repaired{measured.suffix.lower()}"
     try:
         write_answers(measured, out / name, repaired, kept=load_answers(measured, columns=columns).kept)
-    except FormatError:  # a log of another tool may have several rows for an answer
+    except CalibrantError as error:  # a log of another tool may have several rows for an answer
+        typer.echo(f"{name} is not written: {error}", err=True)
         return []
     return [name]
 

@@ -273,7 +273,7 @@ def _group(value: Any) -> str:  # noqa: ANN401  # any value of a column
     return str(int(value)) if whole else str(value)
 
 
-def _take(value: Column | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
+def _take(value: Column | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401  # as value
     if isinstance(value, dict):
         return {name: _take(each, kept) for name, each in value.items()}
     return value[kept] if isinstance(value, np.ndarray) else value
