@@ -100,8 +100,7 @@ class Combination(Calibrator):
             ridge: How strongly all coefficients but the intercept are pulled to 0, in samples. By default
                 each signal, each product, and all signals of two values together have a ridge of their own:
                 those that make the answers likeliest (empirical Bayes), so that a signal which is noise is
-                left out. With two signals of noise beside the three of 14 language models, fitted on 1,000
-                answers, the NLL is 0.509, against 0.514 with one ridge from cross-validation.
+                left out.
             interactions: Whether products of two signals are used: by default with at most eight signals
                 that have more than two values.
 
