@@ -2,7 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := -m pip install --quiet --disable-pip-version-check --prefer-binary -c constraints.txt
+
+# The versions that the checks ran with, if they ran with the Python of .venv.
+LOCK = locks/python-$(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))').txt
+INSTALL = @if [ -f $(LOCK) ]; then set -- -c $(LOCK); \
+	else echo "There is no $(LOCK): all versions but that of PyTorch are the newest."; fi; \
+	$(BIN)/python $(PIP) "$$@"
 
 # Two processes with one thread each are faster than one with two. A whole file goes to one process, which then
 # makes once what its tests share. The tests start many processes: bytecode is kept even where the environment says not to.
@@ -12,7 +18,14 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 
 TESTS ?= tests
 LATER := tests/integrations tests/bench tests/streams/test_ray.py tests/test_benchmarks.py tests/test_examples.py
 
-.PHONY: demo test quick lint bench clean
+# What `make lowest` and `make newest` run, each in its own environment below build/. Left out are tests that
+# compare with other libraries or write files for which they need newer versions than the code does.
+EDGE := tests/test_inputs.py tests/metrics/test_core_measures.py tests/posthoc/test_contract.py tests/data \
+	tests/evaluation/test_evaluate.py tests/training/test_run.py tests/integrations/test_onnx.py
+EDGE_NOT := netcal or those_of_scikit_learn or changed_numbers or another_program_changed or lists_of_any_kind
+EDGE_RAY := tests/streams/test_ray.py -k "starts_one or told_or_left_out"
+
+.PHONY: demo test quick lint bench fuzz clean lock lowest newest
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrant demo
@@ -35,6 +48,28 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/measures.py
 
+# Other cases each time, and CASES of each kind instead of the few of `make test`; a failure is made small.
+CASES ?= 1000
+fuzz: $(VENV)/.installed-dev
+	CALIBRANT_FUZZ=$(CASES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --tb=short
+
+# For maintainers: write down the versions of .venv after `make test` passed with them.
+lock: $(VENV)/.installed-dev
+	@mkdir -p locks
+	$(BIN)/python scripts/versions.py lock > $(LOCK).new
+	mv $(LOCK).new $(LOCK)
+
+# For maintainers: do the lower bounds in pyproject.toml hold? Do the newest versions still work?
+lowest newest:
+	$(PYTHON) -m venv build/$@
+	build/$@/bin/python $(PIP) packaging
+	$(if $(filter lowest,$@),build/$@/bin/python scripts/versions.py lowest) > build/$@/pins.txt
+	build/$@/bin/python $(PIP) --upgrade -c build/$@/pins.txt -e '.[all]' \
+		hypothesis pandas polars psutil pytest pytest-cov
+	build/$@/bin/calibrant demo
+	OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -q -W default -m "not slow" $(EDGE) -k "not ($(EDGE_NOT))"
+	OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -q -W default $(EDGE_RAY)
+
 clean:
 	rm -rf $(VENV) build dist calibrant-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks .coverage
 
@@ -44,12 +79,12 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)
 	@echo "Installing Calibrant into $(VENV) (PyTorch takes a while the first time) ..."
 	$(INSTALL) -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)
 	@echo "Installing Calibrant and its checks into $(VENV) ..."
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed

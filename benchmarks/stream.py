@@ -4,10 +4,10 @@
 
 Makes a folder of float32 probabilities of ten classes: the bundled CIFAR-10 predictions, drawn again and
 again with a little noise. Times pyarrow reading the columns of predictions and labels alone, as a dataset and
-file by file, and evaluates the folder, the tenth part of it, and the folder by a column. Every pass is the
-first one of a process of its own, whose imports are not counted, nor is the start of Ray's workers; the
-fastest of several is told, with the largest resident set. The process that only imports says how much of that
-is not the stream's.
+file by file, and evaluates the folder, the tenth part of it without and with weights, and the folder by a
+column. Every pass is the first one of a process of its own, whose imports are not counted, nor is the start
+of Ray's workers; the fastest of several is told, with the largest resident set. The process that only
+imports says how much of that is not the stream's.
 """
 
 import argparse
@@ -51,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, repeats = (20_000, 1) if chosen.quick else (chosen.rows, chosen.repeats)
     works = [work for work in _WORK if chosen.ray or "ray" not in work]
     with TemporaryDirectory() as folder:
-        parts = {"all": rows, "tenth": rows // 10}
+        parts = {"all": rows, "tenth": rows // 10, "weighted": rows // 10}
         for part, n in parts.items():
-            _write(Path(folder, part), n)
+            _write(Path(folder, part), n, weighted=part == "weighted")
         found: dict[str, list[dict[str, Any]]] = {work: [] for work in works}
         # In turns, so that other load on the machine affects all of them.
         for _ in range(repeats):
@@ -87,6 +87,8 @@ def _print(found: dict[str, list[dict[str, Any]]], parts: dict[str, int]) -> Non
 
 
 def _part(work: str) -> str:
+    if work.endswith("with weights"):
+        return "weighted"
     return "tenth" if work.endswith("a tenth") else "all"
 
 
@@ -114,7 +116,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _write(folder: Path, rows: int) -> None:
+def _write(folder: Path, rows: int, *, weighted: bool = False) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -130,13 +132,15 @@ def _write(folder: Path, rows: int) -> None:
         drawn = rng.integers(0, real.n, min(_PER_FILE, rows - start))
         noise = rng.standard_normal((len(drawn), _CLASSES), dtype=np.float32)
         logits = real.logits.numpy()[drawn] + 0.1 * noise
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probs = weights / weights.sum(axis=1, keepdims=True)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probs = shares / shares.sum(axis=1, keepdims=True)
         table = {
             "probs": pa.FixedSizeListArray.from_arrays(pa.array(probs.ravel()), _CLASSES),
             "labels": real.labels.numpy()[drawn],
             "version": pa.array(rng.integers(0, 8, len(drawn)).astype(str)).dictionary_encode(),
         }
+        if weighted:
+            table["weights"] = rng.gamma(1.0, size=len(drawn))
         pq.write_table(pa.table(table), folder / f"{number:05}.parquet", row_group_size=131_072)
 
 
@@ -216,6 +220,7 @@ _WORK: dict[str, Callable[[str], Work]] = {
     "pyarrow, file by file": _tables,
     "calibrant": _calibrant,
     "calibrant, a tenth": _calibrant,
+    "calibrant, a tenth with weights": _calibrant,
     "calibrant by group": lambda folder: _calibrant(folder, "version"),
     "calibrant on ray": _ray,
     "calibrant on ray, a worker killed": lambda folder: _ray(folder, kill=True),

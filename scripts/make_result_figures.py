@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.bench.llm_page import honesty_figure
 from calibrant.bench.rows import finished_rows, flat
-from calibrant.plots import style
+from calibrant.plots import layout, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,7 @@ def save(ax: "Axes", name: str) -> None:
     """Write a figure without a time stamp."""
     path = RESULTS / "figures" / f"{name}.svg"
     path.parent.mkdir(exist_ok=True)
-    style.figure_of(ax).savefig(path, metadata={"Date": None})
+    layout.figure_of(ax).savefig(path, metadata={"Date": None})
     print(path)
 
 
@@ -86,11 +86,11 @@ def main() -> None:
     """Draw all figures."""
     rows = {name: flat(finished_rows(RESULTS / "rows" / name)) for name in ("validation_size", "losses")}
     with style.applied():
-        ax = style.new_axes(style.PAGE, 3.2)
+        ax = layout.new_axes(style.PAGE, 3.2)
         known = [record for record in rows["validation_size"] if record["method"] != "uncalibrated"]
         draw_lines(ax, points(known, "method", "samples", "ece"), "validation samples")
         save(ax, "validation_size")
-        ax = style.new_axes(style.PAGE, 5.0)
+        ax = layout.new_axes(style.PAGE, 5.0)
         mine = [record for record in rows["losses"] if record["task"] == "clinc150"]
         draw_dots(ax, points(mine, "method", "posthoc", "ece"), ("uncalibrated", "temperature", "smart"))
         save(ax, "losses")

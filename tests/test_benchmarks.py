@@ -27,6 +27,9 @@ ROWS = {
     "stream": 6,
     "scaling": 50,
     "commands": 12,
+    "intervals": 9,
+    "hardening": 8,
+    "zeros": 6,
 }
 
 

@@ -6,16 +6,31 @@ import json
 import math
 import os
 import stat
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from calibrant.data import Predictions, save_predictions
 from calibrant.data.files import FORMATS
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path, read_dataclass, reading, without_nan, write_file
+from calibrant.files import (
+    Count,
+    Share,
+    atomic_path,
+    matching,
+    parse_json,
+    parse_toml,
+    read_dataclass,
+    read_json,
+    read_value,
+    reading,
+    without_nan,
+    write_file,
+)
 
 SAID = Predictions(probs=[[0.5, 0.5]], labels=[0])
 
@@ -56,7 +71,7 @@ def test_a_failure_in_the_middle_of_saving_leaves_the_old_predictions(tmp_path, 
         raise OSError("disk full")
 
     monkeypatch.setattr(".".join((*FORMATS[suffix], "write")), fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="disk full"):
         save_predictions(SAID, target)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
@@ -173,6 +188,42 @@ def test_a_value_that_does_not_fit_is_one_sentence_that_names_its_place(table, m
     with pytest.raises(InputError) as caught:
         read_dataclass(Outer, table, "page" if table == [] else "", error=InputError)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Count, -1, "a: expected a number of at least 0, got -1"),
+        (Count, 2**63, "a: expected a number of at most 64 bits, got 9223372036854775808"),
+        (float, 10**400, "a: expected a number of at most 64 bits, got 1000"),
+        (Share, 1.5, "a: expected a number from 0 to 1, got 1.5"),
+        (Share | None, "x", "a: expected a number, got 'x'"),
+        (dict[str, Count], {"b": -1}, "a.b: expected a number of at least 0, got -1"),
+        (tuple[float, ...], [0.5, math.inf], "a: expected a finite number, got inf"),
+        (int | float | None, math.nan, "a: expected a finite number, got nan"),
+        (Annotated[str, matching("[a-z]+", "small letters")], "B\n", r"a: expected small letters, got 'B\n'"),
+        (int, [[[[[1]]]]] * 10**5, "a: expected a whole number, got [[[[...]]], "),
+    ],
+)
+def test_bounds_of_values_are_checked(kind, value, message):
+    with pytest.raises(FormatError) as caught:
+        read_value(kind, value, "a")
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value)) < 200
+
+
+def test_deep_and_endless_files_are_refused(tmp_path):
+    for deep in ("[" * 101 + "]" * 101, "[" * 10**5, '{"a":' * 10**5):
+        with pytest.raises(json.JSONDecodeError):
+            parse_json(deep)
+    assert parse_json("[" * 100 + "]" * 100)
+    for text in ("a = " + "[" * 101 + "]" * 101, "a = " + "[" * 10**4, "a = " + "9" * 5000):
+        with pytest.raises(tomllib.TOMLDecodeError):
+            parse_toml(text)
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(FormatError, match=r"expected a list, got a file that is not JSON .* no regular"):
+            read_json(endless, "a list")
 
 
 def test_unknown_keys_can_be_ignored():

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -40,11 +41,48 @@ def test_all_is_exactly_what_is_public(name):
 
 
 def test_the_package_imports_what_it_offers_when_it_is_used():
-    code = "import calibrant; calibrant.posthoc.SMART; from calibrant import *; Predictions, evaluate"
-    subprocess.run([sys.executable, "-c", code], check=True)
     assert calibrant.evaluate is importlib.import_module("calibrant.evaluation").evaluate
     with pytest.raises(AttributeError, match="module 'calibrant' has no attribute 'evalute'"):
         getattr(calibrant, "evalute")  # noqa: B009  # mypy knows that there is none
+
+
+def test_public_packages_are_found_by_tab_completion_and_internal_modules_are_not():
+    """In a fresh process that has imported the internal modules too; nothing heavy is imported by looking."""
+    code = """
+import sys, calibrant
+names = {name for name in dir(calibrant) if not name.startswith("__")}
+heavy = "torch" in sys.modules
+import calibrant.inputs, calibrant.outcomes
+print(heavy, names == {name for name in dir(calibrant) if not name.startswith("__")}, *sorted(names))
+calibrant.posthoc.SMART, calibrant.losses.FocalLoss, calibrant.integrations.sklearn.CalibratedClassifier
+from calibrant import *
+Predictions, evaluate
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, same, *names = result.stdout.split()
+    assert (heavy, same) == ("False", "True")
+    packages = {info.name for info in pkgutil.iter_modules(calibrant.__path__) if info.ispkg}
+    assert set(names) - set(calibrant.__all__) == packages - {"bench", "cli"}
+
+
+def test_a_package_whose_extra_is_missing_is_no_attribute_and_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    for name in [name for name in sys.modules if name.startswith("calibrant.training")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(calibrant, "training", raising=False)
+    assert not hasattr(calibrant, "training")
+    with pytest.raises(
+        AttributeError, match="training: expected the package lightning-fabric, got none; install"
+    ):
+        getattr(calibrant, "training")  # noqa: B009  # mypy would not know that it may be missing
+
+
+def test_help_shows_the_name_of_an_array_type_instead_of_all_that_it_stands_for():
+    for function in (calibrant.metrics.expected_calibration_error, calibrant.posthoc.SMART.fit):
+        shown = str(inspect.signature(function))
+        assert "labels: " in shown
+        assert shown.count("ArrayLike") >= 2
+        assert "Sequence" not in shown
 
 
 def test_every_module_says_what_it_is_for():

@@ -108,3 +108,13 @@ def test_random_problems_never_fail():
 def test_a_search_that_does_not_settle_is_an_error():
     with pytest.raises(FitError, match="^the search for shares did not settle within 1 steps"):
         likeliest_shares(PROBLEMS["plain"], max_steps=1)
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_an_observation_of_weight_three_counts_like_three(case):
+    likelihoods = PROBLEMS[case]
+    counts = np.random.default_rng(3).integers(1, 4, size=len(likelihoods))
+    repeated = np.repeat(likelihoods, counts, axis=0)
+    shares = likeliest_shares(likelihoods, weights=0.1 * counts)
+    best = mean_log_likelihood(repeated, likeliest_shares(repeated))
+    assert mean_log_likelihood(repeated, shares) == pytest.approx(best, abs=1e-8)

@@ -22,6 +22,24 @@ from calibrant.surrogates import (
 from tests.conftest import draw, softmax
 
 
+def test_weights_of_soft_bins_and_of_objectives_count_samples():
+    rng = np.random.default_rng(3)
+    log_probs = torch.log_softmax(torch.from_numpy(2 * rng.normal(size=(60, 3))), dim=1)
+    labels, w = torch.from_numpy(rng.integers(0, 3, size=60)), torch.from_numpy(rng.integers(1, 4, size=60))
+    rows = torch.repeat_interleave(torch.arange(60), w)
+    weighted = LogProbForecasts(log_probs, labels, w.double())
+    repeated = LogProbForecasts(log_probs[rows], labels[rows])
+    for binning in (SoftBinning(), SoftBinning(n_bins=7)):
+        for name in OBJECTIVES:
+            values = (float(objective_value(name, each, binning)) for each in (weighted, repeated))
+            assert next(values) == pytest.approx(next(values), rel=1e-12)
+    # The copies of a sample do not vary independently: its variance has the square of its weight.
+    p, share = weighted.confidence, w[:, None] * soft_membership(weighted.confidence)
+    for b, noise in enumerate(weighted.bins.noise):
+        variance = sum(float(share[i, b]) ** 2 * float(p[i] * (1 - p[i])) for i in range(60))
+        assert float(noise) == pytest.approx(variance**0.5 / float(share[:, b].sum()), rel=1e-9)
+
+
 @pytest.fixture(scope="module")
 def outcomes():
     rng = np.random.default_rng(0)

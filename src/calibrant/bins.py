@@ -22,6 +22,10 @@ _BLOCK = 1 << 17
 _GRAIN = 1 << 15
 _LANES = 4
 _WORTH_THREADS = 1 << 20
+# More bins than this have no use, and all of them for many classes would fill the memory.
+_MOST_BINS = 1_000_000
+# Cumulative weights that differ by less than this share are the same.
+_SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,8 @@ class Bins:
 
     Bin ``b`` holds the confidences in ``(edges[b], edges[b + 1]]``; the first bin also holds its lower edge.
     Tensors are on the CPU, sums are float64. The last dimension is the bins. A leading dimension may be
-    classes or resamples; every property and method preserves it.
+    classes or resamples; every property and method preserves it. Of samples with weights, the count of a bin
+    is their sum, and the other sums are weighted.
     """
 
     edges: Tensor
@@ -40,8 +45,8 @@ class Bins:
 
     @property
     def n(self) -> int:
-        """Number of samples in all bins."""
-        return int(self.count.sum())
+        """Number of samples in all bins; of weighted samples, the effective number."""
+        return round(float(self.count.sum()))
 
     @property
     def weight(self) -> Tensor:
@@ -61,7 +66,7 @@ class Bins:
     @property
     def gap(self) -> Tensor:
         """Accuracy minus mean confidence in each bin: negative is overconfident; 0 in an empty bin."""
-        return (self.correct_sum - self.confidence_sum) / self.count.clamp(min=1)
+        return (self.correct_sum - self.confidence_sum) / torch.where(self.count > 0, self.count, 1)
 
     def expected_gap(self) -> Tensor:
         """Return the mean absolute gap over samples: the expected calibration error."""
@@ -110,6 +115,7 @@ def top_label_bins(
         labels: Integer classes of shape ``(n,)``.
         confidence: Confidences of shape ``(n,)``, with ``correct``, instead of ``probs``.
         correct: Whether each prediction was right, shape ``(n,)``.
+        weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         n_bins: Number of bins.
         binning: ``"width"`` for bins of equal width, ``"mass"`` for bins of equal count. Equal
             confidences always share a bin, the lowest one that reaches them. So ties make counts
@@ -121,14 +127,21 @@ def top_label_bins(
         ([0, 3], 0.667)
     """
     outcomes = check_outcomes(probs, labels, **pairs)
-    n_bins = check_count(n_bins, "n_bins")
+    n_bins = check_bins(n_bins)
     if check_choice(binning, "binning", get_args(Binning)) == "width":
         return equal_width_bins(outcomes, n_bins)
     return equal_mass_bins(outcomes, n_bins)
 
 
+def check_bins(n_bins: int) -> int:
+    """Check a number of bins."""
+    return check_count(n_bins, "n_bins", at_most=_MOST_BINS)
+
+
 def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     """Fill right-closed bins of equal width over the unit interval."""
+    if outcomes.weights is not None:
+        return _weighted_width_bins(outcomes, n_bins)
     values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy().view(np.uint8)
     sums = over_rows(
         lambda rows: _width_sums(values[rows], hits[rows], n_bins),
@@ -138,6 +151,23 @@ def equal_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     count, total = (torch.stack(each).sum(dim=0) for each in zip(*sums, strict=True))
     edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
     return Bins(edges, count.sum(dim=0), total.sum(dim=0), count[1])
+
+
+def _weighted_width_bins(outcomes: Outcomes, n_bins: int) -> Bins:
+    values, hits, weights = _as_arrays(outcomes)
+    place = equal_width_index(values, n_bins)
+    sums = (
+        torch.from_numpy(np.bincount(place, weights=each, minlength=n_bins))
+        for each in (weights, weights * values, weights * hits)
+    )
+    return Bins(torch.arange(n_bins + 1, dtype=torch.float64) / n_bins, *sums)
+
+
+def _as_arrays(outcomes: Outcomes) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_], Floats]:
+    """Return confidences, hits and weights as NumPy arrays."""
+    assert outcomes.weights is not None
+    confidence, correct, weights = outcomes.confidence, outcomes.correct, outcomes.weights
+    return confidence.cpu().numpy(), correct.cpu().numpy(), weights.cpu().numpy()
 
 
 def _width_sums(
@@ -221,11 +251,47 @@ def rounded_down(edges: Floats, dtype: np.dtype[_Number]) -> npt.NDArray[_Number
 
 def equal_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     """Fill bins of equal count; equal confidences always share a bin."""
+    if outcomes.weights is not None:
+        return _weighted_mass_bins(outcomes, n_bins)
     ordered = outcomes.sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
     uppers = equal_mass_uppers(values, n_bins)
     stops = np.searchsorted(values, uppers, side="right")
     return _between(np.concatenate([values[:1], uppers]), values, hits, stops)
+
+
+def _weighted_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
+    values, hits, weights = _as_arrays(outcomes)
+    order = np.argsort(values)
+    order = order[weights[order] > 0]
+    values, hits, weights = values[order], hits[order], weights[order]
+    last = mass_ends(np.cumsum(weights), n_bins)
+    stops = np.append(0, np.searchsorted(values, values[last], side="right"))
+    sums = (
+        torch.from_numpy(np.diff(np.append(0.0, np.cumsum(each))[stops]))
+        for each in (weights, weights * values, weights * hits)
+    )
+    edges = np.concatenate([values[:1], values[last]]).astype(np.float64)
+    return Bins(torch.from_numpy(edges), *sums)
+
+
+def effective_counts(outcomes: Outcomes, bins: Bins) -> Tensor | None:
+    """Return the effective number of samples in each bin of these outcomes; None if they have no weights."""
+    if outcomes.weights is None:
+        return None
+    place, w = torch.bucketize(outcomes.confidence.cpu().double(), bins.edges[1:-1]), outcomes.weights.cpu()
+    total, squares = (torch.bincount(place, each, len(bins.count)) for each in (w, w.square()))
+    return total.square() / torch.where(squares > 0, squares, 1)
+
+
+def mass_ends(up_to: Floats, n_bins: int) -> npt.NDArray[np.intp]:
+    """Return where each of ``n_bins`` bins of equal weight ends, from cumulative weights in order.
+
+    A bin ends with the sample that brings the weight up to its share of the total. For whole numbers this is
+    the rule of :func:`equal_mass_uppers`; the tolerance makes that true for multiples of whole numbers too.
+    """
+    wanted = np.arange(1, n_bins + 1) * (up_to[-1] / n_bins)
+    return np.asarray(np.searchsorted(up_to, wanted * (1 - _SAME)).clip(max=len(up_to) - 1))
 
 
 def equal_mass_uppers(ordered: npt.NDArray[_Number], n_bins: int) -> npt.NDArray[_Number]:

@@ -1,6 +1,6 @@
 """What Calibrant raises: one sentence naming the argument, what was expected, what came, what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -45,3 +45,18 @@ def did_you_mean(word: str, known: Iterable[object]) -> str:
     """
     near = get_close_matches(word, [str(each) for each in known], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return names with commas for an error message, long ones cut, and how many more there are.
+
+    Example:
+        >>> listed(["cat", "dog", "fox"], most=2)
+        'cat, dog and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    shown = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names[:most])
+    return (", ".join(shown) or "nothing") + more
+
+
+_LONGEST = 80

@@ -1,30 +1,55 @@
 """The one door for files: written whole or not at all, errors that name the file, JSON without NaN."""
 
+import errno
+import functools
+import hashlib
 import json
 import math
 import os
+import platform
+import re
+import reprlib
 import secrets
+import stat
+import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from calibrant.errors import CalibrantError, FormatError, InputError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from torch import Tensor
 
 T = TypeVar("T", bound="DataclassInstance")
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str], expected: str = "a file that can be written") -> Iterator[Path]:
     """Yield a temporary path next to the target, and move it to the target at the end.
 
-    If the block fails, the temporary file is removed and an existing target is untouched. The temporary
-    name has the target's suffix, and the result has the permissions of any other new file.
+    If the block fails, the temporary file is removed and an existing target is untouched; a full disk is one
+    sentence. The temporary name has the target's suffix. The result has the permissions of the file that it
+    replaces, or of any other new file. Temporary files of killed processes are removed.
+
+    Args:
+        path: The file to write. Folders, devices and pipes are refused.
+        expected: What writing takes, for error messages.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -35,6 +60,24 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         'all of it'
     """
     target = Path(path)
+    with writing(path, expected):
+        _check_is_a_place_for_a_file(target)
+        remove_leftovers(target.parent)
+        temporary = target.with_name(
+            f"{_temporary_prefix()}{os.getpid()}-{secrets.token_hex(4)}{target.suffix}"
+        )
+        try:
+            temporary.touch(exist_ok=False)
+            mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
+            temporary.chmod(mode | stat.S_IWUSR)  # before there is something that others may not read
+            yield temporary
+            temporary.chmod(mode)  # safetensors replaces the file by a private one
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _check_is_a_place_for_a_file(target: Path) -> None:
     if not target.parent.is_dir():
         raise InputError(
             f"{target.name}: expected an existing directory, got {target.parent}; create it first"
@@ -43,28 +86,69 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(
             f"{target.name}: expected the name of a file, got a directory; name a file inside it"
         )
-    temporary = target.with_name(f".calibrant-{secrets.token_hex(8)}{target.suffix}")
+    if target.exists() and not target.is_file():
+        raise InputError(
+            f"{target}: expected the name of a file, got a device or a pipe, which a file cannot replace; "
+            "name another one"
+        )
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files that killed processes of this machine left in a folder, once for each folder.
+
+    Files of processes that still run, and of other machines that share the folder, are kept.
+    """
+    place = os.path.realpath(folder)
+    if place in _TIDY or os.name != "posix":
+        return
+    _TIDY.add(place)
+    prefix = _temporary_prefix()
+    for file in folder.glob(f"{prefix}*"):
+        pid = file.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            file.unlink(missing_ok=True)
+
+
+@functools.cache
+def _temporary_prefix() -> str:
+    """Return how names of temporary files of this machine begin; containers have processes of their own."""
+    processes = Path("/proc/self/ns/pid")
+    names = platform.node() + (str(processes.readlink()) if processes.is_symlink() else "")
+    return f".calibrant-{hashlib.sha256(names.encode()).hexdigest()[:8]}-"
+
+
+def _is_running(pid: int) -> bool:
     try:
-        temporary.touch(exist_ok=False)
-        permissions = temporary.stat().st_mode
-        yield temporary
-        temporary.chmod(permissions)  # safetensors replaces the file by a private one
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+_TIDY: set[str] = set()
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file whole or not at all, and wait until it is on the disk."""
     data = content.encode() if isinstance(content, str) else content
-    with (
-        writing(path, f"room for {len(data):,} bytes"),
-        atomic_path(path) as temporary,
-        temporary.open("wb") as file,
-    ):
+    with atomic_path(path, f"room for {len(data):,} bytes") as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def make_folder(folder: Path, name: str = "--out") -> None:
+    """Create a folder and those above it, unless it exists; ``name`` is the option in error messages."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{name}: expected a folder, got the file {folder}; name another one") from None
+    except OSError as error:
+        raise InputError(
+            f"{name}: expected a folder to write to, got {folder}: {error.strerror}; name another one"
+        ) from None
 
 
 @contextmanager
@@ -72,8 +156,11 @@ def writing(path: str | os.PathLike[str], expected: str = "a file that can be wr
     """Turn a failure to write, such as a full disk, into one sentence that names the file."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or str(error) or type(error).__name__
+    except Exception as error:
+        # Safetensors, which is not imported here, has an exception of its own for full disks.
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+            raise
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise InputError(f"{os.fspath(path)}: expected {expected}, got an error: {reason}") from error
 
 
@@ -98,12 +185,95 @@ def reading(name: str, expected: str) -> Iterator[None]:
         ) from error
 
 
-def read_json(path: Path, expected: str) -> Any:  # noqa: ANN401  # any JSON value
-    """Return the value in a JSON file."""
+def digest(*parts: "str | Tensor") -> str:
+    """Return the SHA-256 digest of texts and tensors: equal for equal ones, on every machine.
+
+    Example:
+        >>> digest("a", "bc") == digest("ab", "c")
+        False
+    """
+    import torch
+
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            data, kind = memoryview(part.encode("utf-8", "surrogatepass")), "text"
+        else:
+            # A tensor of one number may count as contiguous and still have steps between numbers.
+            plain = part.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+            data = plain.view(torch.uint8).numpy().data
+            kind = f"{part.dtype} {tuple(part.shape)}"
+        found.update(f"{kind} {len(data)}:".encode())
+        found.update(data)
+    return found.hexdigest()
+
+
+def parse_json(text: str) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the value of JSON text; what is nested too deeply is no JSON, a ``json.JSONDecodeError``.
+
+    Example:
+        >>> parse_json('{"ece": [0.1, null]}')
+        {'ece': [0.1, None]}
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError(_TOO_DEEP, "", 0) from None
+    if text.count("[") + text.count("{") > _DEEPEST and isinstance(value, (dict, list)) and _is_deep(value):
+        raise json.JSONDecodeError(_TOO_DEEP, "", 0)
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of TOML text; all that is wrong with it is a ``tomllib.TOMLDecodeError``."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise tomllib.TOMLDecodeError(str(error)) from None
+    if _is_deep(table):
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+    return table
+
+
+def _is_deep(value: dict[str, Any] | list[Any]) -> bool:
+    level, depth = [value], 1
+    while level and depth <= _DEEPEST:
+        below = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for parts in below for part in parts if isinstance(part, (dict, list))]
+        depth += 1
+    return bool(level)
+
+
+# What we write is nested less than twenty deep; everything that walks through a value can go this deep.
+_DEEPEST = 100
+_TOO_DEEP = f"nested more than {_DEEPEST} deep"
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a regular file; a device or a pipe, which may never end, is an ``OSError``."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_text(encoding="utf-8")
+
+
+def read_json(path: Path, expected: str, kind: Any = Any) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the value in a JSON file.
+
+    Args:
+        path: The file.
+        expected: What the file should be, for error messages.
+        kind: The type of the value, as :func:`read_value` takes it.
+    """
+    try:
+        value = parse_json(read_text(path))
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: expected {expected}, got a file that is not JSON ({error})") from error
+    with reading(str(path), expected):
+        return read_value(kind, value)
 
 
 def without_nan(value: Any) -> Any:  # noqa: ANN401  # any JSON value
@@ -122,6 +292,62 @@ def without_nan(value: Any) -> Any:  # noqa: ANN401  # any JSON value
     return value
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What a value of a file must be beyond its type, as in ``Annotated[int, at_least(1)]``.
+
+    Attributes:
+        expected: The rule in words, for error messages.
+        allows: Whether a value of the type is allowed.
+    """
+
+    expected: str
+    allows: Callable[[Any], bool]
+
+
+def at_least(low: int) -> Rule:
+    """Return the rule of numbers that are not below a bound."""
+    return Rule(f"a number of at least {low}", lambda value: value >= low)
+
+
+def between(low: float, high: float) -> Rule:
+    """Return the rule of numbers within bounds that are themselves allowed."""
+    return Rule(f"a number from {low} to {high}", lambda value: low <= value <= high)
+
+
+def matching(pattern: str, expected: str) -> Rule:
+    """Return the rule of texts that match a regular expression as a whole."""
+    return Rule(expected, lambda value: re.fullmatch(pattern, value, re.ASCII) is not None)
+
+
+Count: TypeAlias = Annotated[int, at_least(0)]
+Share: TypeAlias = Annotated[float, between(0, 1)]
+
+
+def read_value(
+    kind: Any,  # noqa: ANN401  # any type, such as dict[str, int]
+    value: object,
+    name: str = "",
+    *,
+    error: type[CalibrantError] = FormatError,
+) -> Any:  # noqa: ANN401  # a value of the type
+    """Return a plain value of a JSON or TOML file as the type that it must have, or refuse it.
+
+    Args:
+        kind: A dataclass, a number, text, tuple, mapping, literal or union of them; ``Annotated`` with a
+            :class:`Rule` bounds it.
+        value: The value of the file.
+        name: Where the value is, for error messages.
+        error: What to raise for a value that does not fit.
+
+    Example:
+        >>> read_value(dict[str, Count], {"rows": -1}, "files")
+        Traceback (most recent call last):
+        calibrant.errors.FormatError: files.rows: expected a number of at least 0, got -1
+    """
+    return _Reader(error, ignore_unknown=False).value(kind, value, name)
+
+
 def read_dataclass(
     kind: type[T],
     table: object,
@@ -133,7 +359,7 @@ def read_dataclass(
     """Build a dataclass, and those in its fields, from the tables and lists of a JSON or TOML file.
 
     Args:
-        kind: The dataclass; the types of its fields decide what is accepted.
+        kind: The dataclass; the types of its fields decide what is accepted, as in :func:`read_value`.
         table: The values by the names of the fields; fields with a default may be missing.
         name: Where the table is, for error messages.
         error: What to raise for a value that does not fit.
@@ -159,7 +385,7 @@ class _Reader:
     ignore_unknown: bool
 
     def table(self, kind: Any, table: object, where: str) -> Any:  # noqa: ANN401  # a dataclass
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         known = {field.name: hints[field.name] for field in fields(kind)}
         values = {}
         for key, value in self.expect(Mapping, table, where).items():
@@ -174,13 +400,15 @@ class _Reader:
                 raise self.error(f"{where or kind.__name__}: expected {field.name!r}, got none")
         try:
             return kind(**values)
-        except self.error as error:
+        except (InputError, FormatError) as error:
             raise self.error(f"{where}.{error}" if where else str(error)) from None
 
     def value(self, kind: Any, value: object, where: str) -> Any:  # noqa: ANN401  # a type and a value of it
         origin, parts = get_origin(kind), get_args(kind)
         if is_dataclass(kind):
             return self.table(kind, value, where)
+        if origin is Annotated:
+            return self.ruled(parts, value, where)
         if origin in (Union, types.UnionType):
             return self.union(parts, value, where)
         if origin is Literal:
@@ -192,6 +420,14 @@ class _Reader:
             return {key: self.value(parts[1], entry, f"{where}.{key}") for key, entry in entries}
         return value if kind is Any else self.plain(kind, value, where)
 
+    def ruled(self, parts: tuple[Any, ...], value: object, where: str) -> Any:  # noqa: ANN401  # of the type
+        kind, *rules = parts
+        checked = self.value(kind, value, where)
+        for rule in rules:
+            if not rule.allows(checked):
+                raise self.unfit(where, rule.expected, value)
+        return checked
+
     def union(self, kinds: tuple[Any, ...], value: object, where: str) -> Any:  # noqa: ANN401  # of one of the kinds
         wanted = [kind for kind in kinds if kind is not types.NoneType]
         if value is None and len(wanted) < len(kinds):
@@ -200,7 +436,7 @@ class _Reader:
             return self.value(wanted[0], value, where)
         if isinstance(value, bool) or not isinstance(value, tuple(wanted)):
             raise self.unfit(where, " or ".join(_WORDS[kind] for kind in wanted), value)
-        return value
+        return self.plain(type(value), value, where)
 
     def literal(self, choices: tuple[Any, ...], value: object, where: str) -> object:
         if value not in choices:
@@ -211,12 +447,16 @@ class _Reader:
         """Read a list: of any length if the type ends in an ellipsis, else of the length of the type."""
         entries = self.expect(list, list(value) if isinstance(value, tuple) else value, where)
         if kinds[-1] is Ellipsis:
+            if kinds[0] is float and all(type(each) is float and math.isfinite(each) for each in entries):
+                return tuple(entries)  # the same as below, in less time
             kinds = (kinds[0],) * len(entries)
         elif len(entries) != len(kinds):
             raise self.unfit(where, f"a list of {len(kinds)}", value)
         return tuple(self.value(kind, entry, where) for kind, entry in zip(kinds, entries, strict=True))
 
     def plain(self, kind: type, value: object, where: str) -> object:
+        if kind in (int, float) and isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+            raise self.unfit(where, "a number of at most 64 bits", value)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if isinstance(value, float) and kind is float and not math.isfinite(value):
@@ -230,11 +470,15 @@ class _Reader:
         return value
 
     def unfit(self, where: str, expected: str, value: object, hint: str = "") -> CalibrantError:
-        shown = repr(value)
+        shown = _SHORT.repr(value)
         shown = shown if len(shown) <= 120 else f"{shown[:120]}..."
-        return self.error(f"{where}: expected {expected}, got {shown}{hint}")
+        return self.error(f"{where}: expected {expected}, got {shown}{hint}".removeprefix(": "))
 
 
+_LARGEST = 2**63 - 1
+# Values in messages are cut before they become text, which for a whole file would take long.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 20, 20, 200, 200
 _WORDS: Mapping[type, str] = {
     str: "text",
     int: "a whole number",

@@ -6,18 +6,29 @@ Whether values are logits or probabilities is never guessed: the caller names th
 """
 
 import math
+import reprlib
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
+from calibrant.mistakes import (
+    advice_on_label_matrix,
+    advice_on_range,
+    advice_on_sums,
+    advice_on_values,
+    look_like_probs,
+)
 
-ArrayLike: TypeAlias = Tensor | npt.ArrayLike
+# A named alias: `help()` shows its name instead of all that it stands for.
+ArrayLike = TypeAliasType("ArrayLike", Tensor | npt.ArrayLike)
 Floats: TypeAlias = npt.NDArray[np.float64]
 #: Called with a description of the current work, how much is done, and the total.
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -31,8 +42,8 @@ _DEFAULT_SUM_TOLERANCE = 1e-3
 def to_tensor(value: ArrayLike, name: str) -> Tensor:
     """Return the value as a detached tensor of its own number type, without copying if possible."""
     if isinstance(value, Tensor):
-        return value.detach()
-    array = _to_numbers(_to_array(value, name), name)
+        return _plain(value, name).detach()
+    array = _to_numbers(to_array(value, name), name)
     if array.dtype.kind in "iu":
         array = array.astype(np.int64, copy=False)
     elif array.dtype not in (np.float16, np.float32, np.float64, np.bool_):
@@ -45,7 +56,33 @@ def to_tensor(value: ArrayLike, name: str) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _to_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+def _plain(value: Tensor, name: str) -> Tensor:
+    """Refuse tensors whose numbers are not there to be read, one for each entry."""
+    advice = None
+    if value.device.type == "meta":
+        advice = "one on the meta device, which holds no numbers; load them first"
+    elif value.is_nested:
+        advice = "a nested one; pad its rows with torch.nested.to_padded_tensor"
+    elif value.layout != torch.strided:
+        advice = f"one of layout {_short_name(value.layout)}; pass its .to_dense()"
+    elif value.is_quantized:
+        advice = "a quantised one; pass its .dequantize()"
+    elif any(getattr(value, "names", ())):  # of older versions of torch
+        advice = "one with named dimensions; pass its .rename(None)"
+    elif value.is_complex():
+        raise InputError(f"{name}: expected real numbers, got {_short_name(value.dtype)}")
+    if advice is not None:
+        raise InputError(f"{name}: expected a plain tensor, got {advice}")
+    return value
+
+
+def to_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Return the value as a NumPy array of any type; arrays in which entries are masked are refused."""
+    for row, part in enumerate(value if isinstance(value, (list, tuple)) else ()):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise _masked(name, row)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise _masked(name, int(np.argwhere(np.atleast_1d(value.mask))[0, 0]))
     try:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -54,47 +91,109 @@ def _to_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
         ) from None
 
 
+def _masked(name: str, row: int) -> InputError:
+    return InputError(
+        f"{name}: expected a number in every place, got a masked entry in row {row}; drop such rows, or fill "
+        "them with .filled(value)"
+    )
+
+
 def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     """Refuse arrays that are not numeric; objects that are numbers become a numeric one."""
     if array.dtype.kind == "O" and not any(isinstance(entry, str) for entry in array.flat):
         try:
-            array = np.array(array.tolist())
+            missing = np.reshape([type(entry).__name__ == "NAType" for entry in array.flat], array.shape)
+            array = np.array(np.where(missing, np.nan, array).tolist())
             if array.dtype.kind == "O":
                 array = array.astype(np.float64)  # None becomes NaN, which is refused with its row
         except (ValueError, TypeError):
-            raise InputError(f"{name}: expected numbers, got objects such as {array.flat[0]!r}") from None
+            such = reprlib.repr(array.flat[0])
+            raise InputError(f"{name}: expected numbers, got objects such as {such}") from None
     if array.dtype.kind in "USTO":
-        raise InputError(f"{name}: expected numbers, got strings such as {str(array.flat[0])!r}")
+        such = f" such as {reprlib.repr(str(array.flat[0]))}" if array.size else ""
+        raise InputError(f"{name}: expected numbers, got strings{such}")
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: expected numbers, got an array of type {array.dtype}")
     return array
 
 
 def same_kind(result: Tensor, like: ArrayLike) -> ArrayLike:
-    """Return a result as the same kind of array, with the same floating type, as the caller's argument."""
+    """Return a result as the same kind of array, with the same floating type, as the caller's argument.
+
+    Half precision becomes float32: small probabilities would be 0 in it, and their logarithm infinite.
+    """
     if isinstance(like, Tensor):
-        return result.to(like.device, like.dtype if like.is_floating_point() else result.dtype)
+        of_half = torch.promote_types(like.dtype, torch.float32)
+        return result.to(like.device, of_half if like.is_floating_point() else result.dtype)
     if isinstance(like, (list, tuple)):
         return result.tolist()
     array: npt.NDArray[Any] = result.detach().cpu().numpy()
     if isinstance(like, np.ndarray) and like.dtype.kind == "f":
-        array = array.astype(like.dtype, copy=False)
+        array = array.astype(np.float32 if like.dtype == np.float16 else like.dtype, copy=False)
     return array
 
 
 def check_logits(logits: ArrayLike, *, name: str = "logits") -> Tensor:
-    """Check scores of shape ``(n, k)``; shape ``(n,)`` is the log-odds of class 1 in a binary problem."""
-    z = _check_table(to_tensor(logits, name), name, binary="the log-odds of class 1")
-    _check_finite(z, name)
-    return torch.stack([torch.zeros_like(z), z], dim=1) if z.ndim == 1 else z
+    """Check scores of shape ``(n, k)``; shape ``(n,)`` is the log-odds of class 1 in a binary problem.
+
+    A score of ``-inf`` masks a class, such as an option that a question does not have: its probability is 0.
+    """
+    raw = to_tensor(logits, name)
+    z = _check_table(raw, name, binary="the log-odds of class 1")
+    if z.ndim == 1:
+        _check_finite(z, name)
+        return torch.stack([torch.zeros_like(z), z], dim=1)
+    masked = masked_classes(z)
+    _check_finite(z if masked is None else z.masked_fill(masked, 0.0), name)
+    if masked is not None and bool(masked.all(dim=1).any()):
+        row = int(masked.all(dim=1).nonzero()[0])
+        raise InputError(
+            f"{name}: expected a class that is not masked in every row, got only -inf in row {row}"
+        )
+    if look_like_probs(z, tolerance=_tolerance(raw)):
+        _warn_of_probs(name)
+    return z
+
+
+def masked_classes(logits: Tensor) -> Tensor | None:
+    """Return where logits are -inf, which masks a class; None if no class is masked."""
+    return torch.isneginf(logits) if float(logits.amin()) == -math.inf else None
+
+
+def check_label_exists(logits: Tensor, labels: Tensor, *, name: str = "labels") -> None:
+    """Refuse checked labels whose class is masked in checked logits."""
+    masked = torch.isneginf(logits.gather(1, labels[:, None].to(logits.device))).squeeze(1)
+    if bool(masked.any()):
+        row = int(masked.nonzero()[0])
+        raise InputError(
+            f"{name}: expected a class that is not masked, got class {int(labels[row])} in row {row}, whose "
+            "logit is -inf; repair the label or the mask"
+        )
+
+
+def check_labelled_logits(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Check scores and their true classes, which go to the device of the scores and are not masked."""
+    z = check_logits(logits)
+    y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
+    check_label_exists(z, y)
+    return z, y
+
+
+@cache  # once for each argument; Python's own registry forgets what it has shown
+def _warn_of_probs(name: str) -> None:
+    warnings.warn(
+        f"{name}: expected logits, got rows of at least 0 that all sum to one; these look like "
+        "probabilities: pass them as probs, or in a file rename the columns to probs",
+        stacklevel=3,
+    )
 
 
 def check_probs(probs: ArrayLike, *, name: str = "probs") -> Tensor:
     """Check distributions of shape ``(n, k)``; shape ``(n,)`` is the probability of class 1."""
     raw = to_tensor(probs, name)
-    tolerance = _SUM_TOLERANCE.get(raw.dtype, _DEFAULT_SUM_TOLERANCE)
+    tolerance = _tolerance(raw)
     p = _check_table(raw, name, binary="the probability of class 1")
-    _check_unit_interval(p, name, slack=tolerance, hint="; if these are logits, pass them as logits")
+    _check_unit_interval(p, name, slack=tolerance, advice=advice_on_values)
     if p.ndim == 1:
         return torch.stack([1 - p, p], dim=1)
     # For few classes a product is twice as fast as a sum.
@@ -104,46 +203,55 @@ def check_probs(probs: ArrayLike, *, name: str = "probs") -> Tensor:
         row = int(wrong.argmax())
         raise InputError(
             f"{name}: expected rows that sum to one, got {float(sums[row]):.6g} in row {row}; "
-            "divide each row by its sum if it holds weights, or apply softmax if it holds logits"
+            f"{advice_on_sums(p, tolerance=tolerance)}"
         )
     return p
 
 
 def check_labels(labels: ArrayLike, *, n: int, k: int, name: str = "labels") -> Tensor:
-    """Check integer classes of shape ``(n,)``, each from 0 to ``k - 1``."""
-    try:
-        y = to_tensor(labels, name)
-    except InputError as error:
-        if "strings" not in str(error):
-            raise
+    """Check classes of shape ``(n,)``: whole numbers, of any type, from 0 to ``k - 1``."""
+    y = _label_tensor(labels, name)
+    if y.ndim == 2:
         raise InputError(
-            f"{name}: expected integer classes, {str(error).split(', ', 1)[1]}; map names to indices first, "
-            f"e.g. with np.unique({name}, return_inverse=True)"
-        ) from None
-    if y.ndim == 2 and y.shape[1] > 1:
-        raise InputError(
-            f"{name}: expected shape (n,), got shape {tuple(y.shape)}, which looks one-hot; "
-            f"pass {name}.argmax(axis=1)"
+            f"{name}: expected shape (n,), got shape {tuple(y.shape)}, {advice_on_label_matrix(y, name=name)}"
         )
-    _check_column(y, name, n=n)
+    _check_column(y, name, n=n, k=k)
     if y.is_floating_point():
-        raise InputError(
-            f"{name}: expected integer classes, got {_type_name(y)}; "
-            f"convert with {name}.astype(int) if they are whole numbers"
-        )
+        _check_whole(y, name)
     y = y.to(torch.int64)
     low, high = (int(v) for v in torch.aminmax(y))
     if low < 0 or high >= k:
         bad = low if low < 0 else high
         row = int((y == bad).nonzero()[0])
-        if low < 0:
-            advice = "drop rows that mark something to ignore"
-        elif low >= 1 and high == k:
-            advice = f"if classes are counted from one, pass {name} - 1"
-        else:
-            advice = f"the predictions have {k} classes"
+        advice = advice_on_range(low, high, k=k, name=name)
         raise InputError(f"{name}: expected classes from 0 to {k - 1}, got {bad} in row {row}; {advice}")
     return y
+
+
+def _label_tensor(labels: ArrayLike, name: str) -> Tensor:
+    try:
+        return to_tensor(labels, name)
+    except InputError as error:
+        if "strings" not in str(error):
+            raise
+        raise InputError(
+            f"{name}: expected integer classes, {str(error).split(', ', 1)[1]}; replace each name by the "
+            "place of its class, or name the classes in that order with class_names= (--classes for a file)"
+        ) from None
+
+
+def _check_whole(y: Tensor, name: str) -> None:
+    """Refuse labels that are fractions or missing."""
+    wrong = y != y.round()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        value = float(y[row])
+        advice = (
+            "drop rows without a label"
+            if math.isnan(value)
+            else "if these are probabilities, pass them as probs"
+        )
+        raise InputError(f"{name}: expected integer classes, got {value:.6g} in row {row}; {advice}")
 
 
 def check_labelled_probs(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
@@ -156,8 +264,8 @@ def check_confidence(confidence: ArrayLike, *, name: str = "confidence") -> Tens
     """Check confidences, the stated probabilities of a correct prediction, of shape ``(n,)``."""
     c = to_tensor(confidence, name)
     _check_column(c, name)
-    c = _floating(c, name)
-    _check_unit_interval(c, name, slack=0.0, hint="; percentages must be divided by 100")
+    c = _floating(c)
+    _check_unit_interval(c, name, slack=0.0, advice=lambda _: "percentages must be divided by 100")
     return c
 
 
@@ -165,7 +273,7 @@ def check_score(score: ArrayLike, *, name: str = "score") -> Tensor:
     """Check finite scores of shape ``(n,)``; a higher score means more confident."""
     s = to_tensor(score, name)
     _check_column(s, name)
-    s = _floating(s, name)
+    s = _floating(s)
     _check_finite(s, name)
     return s
 
@@ -199,16 +307,76 @@ def check_features(features: ArrayLike, *, n: int, name: str = "features", missi
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"{name}: expected shape (n, d), got shape {tuple(h.shape)}")
     _check_length(h, name, n)
-    h = _floating(h, name)
+    h = _floating(h)
     _check_finite(h.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if missing else h, name)
     return h
 
 
-def check_count(value: int, name: str, *, at_least: int = 1) -> int:
-    """Check a whole number such as a number of bins."""
+def check_weights(weights: ArrayLike, *, n: int, name: str = "weights", some: bool = True) -> Tensor:
+    """Check how much each sample counts: finite numbers of at least 0; float64, shape ``(n,)``.
+
+    Args:
+        weights: One number for each sample.
+        n: Number of samples.
+        name: How errors name the weights.
+        some: Whether weights that are all 0 are refused; a part of some predictions may have no others.
+    """
+    w = to_tensor(weights, name)
+    _check_column(w, name, n=n)
+    w = _floating(w).double()
+    _check_finite(w, name)
+    if float(w.min()) < 0:
+        row = int((w < 0).nonzero()[0])
+        raise InputError(f"{name}: expected numbers of at least 0, got {float(w[row]):.6g} in row {row}")
+    if some and float(w.max()) == 0:
+        raise no_weight(name)
+    return w
+
+
+def no_weight(name: str = "weights") -> InputError:
+    """Return the error of samples of which none counts."""
+    return InputError(f"{name}: expected a weight above 0 for some sample, got only zeros")
+
+
+def check_label_logits(logits: ArrayLike, *, name: str = "logits") -> Tensor:
+    """Check the log-odds of several labels at once, shape ``(n, l)``."""
+    z = _check_label_table(to_tensor(logits, name), name)
+    z = _floating(z)
+    _check_finite(z, name)
+    return z
+
+
+def check_label_probs(probs: ArrayLike, *, name: str = "probs") -> Tensor:
+    """Check the probabilities of several labels at once, shape ``(n, l)``; rows need not sum to one."""
+    p = _check_label_table(to_tensor(probs, name), name)
+    p = _floating(p)
+    _check_unit_interval(p, name, slack=0.0, advice=advice_on_values)
+    return p
+
+
+def check_label_matrix(labels: ArrayLike, *, shape: tuple[int, ...], name: str = "labels") -> Tensor:
+    """Check which labels each sample has: true/false or 1/0, of the shape ``(n, l)`` of the predictions."""
+    y = to_tensor(labels, name)
+    if tuple(y.shape) != shape:
+        raise InputError(
+            f"{name}: expected 1 or 0 for each label, shape {shape}, got shape {tuple(y.shape)}; for one "
+            "class per sample use Predictions"
+        )
+    return check_correct(y.flatten(), n=y.numel(), name=name).view(shape)
+
+
+def check_count(value: int, name: str, *, at_least: int = 1, at_most: int = 100_000_000) -> int:
+    """Check a whole number such as a number of resamples; so many that no memory holds them are refused."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise InputError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
+    if value > at_most:
+        raise InputError(f"{name}: expected a whole number of at most {at_most:,}, got {int(value):,}")
     return int(value)
+
+
+def check_seed(value: int, name: str = "seed") -> int:
+    """Check a seed: a whole number that fits into 32 bits, as every library of random numbers takes it."""
+    return check_count(value, name, at_least=0, at_most=2**32 - 1)
 
 
 def check_number(value: float, name: str, *, at_least: float | None = None) -> float:
@@ -239,14 +407,14 @@ def check_choice(value: str, name: str, choices: Iterable[ChoiceT]) -> ChoiceT:
     Example:
         >>> check_choice("mas", "binning", ["width", "mass"])
         Traceback (most recent call last):
-        calibrant.errors.InputError: binning: expected 'width' or 'mass', got 'mas'
+        calibrant.errors.InputError: binning: expected 'width' or 'mass', got 'mas'; did you mean 'mass'?
     """
     known = list(choices)
     for choice in known:
         if value == choice:
             return choice
     shown = " or ".join(map(repr, known)) if len(known) == 2 else f"one of {', '.join(known)}"
-    raise InputError(f"{name}: expected {shown}, got {value!r}")
+    raise InputError(f"{name}: expected {shown}, got {value!r}{did_you_mean(str(value), known)}")
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -267,10 +435,16 @@ def _check_table(x: Tensor, name: str, *, binary: str) -> Tensor:
             f"{name}: expected at least two classes, got shape {tuple(x.shape)}; "
             f"for a binary problem pass {binary} with shape (n,)"
         )
-    return _floating(x, name)
+    return _floating(x)
 
 
-def _check_column(x: Tensor, name: str, *, n: int | None = None) -> None:
+def _check_label_table(x: Tensor, name: str) -> Tensor:
+    if x.ndim != 2 or 0 in x.shape:
+        raise InputError(f"{name}: expected shape (n, l), one column for each label, got {tuple(x.shape)}")
+    return x
+
+
+def _check_column(x: Tensor, name: str, *, n: int | None = None, k: int | None = None) -> None:
     if x.ndim != 1:
         raise InputError(
             f"{name}: expected shape (n,), got shape {tuple(x.shape)}"
@@ -279,15 +453,16 @@ def _check_column(x: Tensor, name: str, *, n: int | None = None) -> None:
     if x.shape[0] == 0 and n is None:
         raise InputError(f"{name}: expected at least one sample, got none")
     if n is not None:
-        _check_length(x, name, n)
+        _check_length(x, name, n, k)
 
 
-def _check_length(x: Tensor, name: str, n: int) -> None:
+def _check_length(x: Tensor, name: str, n: int, k: int | None = None) -> None:
     if x.shape[0] != n:
-        raise InputError(f"{name}: expected {n} entries, one per prediction, got {x.shape[0]}")
+        advice = "; the predictions look transposed, pass their .T" if x.shape[0] == k else ""
+        raise InputError(f"{name}: expected {n} entries, one per prediction, got {x.shape[0]}{advice}")
 
 
-def _check_unit_interval(x: Tensor, name: str, *, slack: float, hint: str) -> None:
+def _check_unit_interval(x: Tensor, name: str, *, slack: float, advice: Callable[[Tensor], str]) -> None:
     # One pass without a temporary; the extremes also show NaN and infinity.
     low, high = (float(v) for v in torch.aminmax(x))
     if low >= -min(slack, 1e-6) and high <= 1 + slack:
@@ -295,7 +470,7 @@ def _check_unit_interval(x: Tensor, name: str, *, slack: float, hint: str) -> No
     _check_finite(x, name)
     bad = low if low < 0 else high
     row = int((x == bad).nonzero()[0, 0])
-    raise InputError(f"{name}: expected numbers between 0 and 1, got {bad:.6g} in row {row}{hint}")
+    raise InputError(f"{name}: expected numbers between 0 and 1, got {bad:.6g} in row {row}; {advice(x)}")
 
 
 def _check_finite(x: Tensor, name: str) -> None:
@@ -308,13 +483,16 @@ def _check_finite(x: Tensor, name: str) -> None:
     raise InputError(f"{name}: expected finite numbers, got {value} in {place}; {advice}")
 
 
-def _floating(x: Tensor, name: str) -> Tensor:
-    if x.is_complex():
-        raise InputError(f"{name}: expected real numbers, got {_type_name(x)}")
+def _floating(x: Tensor) -> Tensor:
     if x.dtype in (torch.float32, torch.float64):
         return x
     return x.to(torch.float32 if x.is_floating_point() else torch.float64)
 
 
-def _type_name(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
+def _tolerance(x: Tensor) -> float:
+    """Return how much a row of probabilities of this type may differ from one in sum."""
+    return _SUM_TOLERANCE.get(x.dtype, _DEFAULT_SUM_TOLERANCE)
+
+
+def _short_name(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.")

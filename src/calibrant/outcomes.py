@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_confidence, check_correct, check_labelled_probs
+from calibrant.inputs import (
+    ArrayLike,
+    check_confidence,
+    check_correct,
+    check_labelled_probs,
+    check_weights,
+    no_weight,
+)
 
 #: Confidence score functions of probabilities, by the names that both the metrics and the losses use.
 ProbabilityScore: TypeAlias = Literal["msp", "softmax_margin", "negative_entropy"]
@@ -20,10 +27,18 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Confidence in the predicted class and whether that class was correct, both of shape ``(n,)``."""
+    """Confidence in the predicted class and whether that class was correct, both of shape ``(n,)``.
+
+    Attributes:
+        confidence: Confidence in the predicted class.
+        correct: Whether that class was correct.
+        weights: How much each sample counts, or None if all count the same. Their sum is the effective number
+            of samples, so neither a common factor nor samples of weight 0 matter.
+    """
 
     confidence: Tensor
     correct: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -50,6 +65,16 @@ class Outcomes:
             )
         return cls(confidence, logits.argmax(dim=1) == labels)
 
+    def weighed(self, weights: Tensor | None) -> "Outcomes":
+        """Return the outcomes with checked weights, scaled so that their sum is the effective number."""
+        return self if weights is None else Outcomes(self.confidence, self.correct, effective(weights))
+
+    def unweighed(self, what: str) -> "Outcomes":
+        """Return the outcomes if they have no weights; ``what`` names what cannot take any."""
+        if self.weights is not None:
+            raise refused_weights(what)
+        return self
+
     def sorted(self) -> "Outcomes":
         """Return the outcomes in ascending order of confidence, misses before hits in ties; on the CPU."""
         keys = self.sorted_keys()
@@ -65,6 +90,7 @@ class Outcomes:
         A non-negative float has a zero sign bit. So its bits, shifted by one to make room for the hit, are an
         integer with the same order, and sorting integers is several times faster than an argsort.
         """
+        self.unweighed("this measure")
         values, hits = self.confidence.cpu().numpy(), self.correct.cpu().numpy()
         word = np.uint32 if values.dtype == np.float32 else np.uint64
         keys: npt.NDArray[np.unsignedinteger] = np.empty(len(values), dtype=word)
@@ -83,6 +109,62 @@ class Pairs(TypedDict, total=False):
 
     confidence: ArrayLike | None
     correct: ArrayLike | None
+    weights: ArrayLike | None
+
+
+def effective(weights: Tensor) -> Tensor:
+    r"""Return weights scaled so that their sum is the effective number of samples.
+
+    .. math:: n_\mathrm{eff} = \frac{(\sum_i w_i)^2}{\sum_i w_i^2}
+
+    So many samples of equal weight would have means of the same variance. It is at most the number of samples
+    with a weight above 0.
+
+    Example:
+        >>> effective(torch.tensor([2.0, 2.0, 0.0])).tolist()
+        [1.0, 1.0, 0.0]
+
+    References:
+        Kish, "Survey Sampling", 1965.
+    """
+    w = weights.double()
+    if float(w.max()) == 0:
+        raise no_weight()
+    w = w / w.max()
+    return w * (w.sum() / w.square().sum())
+
+
+def checked_weights(weights: ArrayLike | None, n: int) -> Tensor | None:
+    """Check the weights of ``n`` samples, if there are any, and scale them to their effective number."""
+    return None if weights is None else effective(check_weights(weights, n=n))
+
+
+def mean_of(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of values of shape ``(n,)``, by weight if there are weights.
+
+    Example:
+        >>> float(mean_of(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 1.0])))
+        2.0
+    """
+    return values.mean() if weights is None else (weights * values).sum() / weights.sum()
+
+
+def weighted_like(n: float) -> str:
+    """Say that samples have weights, and what their effective number is.
+
+    Example:
+        >>> weighted_like(1204.04)
+        'weighted like 1,204 equal ones'
+    """
+    return f"weighted like {n:,.0f} equal ones"
+
+
+def refused_weights(what: str) -> InputError:
+    """Return the error of something that cannot take weights."""
+    return InputError(
+        f"weights: expected none for {what}, got some; it needs whole samples, so leave the weights out, "
+        "or repeat rows"
+    )
 
 
 def check_outcomes(
@@ -91,12 +173,17 @@ def check_outcomes(
     *,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> Outcomes:
     """Return outcomes from either class probabilities with labels, or confidences with hits; never both.
 
-    Every top-label measure takes these four arguments, so the same functions measure black-box models that
-    give only confidences.
+    Every top-label measure takes these arguments, so the same functions measure black-box models that give
+    only confidences. Weights say how much each sample counts.
     """
+    if weights is not None:
+        outcomes = check_outcomes(probs, labels, confidence=confidence, correct=correct)
+        w = check_weights(weights, n=len(outcomes))
+        return outcomes.weighed(w.to(outcomes.confidence.device))
     if probs is not None and labels is not None and confidence is None and correct is None:
         return Outcomes.from_probs(*check_labelled_probs(probs, labels))
     if confidence is not None and correct is not None and probs is None and labels is None:
@@ -108,6 +195,23 @@ def check_outcomes(
         "arguments: expected either probs with labels or confidence with correct, "
         f"got {' with '.join(named) if named else 'none of them'}"
     )
+
+
+#: Class probabilities count as at least this wherever a logarithm is taken of them.
+LEAST_PROB = 1e-12
+
+
+def log_probs(probs: Tensor) -> Tensor:
+    """Return the logarithm of given class probabilities; those below one in a trillion count as that.
+
+    A probability of 0 in a file is one that was rounded. This gives it the same logarithm in every format and
+    number type, far below that of probabilities that were stored, and finite.
+
+    Example:
+        >>> log_probs(torch.tensor([1.0, 0.0]))
+        tensor([  0.0000, -27.6310])
+    """
+    return probs.clamp(LEAST_PROB, 1.0).log()
 
 
 #: Confidences count as at least this far from 0 and 1 wherever a logarithm is taken of them.
@@ -139,3 +243,14 @@ def margin(scores: Tensor) -> Tensor:
     """
     first, second = scores.topk(2, dim=1).values.unbind(dim=1)
     return first - second
+
+
+def has_runner_up(logits: Tensor) -> Tensor:
+    """Return which rows have a second class that is not masked, shape ``(n,)``; the others have no margin.
+
+    If no row has one, this is refused.
+    """
+    several = logits.topk(2, dim=1).values[:, 1] > -torch.inf
+    if not bool(several.any()):
+        raise InputError("logits: expected two classes that are not masked in some row, got one in every row")
+    return several

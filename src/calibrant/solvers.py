@@ -175,7 +175,9 @@ class _Curvature:
         return -step
 
 
-def likeliest_shares(likelihoods: Floats, *, tolerance: float = 1e-10, max_steps: int = 100) -> Floats:
+def likeliest_shares(
+    likelihoods: Floats, *, weights: Floats | None = None, tolerance: float = 1e-10, max_steps: int = 100
+) -> Floats:
     r"""Mix distributions so that what was observed is likeliest: shares on the simplex, shape ``(m,)``.
 
     .. math:: \min_w \; -\frac1n \sum_i \log \sum_j w_j \ell_{ij}, \quad w \ge 0, \; \sum_j w_j = 1
@@ -186,6 +188,7 @@ def likeliest_shares(likelihoods: Floats, *, tolerance: float = 1e-10, max_steps
     Args:
         likelihoods: Probability of each observation under each distribution, shape ``(n, m)``; only their
             ratios within a row matter, and no row may be all zeros.
+        weights: How much each observation counts, shape ``(n,)``, all above 0; the mean is weighted by them.
         tolerance: Stop when the mean log-likelihood is within this of the optimum.
         max_steps: Give up, with a :class:`~calibrant.errors.FitError`, after this many steps.
 
@@ -197,34 +200,39 @@ def likeliest_shares(likelihoods: Floats, *, tolerance: float = 1e-10, max_steps
 
     n, m = likelihoods.shape
     scaled = likelihoods / likelihoods.max(axis=1, keepdims=True)
+    parts = None if weights is None else weights / weights.sum()
     shares: Floats = np.full(m, 1 / m)
     for _ in range(max_steps):
         # The ratios' mean is 1 for every distribution in use, and at most 1 for the others, at the optimum.
         ratios = scaled / (scaled @ shares)[:, None]
-        gain = ratios.mean(axis=0)
+        gain = ratios.mean(axis=0) if parts is None else parts @ ratios
         if math.log(gain.max()) <= tolerance:
             return np.asarray(shares / shares.sum(), dtype=np.float64)
-        curvature = ratios.T @ ratios / n
+        curvature = ratios.T @ ratios / n if parts is None else (ratios.T * parts) @ ratios
         # Distributions that are the same leave it singular.
         curvature += 1e-10 * np.trace(curvature) * np.eye(m)
         root = np.linalg.cholesky(curvature)
         target = np.linalg.solve(root, curvature @ shares + gain - 1)
         step = nnls(root.T, target)[0] - shares
-        shares = shares + _shortened(step, shares, scaled) * step
+        shares = shares + _shortened(step, shares, scaled, parts) * step
     raise FitError(f"the search for shares did not settle within {max_steps} steps")
 
 
-def _shortened(step: Floats, shares: Floats, likelihoods: Floats) -> float:
+def _shortened(step: Floats, shares: Floats, likelihoods: Floats, parts: Floats | None) -> float:
     """Return the largest of 1, 1/2, 1/4, ... at which a step lowers the objective of the shares.
 
     At the optimum no observation of ``n`` is less likely than a share of 1/n in its likeliest distribution
-    makes it. Steps stay within twice of that, so that ratios of likelihoods are bounded.
+    makes it. Steps stay within twice of that, so that ratios of likelihoods are bounded. With weights, the
+    part of an observation in their sum takes the place of 1/n.
     """
-    lowest = 0.5 / max(likelihoods.shape)
+    n, m = likelihoods.shape
+    lowest = 0.5 / max(n, m) if parts is None else 0.5 * np.minimum(parts, 1 / m)
 
     def objective(at: Floats) -> float:
         mixed = likelihoods @ at
-        return math.inf if mixed.min() <= lowest else float(at.sum() - np.log(mixed).mean())
+        if np.any(mixed <= lowest):
+            return math.inf
+        return float(at.sum() - (np.log(mixed).mean() if parts is None else parts @ np.log(mixed)))
 
     length, now = 1.0, objective(shares)
     while length > 1e-6 and objective(shares + length * step) > now:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_choice, check_count, check_number
+from calibrant.outcomes import mean_of
 
 Objective: TypeAlias = Literal[
     "charbonnier", "soft_ece", "nll", "label_smoothing", "mse", "brier", "charbonnier_pointwise"
@@ -95,7 +96,12 @@ def _centers(n_bins: int, *, like: Tensor) -> Tensor:
 
 
 def soft_bins(
-    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    n_bins: int = N_BINS,
+    lam: float = SHARPNESS,
+    weights: Tensor | None = None,
 ) -> SoftBins:
     r"""Share samples out among bins and compare confidence with accuracy in each.
 
@@ -106,9 +112,12 @@ def soft_bins(
         correct: 1 or true where the predicted class was the true one, shape ``(n,)``.
         n_bins: Number of bins over the unit interval.
         lam: Sharpness of :func:`soft_membership`.
+        weights: How much each sample counts, shape ``(n,)``; each share is multiplied by it.
     """
     p = at_least_float32(confidence)
     share = soft_membership(p, n_bins=n_bins, lam=lam)
+    if weights is not None:
+        share = share * (weights / weights.mean()).to(p.dtype)[:, None]
     total = share.sum(dim=0)
     # The total of a bin that no sample reaches underflows to zero; the bin then has no gap and no gradient.
     divisor = total.clamp_min(torch.finfo(p.dtype).tiny)
@@ -158,7 +167,13 @@ def charbonnier_soft_ece(
 
 
 def charbonnier_pointwise(
-    confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS, delta: float = DELTA
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    n_bins: int = N_BINS,
+    lam: float = SHARPNESS,
+    delta: float = DELTA,
+    weights: Tensor | None = None,
 ) -> Tensor:
     r"""Return Eq. (6) of the SMART paper to the letter, over soft bins: **training on it fails**.
 
@@ -176,6 +191,7 @@ def charbonnier_pointwise(
         n_bins: Number of bins over the unit interval.
         lam: Sharpness of the soft bins.
         delta: Rounding of the absolute value.
+        weights: How much each sample counts, shape ``(n,)``.
 
     Example:
         >>> correct = torch.tensor([1.0] * 7 + [0.0] * 3)
@@ -187,7 +203,7 @@ def charbonnier_pointwise(
     p = at_least_float32(confidence)
     share = soft_membership(p, n_bins=n_bins, lam=lam)
     error = correct.to(p.dtype)[:, None] - _centers(n_bins, like=p)
-    return (share * torch.sqrt(error.square() + delta**2)).sum(dim=1).mean()
+    return mean_of((share * torch.sqrt(error.square() + delta**2)).sum(dim=1), weights)
 
 
 @dataclass(frozen=True)
@@ -219,7 +235,13 @@ class SoftBinning:
         """Return the soft bins of forecasts; those of the paper are computed once."""
         if (self.n_bins, self.sigma) == (N_BINS, SIGMA):
             return forecasts.bins
-        return soft_bins(forecasts.confidence, forecasts.correct, n_bins=self.n_bins, lam=self.lam)
+        return soft_bins(
+            forecasts.confidence,
+            forecasts.correct,
+            n_bins=self.n_bins,
+            lam=self.lam,
+            weights=forecasts.weights,
+        )
 
 
 class Forecasts(ABC):
@@ -229,16 +251,22 @@ class Forecasts(ABC):
         confidence: Probability of the predicted class.
         correct: Whether the predicted class was the true one, as 1 or 0.
         true_log_prob: Log-probability of the true class.
+        weights: How much each sample counts, or None if all count the same.
     """
 
     confidence: Tensor
     correct: Tensor
     true_log_prob: Tensor
+    weights: Tensor | None = None
 
     @cached_property
     def bins(self) -> SoftBins:
         """Soft bins of the confidences."""
-        return soft_bins(self.confidence, self.correct)
+        return soft_bins(self.confidence, self.correct, weights=self.weights)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean over samples of values of shape ``(n,)``."""
+        return mean_of(values, self.weights)
 
     @abstractmethod
     def mean_log_prob(self) -> Tensor:
@@ -252,7 +280,8 @@ class Forecasts(ABC):
 class LogProbForecasts(Forecasts):
     """Predictions given as log-probabilities of shape ``(n, k)`` with labels of shape ``(n,)``."""
 
-    def __init__(self, log_probs: Tensor, labels: Tensor) -> None:
+    def __init__(self, log_probs: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        self.weights = weights
         self._log_probs = at_least_float32(log_probs)
         self.confidence = self._log_probs.amax(dim=1).exp()
         self.correct = (self._log_probs.argmax(dim=1) == labels).to(self._log_probs.dtype)
@@ -302,16 +331,21 @@ def check_objective(name: str) -> Objective:
 
 def _label_smoothing(forecasts: Forecasts, _binning: SoftBinning) -> Tensor:
     hard, spread = forecasts.true_log_prob, forecasts.mean_log_prob()
-    return -((1 - SMOOTHING) * hard + SMOOTHING * spread).mean()
+    return -forecasts.mean((1 - SMOOTHING) * hard + SMOOTHING * spread)
 
 
 def _brier(forecasts: Forecasts, _binning: SoftBinning) -> Tensor:
-    return (forecasts.squared_norm() - 2 * forecasts.true_log_prob.exp() + 1).mean()
+    return forecasts.mean(forecasts.squared_norm() - 2 * forecasts.true_log_prob.exp() + 1)
 
 
 def _pointwise(forecasts: Forecasts, binning: SoftBinning) -> Tensor:
     return charbonnier_pointwise(
-        forecasts.confidence, forecasts.correct, n_bins=binning.n_bins, lam=binning.lam, delta=binning.delta
+        forecasts.confidence,
+        forecasts.correct,
+        n_bins=binning.n_bins,
+        lam=binning.lam,
+        delta=binning.delta,
+        weights=forecasts.weights,
     )
 
 
@@ -319,9 +353,9 @@ OBJECTIVES: Mapping[Objective, Callable[[Forecasts, SoftBinning], Tensor]] = Map
     {
         "charbonnier": lambda f, binning: binning.bins(f).charbonnier_gap(delta=binning.delta),
         "soft_ece": lambda f, binning: binning.bins(f).expected_gap(),
-        "nll": lambda f, _: -f.true_log_prob.mean(),
+        "nll": lambda f, _: -f.mean(f.true_log_prob),
         "label_smoothing": _label_smoothing,
-        "mse": lambda f, _: torch.square(f.confidence - f.correct).mean(),
+        "mse": lambda f, _: f.mean(torch.square(f.confidence - f.correct)),
         "brier": _brier,
         "charbonnier_pointwise": _pointwise,
     }

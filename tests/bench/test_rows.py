@@ -28,6 +28,11 @@ def test_rows_come_back_as_they_were_written(tmp_path):
     assert finished_rows(tmp_path) == written
 
 
+def test_a_number_that_is_not_finite_is_none(tmp_path):
+    RowFile(tmp_path).add(row("smart", 0, nll=float("inf"), ece=float("nan")))
+    assert finished_rows(tmp_path) == [row("smart", 0, nll=None, ece=None)]
+
+
 def test_a_line_cut_off_by_a_kill_is_passed_over_and_written_anew(tmp_path):
     RowFile(tmp_path).add(row("smart", 0, ece=0.1))
     path = tmp_path / "rows.jsonl"

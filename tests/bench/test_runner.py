@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from calibrant.bench.experiment import load_experiment, parse_experiment
+from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.rows import finished_rows, identity
 from calibrant.bench.runner import run_experiment, run_job, versions
+from calibrant.data import load_predictions, save_predictions
 from calibrant.errors import InputError
 from tests.bench.small import TEXT, small_experiment
 
@@ -55,6 +57,30 @@ def test_finished_rows_are_not_run_again(finished):
     assert list(run_experiment(small_experiment(), folder)) == []
     more = list(run_experiment(small_experiment(), folder, seeds=3))
     assert {row.seed for row in more} == {2}
+
+
+def test_a_row_goes_stale_with_its_files_and_settings(tmp_path):
+    text = TEXT.replace('["digits"]', '["files:{data}/a.npz,{data}/b.npz"]').replace("seeds = 2", "seeds = 1")
+    text = text.replace('"temperature", "smart"', '"temperature"')
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+
+    def run(text):
+        return len(list(run_experiment(parse_experiment("small", text), out, data=data)))
+
+    digits = load_model_predictions("digits", seed=0)
+    save_predictions(digits.validation, data / "a.npz")
+    save_predictions(digits.tests["test"], data / "b.npz")
+    assert (run(text), run(text)) == (2, 0)
+    before = finished_rows(out)
+    os.utime(data / "b.npz")  # touched, not changed
+    assert run(text) == 0
+    save_predictions(load_predictions(data / "b.npz").take(range(300)), data / "b.npz")
+    assert (run(text), run(text)) == (2, 0)
+    after = finished_rows(out)
+    assert [identity(row) for row in after] == [identity(row) for row in before]
+    assert without_time(after) != without_time(before)
+    assert run(text.replace("[quick.grid]", "[quick.settings]\nn_bins = 7\n[quick.grid]")) == 2
 
 
 def test_a_job_in_this_process_finds_the_same_numbers(finished):

@@ -30,11 +30,11 @@ def run_once():
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Call ``calibrant`` with arguments; return exit code, standard output, standard error."""
+    """Call ``calibrant`` in a terminal of some columns; return exit code, standard output, standard error."""
 
-    def call(*arguments):
+    def call(*arguments, columns=120):
         monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as stopped:
             main()
         captured = capsys.readouterr()

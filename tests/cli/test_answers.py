@@ -49,6 +49,24 @@ def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, a
     assert (tmp_path / "new.csv").read_text().startswith("id,said,ok,about,confidence\n")
 
 
+def test_answers_of_weight_zero_are_repaired_but_nothing_is_learned_from_them(run, answers, tmp_path):
+    rows = [row for row in map(json.loads, answers.read_text().splitlines()) if row["id"] not in (7, 8)]
+    weighted, kept = tmp_path / "weighted.jsonl", tmp_path / "kept.jsonl"
+    weighted.write_text("".join(f"{json.dumps({**row, 'weights': row['id'] % 2})}\n" for row in rows))
+    kept.write_text("".join(f"{json.dumps(row)}\n" for row in rows if row["id"] % 2))
+    found = []
+    for path in (weighted, kept):
+        code, out, _ = run(
+            "calibrate", path, *NAMED, "--methods", "platt,isotonic", "--out", tmp_path / path.stem, "--json"
+        )
+        assert code == 0
+        found.append({key: json.loads(out)[key] for key in ("n_validation", "chosen", "answer_when")})
+    assert found[0] == found[1]
+    lines = (tmp_path / "weighted" / "repaired.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [row["id"] for row in rows]
+    assert all(0 < json.loads(line)["confidence"] < 1 for line in lines)
+
+
 def test_a_log_with_several_rows_for_an_answer_is_repaired_but_not_written_again(run, tmp_path):
     rows = [
         {

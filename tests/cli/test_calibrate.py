@@ -42,6 +42,14 @@ def test_calibrate_compares_chooses_and_saves(run, files, tmp_path):
     assert (code, err) == (0, "")
     assert "\nIt changes the negative log-likelihood by -" in text
     assert "share" not in text  # of a pool, which was not asked for
+    before, after = (
+        evaluate(load_predictions(files[1])).metrics,
+        json.loads((out / "results.json").read_text())["methods"]["temperature"]["test"],
+    )
+    assert (
+        f"On the test set: ECE {100 * before['ece']:.2f} -> {100 * after['ece']:.2f} %, accuracy "
+        f"{100 * before['accuracy']:.2f} %: no prediction changes.\n" in text
+    )
     assert sorted(p.name for p in out.iterdir()) == [
         "calibrator.safetensors",
         "report.html",
@@ -192,12 +200,3 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing_behind(
     assert message in err
     assert err.count("\n") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == before
-
-
-def test_methods_are_listed_and_explained(run):
-    told = json.loads(run("methods", "--json")[1])
-    assert list(told) == list(METHODS)
-    assert told["temperature"]["preserves_accuracy"]
-    assert told["temperature"]["meaning"].startswith("Divide logits by one positive number")
-    assert all(entry["meaning"] and entry["paper"] for entry in told.values())
-    assert "Guo" in run("methods")[1]

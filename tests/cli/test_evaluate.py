@@ -1,12 +1,17 @@
 """``calibrant evaluate``: a table for people, JSON for programs, one sentence for what is wrong."""
 
 import json
+import math
+import re
+import warnings
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate, save_predictions
 from calibrant.evaluation import by_group
+from calibrant.inputs import _warn_of_probs
+from calibrant.metrics.names import MEASURES
 
 CORE = {
     "accuracy",
@@ -66,6 +71,58 @@ def test_every_format_gives_the_same_numbers(run, tmp_path, logits_file, overcon
     assert json.loads(run("evaluate", path, "--json")[1]) == expected
 
 
+def test_folders_and_patterns_of_tables_are_read_as_one_file(run, tmp_path, overconfident):
+    logits, labels = overconfident
+    days = tmp_path / "days"
+    days.mkdir()
+    for day, rows in enumerate(np.array_split(np.arange(600), 3)):
+        part = Predictions(logits=logits[rows], labels=labels[rows], weights=1.0 + rows % 2)
+        save_predictions(part, days / f"{day}.csv")
+    whole = Predictions(logits=logits[:600], labels=labels[:600], weights=1.0 + np.arange(600) % 2)
+    expected = pytest.approx(dict(evaluate(whole).metrics))
+    for source in (days, days / "*.csv"):
+        code, out, _ = run("evaluate", source, "--json")
+        assert (code, json.loads(out)["metrics"]) == (0, expected)
+    (days / "1.csv").rename(days / "1.tsv")  # a comma is recognised all the same
+    assert json.loads(run("evaluate", days, "--json")[1])["metrics"] == expected
+    assert "expected files named *.npz, *.parquet" in run("evaluate", tmp_path / "*.csv")[2]
+
+
+def test_columns_under_other_names_and_classes_are_named_on_the_command_line(run, tmp_path):
+    (tmp_path / "p.csv").write_text("row;cat;dog;truth\n1;90 %;10 %;cat\n2;30 %;70 %;dog\n3;60 %;40 %;dog\n")
+    named = ("--probs", "cat,dog", "--labels", "truth", "--percent", "--json")
+    assert json.loads(run("evaluate", tmp_path / "p.csv", *named)[1])["metrics"]["accuracy"] == 2 / 3
+    (tmp_path / "z.csv").write_text("z_0,z_1,truth,w\n2,0,cat,1\n2,0,dog,0\n0,2,dog,1\n")
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    weighted = (
+        "--logits",
+        "z",
+        "--labels",
+        "truth",
+        "--weights",
+        "w",
+        "--classes",
+        tmp_path / "classes.txt",
+        "--json",
+    )
+    assert json.loads(run("evaluate", tmp_path / "z.csv", *weighted)[1])["metrics"]["accuracy"] == 1
+
+
+def test_probabilities_stored_as_logits_get_one_note(run, tmp_path, overconfident):
+    logits, labels = overconfident
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.savez(tmp_path / "p.npz", logits=probs, labels=labels)
+    _warn_of_probs.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = run("evaluate", tmp_path / "p.npz")
+    _warn_of_probs.cache_clear()
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith(
+        "calibrant: note: logits: expected logits, got rows of at least 0 that all sum to one"
+    )
+
+
 def test_confidences_alone_give_what_can_be_computed_from_them(run, tmp_path):
     path = tmp_path / "llm.csv"
     path.write_text("question,confidence,correct\na,0.9,1\nb,0.8,0\nc,0.6,1\n")
@@ -77,11 +134,11 @@ def test_confidences_alone_give_what_can_be_computed_from_them(run, tmp_path):
     assert "3 predictions" in run("evaluate", path)[1]
 
 
-def test_what_is_undefined_or_infinite_is_null(run, tmp_path):
+def test_what_is_undefined_is_null(run, tmp_path):
     path = tmp_path / "sure.npz"
     np.savez(path, probs=[[1.0, 0.0], [1.0, 0.0]], labels=[1, 1])
     metrics = json.loads(run("evaluate", path, "--json")[1])["metrics"]
-    assert metrics["nll"] is None
+    assert metrics["nll"] == pytest.approx(math.log(1e12))
     assert metrics["auroc_correct"] is None
     assert "undefined" in run("evaluate", path)[1]
 
@@ -104,9 +161,9 @@ BAD_FILES = {
         {"logits": GOOD, "labels": LABELS[:2]},
         "labels: expected 3 entries, one per prediction, got 2",
     ),
-    "float labels": (
-        {"logits": GOOD, "labels": LABELS * 1.0},
-        "labels: expected integer classes, got float64",
+    "labels that are fractions": (
+        {"logits": GOOD, "labels": LABELS * 0.3},
+        "labels: expected integer classes, got 0.6",
     ),
     "string labels": ({"logits": GOOD, "labels": np.array(["a", "b", "c"])}, "got strings such as 'a'"),
     "one-hot labels": ({"logits": GOOD, "labels": np.eye(3, dtype=int)}, "which looks one-hot"),
@@ -194,10 +251,10 @@ def test_measures_can_be_named(run, logits_file):
 
 
 def test_an_unknown_measure_lists_the_known_ones(run, logits_file):
-    code, _, err = run("evaluate", logits_file, "--measures", "magic")
+    code, _, err = run("evaluate", logits_file, "--measures", "wizardry")
     assert code == 2
     assert "accuracy, mean_confidence, nll" in err
-    assert "got 'magic'" in err
+    assert "got 'wizardry'" in err
 
 
 def test_intervals_contain_what_they_are_about(run, logits_file):
@@ -224,7 +281,7 @@ def test_classes_and_margins_are_shown_when_asked_for(run, logits_file):
     mean = sum(row["ece"] for row in result["classes"]) / 5
     assert mean == pytest.approx(result["metrics"]["classwise_ece"], abs=1e-12)
     table = run(*arguments)[1]
-    assert "mean probability" in table
+    assert re.search("probability +recall +the class", table)
     assert "logit margin" in table
     assert "mean_confidence" not in table
 
@@ -247,6 +304,25 @@ def test_two_models_are_compared_on_the_same_samples(run, tmp_path, logits_file,
     assert result["nll"]["p_value"] < 0.05
     assert result["accuracy"]["difference"] == 0
     assert "p-value" in run(*arguments)[1]
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_tables_fit_a_terminal_and_break_no_heading(run, tmp_path, overconfident, columns):
+    """The columns of every table, also with negative numbers of five digits and the longest titles."""
+    one, other = tmp_path / "one.npz", tmp_path / "other.npz"
+    for path, scale in ((one, 1), (other, -3)):
+        np.savez(path, logits=overconfident[0][:300] * scale, labels=overconfident[1][:300])
+    arguments = ("--compare", other, "--ood", other, "--resamples", 3, "--per-class", "--per-margin", 3)
+    names = [
+        name for name, measure in MEASURES.items() if measure.max_samples is None and name != "top_5_error"
+    ]
+    code, out, _ = run("evaluate", one, "--measures", ",".join(names), *arguments, columns=columns)
+    assert code == 0
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    assert max(map(len, out.splitlines())) <= columns
+    assert re.search(r"^measure +this +other +difference +95 % interval +p-value", out, re.MULTILINE)
+    assert re.search(r"^class +samples +frequency +probability +recall +the class", out, re.MULTILINE)
+    assert len(re.findall(r"-?[\d.]+ to -?[\d.]+ +(<?0|1)\.\d+ *$", out, re.MULTILINE)) == len(names)
 
 
 def test_models_of_other_samples_are_not_compared(run, tmp_path, logits_file, overconfident):

@@ -7,6 +7,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
+from calibrant import Predictions, save_predictions
 from calibrant.monitoring import DriftMonitor, DriftReference
 from calibrant.monitoring.alarm import where
 from tests.conftest import draw
@@ -138,6 +139,19 @@ def test_a_folder_is_read_in_the_order_of_names_and_other_files_in_it_are_left_a
     by_name = json.loads(run("monitor", reference, *sorted(paths), *options)[1])
     assert by_folder["windows"] == by_name["windows"]
     assert len(by_folder["windows"]) == 3
+
+
+def test_a_pattern_of_tables_is_followed_like_parquet(run, folder, tmp_path):
+    with np.load(folder / "reference.npz") as arrays:
+        reference = Predictions(logits=arrays["logits"], labels=arrays["labels"])
+    save_predictions(reference, tmp_path / "reference.csv")
+    state, counts = tmp_path / "state.json", []
+    for day in range(2):
+        save_predictions(reference.take(range(300 * day, 300 * day + 300)), tmp_path / f"day{day}.csv")
+        options = ("--window", 100, "--state", state, "--json")
+        code, out, _ = run("monitor", tmp_path / "reference.csv", tmp_path / "day*.csv", *options)
+        counts.append((code, json.loads(out)["n"]))
+    assert counts == [(0, 300), (0, 600)]  # the first day is not read again
 
 
 def test_a_file_that_is_refused_leaves_state_and_events_as_they_were(run, reference, good, drifted, tmp_path):

@@ -18,6 +18,7 @@ import pytest
 
 from calibrant.cli import main
 from calibrant.monitoring import Monitoring
+from calibrant.monitoring.state import state_text
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow(traced=True)
@@ -165,7 +166,8 @@ def test_files_that_are_gone_are_a_note_and_a_rest_that_is_gone_is_a_refusal(run
     told = json.loads(state.read_text())
     name = str(days / "day-2.parquet")
     told["files"][name]["rows"] -= 100
-    state.write_text(json.dumps(told))
+    del told["digest"]
+    state.write_text(state_text(told))
     Path(name).unlink()
     code, _, err = run("monitor", reference, days, "--state", state)
     assert code == 2
@@ -401,11 +403,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_read(run,
 def test_a_folder_without_permission_is_refused_before_anything_is_read(
     run, reference, option, tmp_path, monkeypatch
 ):
-    # The superseded check is what a user without rights would meet; tests may run as root, who has all.
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    def fail(**_):  # tests may run as root, who has all rights
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("calibrant.monitoring.run.TemporaryFile", fail)
     out, err = refused(run, reference, tmp_path / "absent", option, tmp_path / "file")
     assert out == ""
-    assert err.startswith(f"calibrant: {tmp_path / 'file'}: expected a file that can be written, got no perm")
+    assert err.startswith(f"calibrant: {tmp_path / 'file'}: expected a file that can be written, got an err")
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a file system that takes no files")
@@ -414,13 +418,39 @@ def test_a_file_system_that_takes_no_files_is_one_sentence(run, reference, days)
     assert err.startswith("calibrant: /proc/calibrant-state.json: expected a file that can be written, got")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_for_events_is_one_sentence_and_keeps_the_state_of_before(run, reference, days, tmp_path):
-    state = tmp_path / "state.json"
-    _, err = refused(run, reference, days, *OPTIONS, "--events", "/dev/full", "--state", state)
-    assert (
-        err == f"calibrant: /dev/full: expected a file that can be written, got an error: {os.strerror(28)}\n"
-    )
+@pytest.mark.parametrize("option", ["--state", "--events"])
+def test_devices_and_files_with_another_use_are_refused(run, reference, days, option, tmp_path):
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    for device in (fifo, Path("/dev/full")):  # a pipe waits for ever, and this device never ends
+        _, err = refused(run, reference, days, option, device)
+        assert err == f"calibrant: {option}: expected the name of a file, got the device or pipe {device}\n"
+    before = reference.read_bytes()
+    _, err = refused(run, reference, days, option, reference)
+    assert "expected a file of its own" in err
+    np.savez(tmp_path / "other.npz", logits=[[0.0, 1.0]])
+    _, err = refused(run, reference, days, "--events", tmp_path / "other.npz")
+    assert "expected a file of JSON lines" in err
+    both = ("--state", tmp_path / "a", "--events", tmp_path / "." / "a")
+    assert "expected a file of its own" in refused(run, reference, days, *both)[1]
+    assert reference.read_bytes() == before
+
+
+def test_a_full_disk_for_events_is_one_sentence_and_keeps_the_state_of_before(
+    run, reference, days, tmp_path, monkeypatch
+):
+    state, events, fsync = tmp_path / "state.json", tmp_path / "alarms.jsonl", os.fsync
+
+    def fail(number):
+        if os.fstat(number).st_ino == events.stat().st_ino:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(number)
+
+    events.touch()
+    monkeypatch.setattr(os, "fsync", fail)
+    _, err = refused(run, reference, days, *OPTIONS, "--events", events, "--state", state)
+    reason = os.strerror(errno.ENOSPC)
+    assert err == f"calibrant: {events}: expected a file that can be written, got an error: {reason}\n"
     if state.exists():
         assert json.loads(state.read_text())["alarm"] is None
 
@@ -439,6 +469,7 @@ def test_a_full_disk_for_the_state_is_one_sentence_and_leaves_the_old_state(
 
     monkeypatch.setattr(os, "fsync", full)
     _, err = refused(run, reference, days if source == "stream" else days / "day-1.parquet", *keep)
-    assert err.startswith(f"calibrant: {state}: expected a file that can be written, got an error: No space")
+    assert err.startswith(f"calibrant: {state}: expected room for")
+    assert "No space left" in err
     assert state.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["days", "state.json"]

@@ -151,7 +151,8 @@ def test_eighty_characters_show_every_measure_and_the_shares(pooled):
     comparison = compare(load_predictions(pooled.test).take(range(500)), methods=names, n_resamples=20)
     headings = {
         width: [
-            column.header for column in tables.methods(comparison, comparison["pool"], width=width).columns
+            str(column.header)
+            for column in tables.methods(comparison, comparison["pool"], width=width).columns
         ]
         for width in (80, 86, 120)
     }

@@ -1,5 +1,6 @@
 """``calibrant report``: a page, or one sentence and no file."""
 
+import hashlib
 import json
 import webbrowser
 
@@ -29,6 +30,13 @@ def test_one_file_is_described_in_report_html(run, files):
     page = (files / "report.html").read_text()
     assert "calibrant report test.npz" in page
     assert "Methods compared" not in page
+
+
+def test_a_pattern_of_files_is_described_as_one(run, files):
+    code, _, err = run("report", "[to]*er.npz", "--out", "one.html")  # other.npz
+    assert (code, err) == (0, "")
+    digest = hashlib.sha256((files / "other.npz").read_bytes()).hexdigest()
+    assert f"400 predictions, 4 classes, SHA-256 {digest[:16]}" in (files / "one.html").read_text()
 
 
 def test_methods_are_compared_on_val_and_panels_appear_when_asked_for(run, files):

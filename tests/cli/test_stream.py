@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, evaluate, load_predictions, save_predictions
+from calibrant.outputs import INCOMPLETE
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.confidence import ConfidenceCalibrator
@@ -105,7 +106,8 @@ def test_a_large_file_is_loaded_where_a_stream_cannot_serve(run, folder, monkeyp
         ("--measures", "ks"),
     ],
 )
-def test_what_needs_all_samples_is_refused_in_one_sentence(run, folder, options):
+def test_what_needs_all_samples_of_large_files_is_refused_in_one_sentence(run, folder, options, monkeypatch):
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
     code, out, err = run("evaluate", folder, *options)
     assert (code, out) == (2, "")
     assert err.startswith(f"calibrant: {options[0]}")
@@ -170,14 +172,40 @@ def test_apply_leaves_nothing_half_written(run, folder, calibrator, tmp_path):
     assert code == 2
     assert err.startswith("calibrant: 1.parquet, row group 3: logits: expected finite numbers")
     assert "row 2000" in err
-    assert [path.name for path in (tmp_path / "honest").iterdir()] == ["0.parquet"]
+    assert sorted(path.name for path in (tmp_path / "honest").iterdir()) == [INCOMPLETE, "0.parquet"]
+    code, out, err = run("evaluate", tmp_path / "honest")
+    assert (code, out, "expected a complete folder" in err) == (2, "", True)
 
 
-def test_apply_to_another_format_or_in_place_is_refused(run, folder, calibrator, tmp_path):
+def test_small_files_of_a_folder_are_loaded_where_a_stream_cannot_serve(run, folder, calibrator, tmp_path):
+    result = json.loads(run("evaluate", folder, "--measures", "ks", "--json")[1])
+    assert result["n"] == sum(len(load_predictions(file)) for file in folder.glob("*.parquet"))
+    assert run("apply", calibrator, folder, "--out", tmp_path / "x.npz")[0] == 0
+    assert len(load_predictions(tmp_path / "x.npz")) == result["n"]
+
+
+def test_each_table_of_a_folder_is_calibrated(run, calibrator, tmp_path):
+    days = tmp_path / "days"
+    days.mkdir()
+    rng = np.random.default_rng(0)
+    for day in ("monday", "tuesday"):
+        part = Predictions(logits=rng.normal(size=(5, 4)), labels=[0, 1, 2, 3, 0], weights=[1, 2, 3, 4, 0])
+        save_predictions(part, days / f"{day}.csv")
+    assert run("apply", calibrator, days, "--out", tmp_path / "honest")[0] == 0
+    for day in ("monday", "tuesday"):
+        before, after = (load_predictions(place / f"{day}.csv") for place in (days, tmp_path / "honest"))
+        torch.testing.assert_close(after.logits, torch.log_softmax(before.logits / 3, dim=1))
+        assert after.weights.tolist() == before.weights.tolist()
+    code, _, err = run("apply", calibrator, days, "--out", days)
+    assert (code, "monday.csv, which lies below it" in err) == (2, True)
+
+
+def test_apply_to_another_format_or_in_place_is_refused(run, folder, calibrator, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
     code, _, err = run("apply", calibrator, folder, "--out", tmp_path / "x.npz")
     assert (code, "got a stream" in err) == (2, True)
     code, _, err = run("apply", calibrator, folder, "--out", folder)
-    assert (code, "expected another place" in err) == (2, True)
+    assert (code, "which lies below it" in err) == (2, True)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from calibrant.cli import main
 from calibrant.data import load_predictions
 from calibrant.evaluation import evaluate
 from calibrant.training import load_network
+from calibrant.training.config import load_config, load_first_run
 from tests.training import users_models
 from tests.training.small import ENCODER, arguments
 
@@ -74,7 +75,7 @@ def one_line(code, out, err):
 def test_without_a_configuration_a_network_learns_digits_and_the_table_says_how_well(default):
     folder, (code, out, err) = default
     assert code == 0
-    assert out.startswith("mlp on digits, cross_entropy\n")
+    assert out.startswith("mlp on digits (300 samples, 30 % wrong labels), cross_entropy\n")
     for word in ("uncalibrated", "temperature", "smart", "AdaECE", "NLL", "Chosen: "):
         assert word in out
     assert err.count("classifier epoch ") == 2
@@ -114,9 +115,30 @@ def test_json_is_one_object_and_nothing_else_is_printed(refcal):
 
 
 @pytest.mark.slow
+def test_the_run_without_a_configuration_shows_overconfidence_and_its_repair(monkeypatch, tmp_path):
+    """Forty of its epochs are enough for cross-entropy to learn wrong labels by heart."""
+    code, out, _ = call(
+        monkeypatch, "train", "--set", "training.epochs=40", "--out", tmp_path / "run", "--json"
+    )
+    assert code == 0
+    answer = strict(out)
+    assert answer["chosen"] != "uncalibrated"
+    before, after = (answer["effect"][when]["ece"] for when in ("before", "after"))
+    assert before > 0.1
+    assert after < before / 2
+
+
+def test_another_data_set_is_not_spoiled_by_the_settings_of_the_first_run():
+    noisy, other = load_first_run(["training.epochs=3"]), load_first_run(["data.name=svhn", "data.path=x"])
+    assert (noisy.data.label_noise, noisy.data.limit, noisy.training.epochs) == (0.3, 300, 3)
+    assert other == load_config(changes=["data.name=svhn", "data.path=x"])
+
+
+@pytest.mark.slow
 def test_measures_that_are_not_defined_are_null(monkeypatch, tmp_path):
     """With two easy classes every prediction is correct, so the AUROC of correctness is undefined."""
-    easy = ("data.foreign_classes=[2, 3, 4, 5, 6, 7, 8, 9]", "training.epochs=8", "training.augment=false")
+    clean = ("data.label_noise=0", "data.validation=0.2", "training.optimizer.weight_decay=5e-4")
+    easy = ("data.foreign_classes=[2, 3, 4, 5, 6, 7, 8, 9]", "training.epochs=30", *clean)
     code, out, _ = call(monkeypatch, "train", *arguments(*easy, QUICK), "--out", tmp_path / "run", "--json")
     assert code == 0
     measures = strict(out)["methods"]["uncalibrated"]["measures"]["test"]
@@ -231,7 +253,10 @@ def test_a_loss_that_is_not_finite_is_one_line_with_the_way_back(monkeypatch, tm
     assert "epoch 2, step 2 of 4" in message
     assert "classifier-0001.safetensors" in message
     monkeypatch.setitem(users_models.SPOILED_FROM, "training", None)
-    code, out, err = call(monkeypatch, "train", "--resume", "--out", tmp_path / "run")
+    answer = call(monkeypatch, "train", "--resume", "--out", tmp_path / "run")
+    assert "--factory: expected tests.training.users_models:Fragile" in one_line(*answer)
+    factory = ("--factory", "tests.training.users_models:Fragile")
+    code, out, err = call(monkeypatch, "train", "--resume", *factory, "--out", tmp_path / "run")
     assert code == 0
     assert "classifier: resuming after epoch 1 of 3" in err
     assert "Chosen: " in out

@@ -313,7 +313,7 @@ def test_answers_that_cannot_be_written_are_refused(tmp_path, jsonl):
     path = jsonl(ROWS)
     with pytest.raises(InputError, match="expected one for each of 2 rows, got 1"):
         write_answers(path, tmp_path / "b.jsonl", [0.5])
-    with pytest.raises(CalibrantError, match="b.npz: expected a file named .jsonl, .csv, .parquet"):
+    with pytest.raises(CalibrantError, match="b.npz: expected a file named .jsonl, .csv, .tsv, .parquet"):
         write_answers(path, tmp_path / "b.npz", [0.5, 0.5])
     with pytest.raises(CalibrantError, match="answers.jsonl: expected answers with values of one kind"):
         write_answers(jsonl([{"a": 1}, {"a": "x"}]), tmp_path / "b.parquet", [0.5, 0.5])

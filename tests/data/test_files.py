@@ -36,8 +36,8 @@ def npz(tmp_path):
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path, name):
     path = tmp_path / name
     message = refusal(path)
-    assert "expected a file named .npz, .parquet, .csv, .safetensors, .jsonl, got" in message
-    with pytest.raises(FormatError, match=r"\.npz, \.parquet, \.csv, \.safetensors"):
+    assert "expected a file named .npz, .parquet, .csv, .tsv, .safetensors, .jsonl, got" in message
+    with pytest.raises(FormatError, match=r"\.npz, \.parquet, \.csv, \.tsv, \.safetensors"):
         save_predictions(Predictions(logits=LOGITS), path)
 
 
@@ -110,21 +110,25 @@ def test_missing_labels_are_named_unless_they_are_not_needed(tmp_path, suffix):
 def test_a_wrong_key_lists_what_is_there_and_guesses_what_was_meant(npz):
     assert refusal(npz(logit=LOGITS, label=[0, 1])) == (
         "preds.npz: expected logits, probs, or confidence with correct, got logit, label; "
-        "did you mean 'logits' by 'logit'?"
+        "did you mean 'logits' by 'logit'? Say --logits logit, or rename it"
     )
     assert refusal(npz(logits=LOGITS, Label=[0, 1])) == (
-        "preds.npz: expected labels, got logits, Label; did you mean 'labels' by 'Label'?"
+        "preds.npz: expected labels, got logits, Label; did you mean 'labels' by 'Label'? "
+        "Say --labels Label, or rename it"
     )
 
 
 def test_a_wrong_column_is_guessed_with_its_class(tmp_path):
     (tmp_path / "preds.csv").write_text("prob_cat,prob_dog,labels\n0.5,0.5,0\n")
-    assert refusal(tmp_path / "preds.csv").endswith("did you mean 'probs_cat' by 'prob_cat'?")
+    assert refusal(tmp_path / "preds.csv").endswith(
+        "did you mean 'probs_cat' by 'prob_cat'? Say --probs prob, or rename it"
+    )
 
 
 def test_nothing_is_guessed_when_nothing_is_close(npz):
     assert refusal(npz(x=LOGITS, y=[0, 1])).endswith(
-        "got x, y; rename what holds the logits or probs or confidence"
+        "got x, y; say what holds the logits or probs or confidence with --logits NAME or --probs NAME or "
+        "--confidence NAME, or rename it"
     )
 
 
@@ -169,7 +173,8 @@ def test_other_keys_are_ignored(npz):
 def test_values_that_cannot_be_predictions_are_refused_under_the_name_of_the_file(npz):
     message = refusal(npz(logits=LOGITS, labels=[0, 5]), InputError)
     assert message == (
-        "preds.npz: labels: expected classes from 0 to 1, got 5 in row 1; the predictions have 2 classes"
+        "preds.npz: labels: expected classes from 0 to 1, got 5 in row 1; the predictions have 2 classes "
+        "(a single column is that of class 1)"
     )
 
 
@@ -210,7 +215,7 @@ def test_safetensors_of_others_may_hold_small_integers_and_other_tensors(tmp_pat
         {
             "confidence": torch.tensor([0.5, 0.75]),
             "correct": torch.tensor([1, 0], dtype=torch.uint8),
-            "weights": torch.zeros(3),
+            "other": torch.zeros(3),
         },
         tmp_path / "preds.safetensors",
         metadata={"format": "pt", "metadata": json.dumps({"model": "llm"})},

@@ -12,7 +12,7 @@ from calibrant.data import Predictions, load_predictions, save_predictions
 from calibrant.data.files import FORMATS
 from calibrant.errors import CalibrantError
 
-ARRAYS = ("logits", "probs", "confidence", "correct", "labels", "features")
+ARRAYS = ("logits", "probs", "confidence", "correct", "labels", "features", "weights")
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 NAMES = TEXT | st.sampled_from(["Käse, alt", '"quoted"', "a.b", "two\nlines", "猫", "nan", " padded "])
 
@@ -49,6 +49,8 @@ def predictions(draw):
         arguments["groups"] = draw(st.lists(NAMES.filter(bool), min_size=n, max_size=n))
     if draw(st.booleans()):
         arguments["features"] = draw(floats((n, d), dtype, -1000, 1000))
+    weights = draw(st.none() | floats(n, np.float64, 0.0, 9.0))
+    arguments["weights"] = None if weights is None else weights + np.eye(n)[0]
     return Predictions(**arguments, metadata=draw(st.dictionaries(TEXT, TEXT, max_size=2)))
 
 
@@ -83,8 +85,8 @@ def test_what_is_loaded_is_what_was_saved(suffix, folder, said):
     assert (loaded.class_names, loaded.metadata) == (said.class_names, said.metadata)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@settings(max_examples=100)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@settings(max_examples=70)
 @given(said=predictions())
 def test_text_formats_keep_every_number_and_name(suffix, folder, said):
     path = folder / f"preds{suffix}"

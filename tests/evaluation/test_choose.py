@@ -9,7 +9,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import choose, compare, decide
+from calibrant.evaluation import Choice, choose, compare, decide, effect_of
 from calibrant.metrics import expected_calibration_error, smooth_ece
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.paired import paired_difference
@@ -69,8 +69,8 @@ def is_as_good(result, reference, score):
     labels = result.held_out.labels
     if score in ("ece", "classwise_ece"):
         measure = expected_calibration_error if score == "ece" else classwise_calibration_error
-        found = paired_difference(measure, probs, others, labels, n_resamples=200, level=0.6827)
-        return found.difference <= (found.high - found.low) / 2
+        found = paired_difference(measure, probs, others, labels, n_resamples=200)
+        return found.difference <= found.standard_error
     behind = losses(result, score) - losses(reference, score)
     return behind.mean() <= standard_error(behind) and calibration_is_as_good(result, reference)
 
@@ -338,3 +338,40 @@ def test_the_terms_of_smooth_ece_have_it_as_mean_and_give_its_standard_error():
         rows = rng.integers(2000, size=2000)
         resampled.append(smooth_ece(probs[rows], labels[rows]))
     assert standard_error(terms) == pytest.approx(np.std(resampled), rel=0.25)
+
+
+def test_the_effect_is_counted_sample_by_sample_and_names_the_best_method_that_keeps_predictions(compared):
+    validation, comparison = twice_spoiled(300), compared["few samples"]
+    vector = comparison["vector"]
+    effect = effect_of(comparison, Choice(vector, "asked for"), validation)
+    before, after = validation.to_logits(), vector.held_out.to_logits()
+    pairs = list(zip(before, after, validation.labels, strict=True))
+    changed = sum(int(b.argmax() != a.argmax()) for b, a, _ in pairs) / len(pairs)
+    hits = [sum(int(row[i].argmax() == row[2]) for row in pairs) / len(pairs) for i in (0, 1)]
+    assert changed > 0.01
+    assert effect.changed == pytest.approx(changed)
+    assert [effect.before["accuracy"], effect.after["accuracy"]] == pytest.approx(hits)
+    keeper = min(
+        (comparison[name] for name in ("temperature", "smart")), key=lambda each: each.metrics["nll"]
+    )
+    assert (effect.keeper, effect.keeper_ece) == (keeper.name, keeper.metrics["ece"])
+    eces = [100 * comparison[name].metrics["ece"] for name in ("uncalibrated", "vector")]
+    assert effect.sentences == (
+        f"Out of fold: ECE {eces[0]:.2f} -> {eces[1]:.2f} %, accuracy {100 * hits[0]:.2f} -> "
+        f"{100 * hits[1]:.2f} %.",
+        f"vector changes {100 * changed:.1f} % of the predictions; {keeper.name} keeps them, ECE "
+        f"{100 * keeper.metrics['ece']:.2f} %.",
+    )
+    kept = effect_of(comparison, Choice(comparison["smart"], "asked for"), validation)
+    assert (kept.changed, kept.keeper) == (0.0, None)
+
+
+def test_the_effect_on_confidences_is_their_error_and_their_order():
+    generator = np.random.default_rng(0)
+    stated = generator.uniform(0.5, 1, 400).round(1)
+    answers = Predictions(confidence=stated, correct=generator.uniform(size=400) < stated - 0.2)
+    comparison = compare(answers, methods=["uncalibrated", "platt"])
+    effect = effect_of(comparison, Choice(comparison["platt"], "asked for"), answers)
+    assert (effect.changed, effect.keeper) == (None, None)
+    assert effect.sentences[0].startswith("Out of fold: ECE 2")
+    assert ", AUROC of correctness " in effect.sentences[0]

@@ -89,7 +89,8 @@ def test_equal_seeds_give_equal_results(validation):
 def test_probabilities_are_calibrated_as_their_logits_are(validation):
     probs = Predictions(probs=torch.softmax(validation.logits, dim=1), labels=validation.labels)
     fitted = [fit_method(METHODS["temperature"], p) for p in (validation, probs)]
-    assert float(fitted[0].temperature) == pytest.approx(float(fitted[1].temperature), rel=1e-6)
+    # Probabilities count as at least 1e-12.
+    assert float(fitted[0].temperature) == pytest.approx(float(fitted[1].temperature), rel=1e-4)
 
 
 def test_names_are_put_in_order_and_unknown_ones_refused():
@@ -153,7 +154,7 @@ def test_bad_sets_are_refused(validation):
 
 
 def test_choosing_from_no_results_gives_the_reasons():
-    all_right = Predictions(logits=np.eye(2)[np.arange(40) % 2], labels=np.arange(40) % 2)
+    all_right = Predictions(logits=3 * np.eye(2)[np.arange(40) % 2], labels=np.arange(40) % 2)
     with pytest.raises(
         InputError,
         match=r"could be fitted, got none .temperature\(prior=0\): temperature scaling: no optimum",

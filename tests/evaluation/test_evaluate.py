@@ -6,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from calibrant import Predictions, evaluate, metrics
-from calibrant.errors import InputError
+from calibrant import Predictions, compare, evaluate, metrics, save_predictions
+from calibrant.errors import CalibrantError, InputError
+from calibrant.evaluation import paired_comparison
 from calibrant.metrics.names import MEASURES
-from tests.conftest import softmax
+from tests.conftest import draw, softmax
 
 
 def test_logits_and_their_softmax_give_the_same(overconfident):
@@ -92,3 +93,45 @@ def test_ties_that_leave_bins_of_equal_count_empty_are_remarked():
     for different in (np.linspace(0.1, 0.9, 100), np.linspace(0.1, 0.9, 4)):
         n = len(different)
         assert not evaluate(Predictions(confidence=different, correct=correct[:n]), measures="core").remarks
+
+
+def test_paths_and_probabilities_are_evaluated_as_predictions_are(tmp_path):
+    logits, labels = draw(60, 3, seed=0)
+    own = Predictions(logits=logits, labels=labels)
+    save_predictions(own, tmp_path / "own.npz")
+    expected = evaluate(own).metrics
+    assert evaluate(tmp_path / "own.npz").metrics == evaluate(str(tmp_path / "own.npz")).metrics == expected
+    assert evaluate(own.to_probs().numpy(), labels).metrics == pytest.approx(dict(expected))
+    compared = compare(tmp_path / "own.npz", test=tmp_path / "own.npz", methods="uncalibrated", n_resamples=5)
+    assert compared["uncalibrated"].test_metrics["ece"] == pytest.approx(expected["ece"])
+    paired = paired_comparison(own, tmp_path / "own.npz", measures="ece", n_resamples=5)
+    assert paired.differences["ece"].difference == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda own, labels: evaluate(own.logits.numpy()),  # noqa: ARG005  # labels are forgotten
+            r"^predictions: expected Predictions or the path of a file, got ndarray; pass Predictions\(",
+        ),
+        (
+            lambda own, labels: evaluate(own.logits * 3, labels),
+            "^probs: .* if these are logits, pass them as logits",
+        ),
+        (lambda own, labels: evaluate(own, labels), "^labels: expected none, because predictions hold them"),
+        (
+            lambda own, labels: compare([own], test=labels),
+            "^validation: expected Predictions or the path .* got list",
+        ),
+        (
+            lambda own, labels: compare(own, test=labels),
+            "^test: expected Predictions or the path .* got ndarray",
+        ),
+        (lambda own, labels: evaluate("nowhere.npz"), "nowhere.npz"),  # noqa: ARG005
+    ],
+)
+def test_what_is_no_predictions_is_refused_with_what_to_call(call, message):
+    logits, labels = draw(60, 3, seed=0)
+    with pytest.raises(CalibrantError, match=message):
+        call(Predictions(logits=logits, labels=labels), labels)

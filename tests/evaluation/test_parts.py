@@ -35,6 +35,12 @@ def test_pairs_have_neither_classes_nor_margins():
         by_margin(pairs)
 
 
+def test_weights_are_not_dropped_where_they_cannot_count():
+    weighted = Predictions(logits=[[4.0, 0.0], [0.0, 3.0]], weights=[1, 2])
+    with pytest.raises(InputError, match="^weights: expected none for out-of-distribution detection"):
+        detect_ood(weighted, Predictions(logits=[[0.1, 0.0]]))
+
+
 def test_a_model_does_not_differ_from_itself(overconfident):
     model = Predictions(logits=overconfident[0], labels=overconfident[1])
     result = paired_comparison(model, model, n_resamples=50, measures=["nll", "brier", "ece", "aurc"])

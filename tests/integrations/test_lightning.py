@@ -128,6 +128,28 @@ LOSSES = {
 }
 
 
+def test_measures_count_samples_by_weights(tmp_path):
+    given = torch.arange(45.0)
+
+    class Weighted(Module):
+        def validation_step(self, batch, _):
+            inputs, labels, indices = batch
+            labels = torch.where(indices == 7, -100, labels)
+            return {"logits": self.model(inputs), "labels": labels, "weights": given[indices]}
+
+    module = Weighted(CrossEntropyLoss())
+    trainer = trainer_of(tmp_path, CalibrationCallback(measures=["nll", "ece", "aurc"]), max_epochs=1)
+    trainer.fit(module, *loaders())
+    kept = torch.arange(45) != 7
+    logits, labels = module.model(VAL.tensors[0]).detach()[kept], VAL.tensors[1][kept]
+    nll = negative_log_likelihood(logits=logits, labels=labels, weights=given[kept])
+    assert float(trainer.callback_metrics["val_nll"]) == pytest.approx(nll, rel=1e-5)
+    probs = torch.softmax(logits, dim=1)
+    ece = expected_calibration_error(probs, labels, weights=given[kept])
+    assert float(trainer.callback_metrics["val_ece"]) == pytest.approx(ece, rel=1e-5)
+    assert trainer.callback_metrics["val_aurc"].isnan()
+
+
 @pytest.mark.parametrize("hide", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_ends_as_in_a_plain_loop(name, hide, tmp_path):
@@ -139,7 +161,8 @@ def test_a_loss_ends_as_in_a_plain_loop(name, hide, tmp_path):
     assert len(loss.history) == len(expected.history) >= EPOCHS
 
 
-def test_the_gammas_move(tmp_path):
+def test_the_gammas_move_and_nobody_is_reminded_of_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.losses.loss._EPOCH", 1)  # a warning would be an error
     loss = AdaFocalLoss(n_bins=5)
     fit(tmp_path, loss)
     assert not torch.equal(loss.gammas, AdaFocalLoss(n_bins=5).gammas)

@@ -10,7 +10,13 @@ import torch
 
 from calibrant.errors import CalibrantError, InputError
 from calibrant.integrations.onnx import export_onnx
-from calibrant.posthoc import Calibrator, FeatureClipping, GroupCalibration, TemperatureScaling
+from calibrant.posthoc import (
+    Calibrator,
+    ConfidenceCalibrator,
+    FeatureClipping,
+    GroupCalibration,
+    TemperatureScaling,
+)
 from calibrant.posthoc.names import METHODS
 from tests.conftest import softmax
 
@@ -67,6 +73,23 @@ def test_the_graph_is_one_file_with_named_ends_and_any_batch_size(tmp_path):
         batch, classes = value.type.tensor_type.shape.dim
         assert batch.dim_param
         assert classes.dim_value == 3
+
+
+def test_a_graph_may_take_half_precision_and_returns_float32(tmp_path):
+    logits, labels, features = linear_model(300)
+    calibrator = FeatureClipping.fit(logits, labels, features=features)
+    export_onnx(calibrator, tmp_path / "graph.onnx", half_precision=True)
+    z, h = (40 * logits).astype(np.float16), features.astype(np.float16)
+    got = run(tmp_path / "graph.onnx", z, h)
+    assert got.dtype == np.float32
+    assert got == pytest.approx(calibrator.predict_log_proba(z, h).numpy(), rel=1e-5, abs=1e-5)
+    pairs = ConfidenceCalibrator.fit_pairs([0.9, 0.6, 0.8, 0.7], [True, False, True, False], method="platt")
+    export_onnx(pairs, tmp_path / "pairs.onnx", half_precision=True)
+    stated = np.array([0.65, 0.75, 0.999], dtype=np.float16)
+    session = onnxruntime.InferenceSession(tmp_path / "pairs.onnx", providers=["CPUExecutionProvider"])
+    (repaired,) = session.run(["repaired"], {"confidence": stated})
+    assert repaired.dtype == pairs.predict_confidence(stated).dtype == np.float32
+    assert repaired == pytest.approx(pairs.predict_confidence(stated), abs=1e-5)
 
 
 class Slanted(TemperatureScaling):

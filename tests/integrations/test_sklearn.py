@@ -5,14 +5,20 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import KFold, cross_val_predict, train_test_split
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, train_test_split
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -22,6 +28,7 @@ from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import (
     GroupCalibration,
     Identity,
+    Pool,
     ProximityCalibration,
     TemperatureScaling,
     load_calibrator,
@@ -29,7 +36,7 @@ from calibrant.posthoc import (
 
 
 @pytest.mark.slow
-@parametrize_with_checks([CalibratedClassifier(), CalibratedClassifier(GaussianNB(), cv=3)])
+@parametrize_with_checks([CalibratedClassifier(), CalibratedClassifier(GaussianNB(), method="platt", cv=3)])
 @pytest.mark.filterwarnings("ignore")  # the checks use data that any classifier separates
 def test_scikit_learn_takes_it_for_one_of_its_own(estimator, check):
     check(estimator)
@@ -118,6 +125,72 @@ def test_sample_weights_follow_the_folds():
     assert np.array_equal(calibrated.estimator_.coef_, expected.coef_)
 
 
+def test_shuffled_rows_of_weight_zero_do_not_spoil_the_calibrator():
+    x, y = make_classification(6000, n_informative=5, flip_y=0.1, random_state=0)
+    train, rng = slice(0, 3000), np.random.default_rng(0)
+    x_train, y_train, weights = x[train], y[train].copy(), np.ones(3000)
+    shuffled = rng.permutation(3000)[:1500]
+    y_train[shuffled], weights[shuffled] = rng.permutation(y_train[shuffled]), 0.0
+    calibrated = CalibratedClassifier().fit(x_train, y_train, sample_weight=weights)
+    clean = CalibratedClassifier().fit(x_train[weights > 0], y_train[weights > 0]).calibrator_
+    wanted = pytest.approx(float(clean.temperature), rel=0.02)
+    scores = cross_val_predict(
+        LogisticRegression(), x_train, y_train, method="decision_function", params={"sample_weight": weights}
+    )
+    assert float(calibrated.calibrator_.temperature) == wanted
+    assert float(TemperatureScaling.fit(scores, y_train).temperature) > 1.8
+    theirs = CalibratedClassifierCV(LogisticRegression()).fit(x_train, y_train, sample_weight=weights)
+    ece, other = (
+        expected_calibration_error(each.predict_proba(x[3000:]), y[3000:]) for each in (calibrated, theirs)
+    )
+    assert ece < other + 0.01
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic", "vector", "venn_abers", "density_aware"])
+def test_whole_weights_are_counts_for_every_method(method):
+    x, y = make_classification(240, n_informative=6, n_classes=3, flip_y=0.3, random_state=0)
+    fitted, counts = LogisticRegression().fit(x[:120], y[:120]), np.arange(120) % 4
+    again = np.repeat(np.arange(120, 240), counts)
+    weighted = CalibratedClassifier(fitted, method=method, cv="prefit", on_fit_error="raise")
+    repeated = CalibratedClassifier(fitted, method=method, cv="prefit", on_fit_error="raise")
+    ours = weighted.fit(x[120:], y[120:], sample_weight=counts.astype(float)).predict_proba(x)
+    assert np.array_equal(ours, repeated.fit(x[again], y[again]).predict_proba(x))
+    assert not np.allclose(ours, repeated.fit(x[120:], y[120:]).predict_proba(x), atol=1e-4)
+
+
+def test_a_fitted_classifier_takes_weights_and_no_other_keyword():
+    x, y = make_classification(300, flip_y=0.3, random_state=0)
+    weights = np.random.default_rng(0).random(300)
+    prefit = CalibratedClassifier(LogisticRegression().fit(x, y), cv="prefit")
+    weighted = float(prefit.fit(x, y, sample_weight=weights).calibrator_.temperature)
+    scores = prefit.estimator_.decision_function(x)
+    assert weighted == float(TemperatureScaling.fit(scores, y, weights=weights).temperature)
+    with pytest.raises(InputError, match="^sample_wieght: expected only sample_weight beside cv='prefit'"):
+        prefit.fit(x, y, sample_wieght=weights)
+
+
+def test_weights_reach_the_calibrator_whatever_the_classifier_takes():
+    x, y = make_classification(300, flip_y=0.3, random_state=0)
+    weights = np.random.default_rng(0).random(300)
+    wanted = CalibratedClassifier().fit(x, y, sample_weight=weights).calibrator_.temperature
+    pipeline = CalibratedClassifier(make_pipeline(FunctionTransformer(), LogisticRegression()))
+    pipeline.fit(x, y, logisticregression__sample_weight=weights)
+    assert float(pipeline.calibrator_.temperature) == float(wanted)
+    neighbours = CalibratedClassifier(KNeighborsClassifier())
+    with pytest.warns(UserWarning, match="calibrator only, because KNeighborsClassifier does not take it"):
+        weighted = neighbours.fit(x, y, sample_weight=weights).calibrator_.temperature
+    assert float(weighted) != float(neighbours.fit(x, y).calibrator_.temperature)
+    with pytest.raises(InputError, match="^weights: expected none"):
+        CalibratedClassifier(method="venn_abers").fit(x, y, sample_weight=weights)
+    with config_context(enable_metadata_routing=True):
+        classifier = LogisticRegression().set_fit_request(sample_weight=True)
+        routed = CalibratedClassifier(classifier).set_fit_request(sample_weight=True)
+        routed.set_score_request(sample_weight=True)
+        search = GridSearchCV(routed, {"cv": [3]}, cv=2).fit(x, y, sample_weight=weights)
+    three_folds = CalibratedClassifier(cv=3).fit(x, y, sample_weight=weights).calibrator_
+    assert float(search.best_estimator_.calibrator_.temperature) == float(three_folds.temperature)
+
+
 def separable():
     return np.r_[0.0:10, 100:110][:, None], np.arange(20) // 10
 
@@ -131,6 +204,31 @@ def test_a_calibrator_that_cannot_be_fitted_is_not_passed_over_in_silence():
     )
     with pytest.raises(FitError, match="no optimum"):
         CalibratedClassifier(options={"prior": 0}, on_fit_error="raise").fit(*separable())
+
+
+@pytest.mark.parametrize(("name", "most"), [("sigmoid", 0.01), ("isotonic", 0.06), ("temperature", 0.01)])
+def test_the_names_of_scikit_learn_mean_the_same(name, most):
+    """Scikit-learn averages the maps of five folds, so its probabilities differ a little."""
+    x, y = make_classification(1500, n_informative=5, flip_y=0.1, random_state=0)
+    svc = LinearSVC().fit(x[:500], y[:500])
+    ours = CalibratedClassifier(svc, method=name, cv="prefit").fit(x[500:1000], y[500:1000])
+    theirs = CalibratedClassifierCV(FrozenEstimator(svc), method=name).fit(x[500:1000], y[500:1000])
+    np.testing.assert_allclose(ours.predict_proba(x[1000:]), theirs.predict_proba(x[1000:]), atol=most)
+
+
+def test_auto_is_the_pool_and_names_take_options(digits):
+    train, _, y_train, _ = digits
+    raw = GaussianNB().fit(train[:600], y_train[:600])
+    pooled = CalibratedClassifier(
+        raw, method="auto", cv="prefit", options={"methods": ["temperature", "smart"]}
+    )
+    assert isinstance(pooled.fit(train[600:], y_train[600:]).calibrator_, Pool)
+    warm = CalibratedClassifier(raw, method="temperature(objective='ece')", cv="prefit")
+    likely = CalibratedClassifier(raw, method="temperature", cv="prefit")
+    temperatures = [
+        float(each.fit(train[600:], y_train[600:]).calibrator_.temperature) for each in (warm, likely)
+    ]
+    assert temperatures[0] != temperatures[1]
 
 
 class Mute(ClassifierMixin, BaseEstimator):
@@ -147,7 +245,7 @@ class Mute(ClassifierMixin, BaseEstimator):
         (
             None,
             {"method": "magic"},
-            "^method: expected a calibrator class or one of .*temperature.* got 'magic'",
+            "^method: expected a calibrator class or the name of a method, got 'magic'; known are .*isotonic",
         ),
         (None, {"on_fit_error": "cry"}, "^on_fit_error: expected 'warn' or 'raise', got 'cry'"),
         (Mute(), {}, "^estimator: expected a classifier with decision_function or predict_proba, got Mute"),

@@ -57,6 +57,15 @@ TRAIN, VAL = texts(56, 0), texts(45, 1)
 LABELS = torch.tensor([row["labels"] for row in VAL])
 
 
+def several(rows):
+    """Texts with the labels of all topics that have two words in them: none, one or more."""
+    topics = 2 + torch.arange(3)[:, None]
+    return [
+        {"input_ids": row["input_ids"], "labels": ((row["input_ids"] // 5 == topics).sum(dim=1) > 1).float()}
+        for row in rows
+    ]
+
+
 def classifier(**options):
     torch.manual_seed(0)
     config = transformers.DistilBertConfig(
@@ -66,11 +75,10 @@ def classifier(**options):
         n_heads=2,
         hidden_dim=16,
         max_position_embeddings=8,
-        num_labels=3,
         dropout=0.0,
         attention_dropout=0.0,
         seq_classif_dropout=0.0,
-        **options,
+        **{"num_labels": 3} | options,
     )
     return transformers.DistilBertForSequenceClassification(config)
 
@@ -166,7 +174,8 @@ def test_a_loss_ends_as_in_a_plain_loop(name, eval_strategy, tmp_path):
     assert len(loss.history) == len(expected.history) >= EPOCHS
 
 
-def test_the_gammas_move(tmp_path):
+def test_the_gammas_move_and_nobody_is_reminded_of_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.losses.loss._EPOCH", 1)  # a warning would be an error
     loss = AdaFocalLoss(n_bins=5)
     trainer_of(tmp_path, loss).train()
     assert not torch.equal(loss.gammas, AdaFocalLoss(n_bins=5).gammas)
@@ -185,14 +194,17 @@ def test_accumulated_batches_weigh_as_many_samples_as_they_have(accumulate, tmp_
 
 
 @pytest.mark.slow
-def test_cross_entropy_trains_as_the_model_with_its_own_loss(tmp_path):
+@pytest.mark.parametrize("task", ["single_label_classification", "multi_label_classification"])
+def test_cross_entropy_trains_as_the_model_with_its_own_loss(task, tmp_path):
     class PlainTrainer(InOrder, transformers.Trainer):
         def __init__(self, *, calibration_loss, **kwargs):
             del calibration_loss
             super().__init__(**kwargs)
 
-    plain = trainer_of(tmp_path, None, kind=PlainTrainer)
-    ours = trainer_of(tmp_path, "cross_entropy")
+    train, val = (several(TRAIN), several(VAL)) if task.startswith("multi") else (TRAIN, VAL)
+    sets = {"train": train, "val": val}
+    plain = trainer_of(tmp_path, None, kind=PlainTrainer, model=classifier(problem_type=task), **sets)
+    ours = trainer_of(tmp_path, "cross_entropy", model=classifier(problem_type=task), **sets)
     losses = [trainer.train().training_loss for trainer in (plain, ours)]
     torch.testing.assert_close(ours.model.state_dict(), plain.model.state_dict(), atol=1e-6, rtol=1e-5)
     assert ours.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], rel=1e-5)
@@ -365,6 +377,40 @@ def test_tokens_are_samples_and_padding_is_none(tmp_path):
     assert metrics["eval_ece"] == pytest.approx(expected_calibration_error(probs, labels), abs=1e-6)
     assert metrics["eval_accuracy"] == pytest.approx(accuracy(probs, labels))
     assert len(loss.history) == 1
+
+
+def test_several_labels_are_binary_problems_of_their_own(tmp_path):
+    loss, train, val = AdaFocalLoss(n_bins=5), several(TRAIN), several(VAL)
+    model = classifier(problem_type="multi_label_classification")
+    trainer = trainer_of(tmp_path, loss, model=model, train=train, val=val)
+    trainer.train()
+    assert len(loss.history) == EPOCHS
+    metrics = trainer.evaluate()
+    p = logits_of(trainer.model, val).sigmoid().flatten()
+    y = torch.stack([row["labels"] for row in val]).flatten() > 0
+    expected = {
+        "eval_accuracy": ((p > 0.5) == y).double().mean().item(),
+        "eval_nll": torch.nn.functional.binary_cross_entropy(p, y.float()).item(),
+        "eval_ece": expected_calibration_error(confidence=p, correct=y),
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(InputError, match="^calibration_loss: expected a loss of single entries"):
+        trainer_of(tmp_path, "crl", model=model, train=train, val=val)
+    with pytest.raises(InputError, match=r"^labels: expected 1 or 0 for each label, shape \(16, 3\), got"):
+        trainer_of(tmp_path, "brier", model=model).train()
+
+
+def test_one_output_is_the_log_odds_of_class_1(tmp_path):
+    def binary(rows):
+        return [{**row, "labels": int(row["labels"] == 1)} for row in rows]
+
+    loss = AdaFocalLoss(n_bins=5)
+    trainer = trainer_of(tmp_path, loss, model=classifier(num_labels=1), train=binary(TRAIN), val=binary(VAL))
+    trainer.train()
+    assert len(loss.history) == EPOCHS
+    z, y = logits_of(trainer.model).squeeze(1), (LABELS == 1).float()
+    nll = torch.nn.functional.binary_cross_entropy_with_logits(z, y)
+    assert trainer.evaluate()["eval_nll"] == pytest.approx(float(nll), abs=1e-6)
 
 
 class Headless(nn.Module):

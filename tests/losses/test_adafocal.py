@@ -21,6 +21,8 @@ from calibrant.losses.adafocal import (
 )
 from calibrant.losses.focal import focal_loss
 from calibrant.losses.inverse_focal import inverse_focal_loss
+from calibrant.losses.loss import _EPOCH
+from calibrant.losses.ols import OLSLoss
 from tests.losses.batches import batch, chained, gradient
 
 RULE = {"lam": 1.0, "gamma_max": 20.0, "gamma_min": -2.0, "switch": 0.2}
@@ -306,3 +308,29 @@ def test_bins_and_history_survive_a_checkpoint():
 def test_an_unknown_case_is_refused():
     with pytest.raises(InputError, match="^case: expected 'bin' or 'sample', got 'class'"):
         CalFocalLoss("class")
+
+
+@pytest.mark.parametrize("make", [AdaFocalLoss, CalFocalLoss, lambda: OLSLoss(5), lambda: 0.5 * OLSLoss(5)])
+def test_training_without_updates_is_noticed_once_after_an_epochs_worth_of_batches(make, monkeypatch):
+    monkeypatch.setattr("calibrant.losses.loss._EPOCH", 3)
+    logits, labels = batch()
+    leaf = logits.clone().requires_grad_()
+    loss, updated, looped, evaluated = make(), make(), make(), make().eval()
+    updated.update(logits, labels)
+    looped.expect_updates()
+    for _ in range(5):  # none of these warns, which would be an error
+        updated(leaf, labels)
+        looped(leaf, labels)
+        evaluated(leaf, labels)
+        loss(logits, labels)  # without a gradient: no training
+    loss(leaf, labels)
+    loss(leaf, labels)
+    with pytest.warns(
+        UserWarning, match=r"Loss\(.*trained on 3 batches without an update.*call loss.update\("
+    ):
+        loss(leaf, labels)
+    loss(leaf, labels)
+
+
+def test_the_number_of_batches_that_is_an_epochs_worth_is_documented():
+    assert f"{_EPOCH:,} batches" in AdaFocalLoss.__doc__

@@ -30,6 +30,8 @@ SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "
 # Constants to the gradient by design: SECA's class means, and the counts and the threshold of selective risk.
 # Their own tests compare the gradient with the papers' formulas.
 CONSTANTS = {"seca", "selective_risk"}
+# Of masked classes: these count classes or measure logits; to the others they are very improbable ones.
+COUNTS_CLASSES = ["label_smoothing", "ols", "logit_norm", "mbls", "seca"]
 OF_DIRECTIONS = {"logit_norm", *OF_EMBEDDINGS}
 # Forms that are not the default.
 VARIANTS = [
@@ -104,6 +106,50 @@ def test_it_takes_logits_and_labels_and_returns_one_number(name, form):
     value, gradient = assert_finite(made(name, form), *batch(N, K))
     assert value.shape == ()
     assert gradient.shape == (N, K)
+
+
+def masked_batch():
+    """A batch in which two classes are masked everywhere and others in some rows; one row has one class."""
+    logits, labels = batch(N, K)
+    labels %= K - 2
+    masked = torch.rand(N, K, generator=torch.Generator().manual_seed(4)) < 0.3
+    masked[:, K - 2 :] = masked[0] = True
+    masked[torch.arange(N), labels] = False
+    return logits, labels, masked
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, {}) for name in OF_LOGITS] + [v for v in VARIANTS if v[0] in OF_LOGITS]
+)
+def test_masked_classes_cost_nothing_and_get_no_gradient(name, options):
+    logits, labels, masked = masked_batch()
+    loss = made(name, **options)
+    value, gradient = assert_finite(loss, logits.masked_fill(masked, -torch.inf), labels)
+    assert bool((gradient[masked] == 0).all())
+    if name in COUNTS_CLASSES:
+        return
+    improbable = value_and_gradient(loss, logits.masked_fill(masked, -1e4), labels)
+    torch.testing.assert_close((value, gradient), improbable)
+
+
+@pytest.mark.parametrize("name", COUNTS_CLASSES)
+def test_classes_that_are_masked_everywhere_are_as_if_left_out(name):
+    logits, labels, _ = masked_batch()
+    sizes = dict.fromkeys(LOSSES[name].sizes, K)
+    value, gradient = value_and_gradient(
+        LOSSES[name].module(**sizes), logits.index_fill(1, torch.arange(K - 2, K), -torch.inf), labels
+    )
+    sizes = dict.fromkeys(LOSSES[name].sizes, K - 2)
+    without = value_and_gradient(LOSSES[name].module(**sizes), logits[:, : K - 2], labels)
+    torch.testing.assert_close((value, gradient[:, : K - 2]), without)
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_soft_labels_without_a_share_for_masked_classes_have_a_finite_loss(name):
+    logits, _, masked = masked_batch()
+    soft = torch.softmax(logits.flip(0).masked_fill(masked, -torch.inf), dim=1)
+    _, gradient = assert_finite(made(name), logits.masked_fill(masked, -torch.inf), soft)
+    assert bool((gradient[masked] == 0).all())
 
 
 @pytest.mark.parametrize("name", BARE)
@@ -228,11 +274,55 @@ def test_a_batch_of_one_class_only_is_enough(name, form):
     assert_finite(made(name, form), logits, torch.full_like(labels, 2))
 
 
-@pytest.mark.parametrize("name", [name for name in BARE if "n_classes" not in LOSSES[name].sizes])
-def test_a_model_of_one_class_only_is_finite(name):
-    assert_finite(
-        made(name), torch.randn(N, 1, generator=torch.Generator().manual_seed(0)), torch.zeros(N).long()
-    )
+BINARY = [
+    case for case in cases_of([n for n in LOSSES if LOSSES[n].reads == "logits"]) if case[0] != "logit_norm"
+]
+
+
+@pytest.mark.parametrize(("name", "form"), BINARY)
+def test_one_logit_per_sample_is_two_classes_of_which_the_first_has_logit_0(name, form):
+    sizes = {"n_classes": 2, "n_samples": N}
+    own = {size: sizes[size] for size in LOSSES[name].sizes}
+    loss = make_loss(name, **sizes) if form == "recipe" else LOSSES[name].make(**own)
+    z, y = batch(N, 1)[0].squeeze(1), torch.arange(N) % 3 // 2
+    y[3] = -100
+    call(loss, z.clone().requires_grad_(), y)
+    loss.update(z, y)  # those with a memory learn from one logit too
+    loss.eval()
+    expected, both = value_and_gradient(loss, torch.stack([torch.zeros_like(z), z], dim=1), y)
+    for logits, labels in (
+        (z, y),
+        (z, y.double()),
+        (z[:, None], y[:, None]),
+        (z[:, None], y[:, None].float()),
+        (z[:, None], y.int()),
+    ):
+        value, gradient = value_and_gradient(loss, logits, labels)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(gradient.flatten(), both[:, 1])
+    kept = y >= 0
+    truth = value_and_gradient(loss, z, (y > 0) & kept)  # truth values cannot be ignored
+    torch.testing.assert_close(truth[0], value_and_gradient(loss, z, (y > 0).long())[0])
+
+
+def test_cross_entropy_of_one_logit_is_that_of_torch_dense_or_not():
+    z, y = batch(24, 1)[0].view(2, 1, 3, 4), (torch.arange(24) % 3 == 0).view(2, 1, 3, 4)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits
+    torch.testing.assert_close(losses.cross_entropy_loss(z, y), expected(z, y.double()))
+    flat = losses.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0]), reduction="sum")(z.flatten(), y.flatten())
+    weighted = expected(z, y.double(), pos_weight=torch.tensor(3.0), reduction="sum")
+    torch.testing.assert_close(flat, weighted)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_one_logit_has_labels_0_and_1_and_a_direction_needs_two(shape):
+    z = torch.zeros(shape)
+    with pytest.raises(InputError, match="^labels: expected 0 or 1 beside one logit per sample, got 0.3; "):
+        losses.FocalLoss()(z, torch.tensor([0.0, 1.0, 0.3]))
+    with pytest.raises(InputError, match="^labels: expected classes from 0 to 1 .*, got 2"):
+        losses.FocalLoss()(z, torch.tensor([0, 1, 2]))
+    with pytest.raises(InputError, match="^logits: expected one score for each of two or more classes"):
+        losses.LogitNormLoss()(z, torch.tensor([0, 1, 1]))
 
 
 @each

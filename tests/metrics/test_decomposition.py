@@ -27,7 +27,7 @@ def brier(forecast, outcome):
 
 def nll(forecast, outcome):
     hit = forecast if outcome else 1 - forecast
-    return -math.log(hit) if hit > 0 else math.inf
+    return -math.log(max(hit, 1e-6))
 
 
 LOSSES = {"brier": brier, "nll": nll}
@@ -217,17 +217,14 @@ def test_certain_and_right_forecasts_score_nothing(method):
         assert (parts.score, parts.calibration, parts.refinement, parts.remainder) == (0, 0, 0, 0)
 
 
-def test_a_certain_forecast_that_fails_makes_one_part_infinite():
+@pytest.mark.parametrize("method", ["corp", "binned"])
+def test_a_certain_forecast_that_fails_counts_as_in_the_nll(method):
     pairs = {"confidence": [1.0, 0.98, 0.4], "correct": [False, True, False]}
-    corp, binned = (decompose_nll(**pairs, method=method) for method in ("corp", "binned"))
-    assert corp.score == corp.calibration == binned.score == binned.remainder == math.inf
-    alone = decompose_nll(confidence=[1.0, 0.4], correct=[False, False])
-    assert alone.score == alone.calibration == math.inf
-    assert alone.remainder == 0
-    for parts in (corp, binned, alone):
-        assert math.isfinite(parts.refinement)
-        assert math.isfinite(parts.uncertainty)
-        assert parts.calibration + parts.refinement + parts.remainder == parts.score
+    classes = {"probs": [[1.0, 0.0], [0.98, 0.02], [0.4, 0.6]], "labels": [1, 0, 1]}
+    for arguments in (pairs, classes):
+        parts = decompose_nll(**arguments, method=method)
+        assert parts.score == pytest.approx(negative_log_likelihood(**arguments), rel=1e-9)
+        assert parts.calibration + parts.refinement + parts.remainder == pytest.approx(parts.score)
 
 
 def test_a_bin_whose_mean_rounds_to_one_keeps_the_sum_finite():

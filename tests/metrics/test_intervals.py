@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import (
     accuracy,
@@ -19,7 +21,11 @@ from calibrant.metrics import (
     negative_log_likelihood,
     top_label_bins,
 )
-from calibrant.metrics.intervals import with_interval
+from calibrant.metrics.intervals import IntervalMethod, with_interval
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.resampling.calibrated import could_be_calibrated
+from calibrant.metrics.resampling.counts import weighted_of
+from calibrant.metrics.resampling.ends import corrected_ends, two_sided_p_value
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -77,10 +83,79 @@ def test_intervals_cover_the_truth_with_their_level(metric, truth, method):
     assert 0.81 * n_sets <= covered <= 0.96 * n_sets
 
 
+@pytest.mark.parametrize("method", get_args(IntervalMethod))
+def test_no_interval_of_the_catalogue_excludes_its_estimate(method):
+    bundled = load_bundled("cifar10_test").take(np.arange(500))
+    probs, labels = bundled.to_probs().double().numpy(), bundled.labels.numpy()
+    right = probs.argmax(axis=1) == labels
+    for name, measure in MEASURES.items():
+        if measure.max_samples is not None:
+            continue
+        rows = {"confidence": probs.max(axis=1).clip(max=1), "correct": right}
+        rows = rows if measure.reads == "outcomes" else {"probs": probs, "labels": labels}
+        found = with_interval(
+            measure.function, **rows, **measure.arguments(15), n_resamples=30, method=method
+        )
+        assert found.low <= found.value <= found.high, name
+        assert found.low >= 0 or name == "skce_linear", name
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.15])
+@pytest.mark.parametrize("name", ["ece", "ece_equal_mass", "rmsce", "ks", "mmce"])
+def test_the_interval_of_a_biased_error_covers_that_of_the_population(name, gap):
+    measure, rng, n_sets = MEASURES[name], np.random.default_rng(0), 40
+    grid = np.linspace(0.3, 1.0, 20_001)
+    many = np.round(1e6 * np.concatenate([grid - gap, 1 - grid + gap])).astype(np.int64)
+    everyone = {"confidence": np.tile(grid, 2), "correct": np.repeat([True, False], len(grid))}
+    truth = weighted_of(measure, everyone, measure.arguments(15)).values(many[None])[0]
+    assert name == "mmce" or truth == pytest.approx(gap, abs=1e-3)
+    covered = missed_by_percentiles = 0
+    for seed in range(n_sets):
+        confidence = rng.uniform(0.3, 1.0, 200)
+        pairs = {"confidence": confidence, "correct": rng.random(200) < confidence - gap}
+        drawn = {**pairs, **measure.arguments(15), "n_resamples": 60, "seed": seed}
+        found, plain = (
+            with_interval(measure.function, **drawn, method=m) for m in ("corrected", "percentile")
+        )
+        covered += found.low <= truth + 1e-9 and truth <= found.high
+        missed_by_percentiles += not plain.low <= truth + 1e-9
+    # At a level of 95 %, fewer than 34 of 40 have a probability below 1 in 100.
+    assert covered >= 34
+    assert gap > 0 or missed_by_percentiles > 30
+
+
+def test_ends_are_percentiles_moved_by_the_step_and_extended_by_the_largest_bias():
+    drawn = np.arange(1001) / 1000  # percentiles are known, the mean is 0.5
+    largest = 1 + math.sqrt(2)
+    assert corrected_ends(0.5, drawn, level=0.9) == pytest.approx((0.05, 0.95))
+    assert corrected_ends(0.3, drawn, level=0.9, biased=False) == pytest.approx((0.05, 0.95))
+    assert corrected_ends(0.3, drawn, level=0.9) == pytest.approx((-0.15 - 0.2 * largest, 0.75))
+    assert corrected_ends(0.7, drawn, level=0.9) == pytest.approx((0.25, 1.15 + 0.2 * largest))
+    assert corrected_ends(0.3, drawn, level=0.9, floor=2.0) == pytest.approx((-2.15, 0.75))
+    assert corrected_ends(-1.0, drawn, level=0.9, biased=False) == pytest.approx((-1.0, 0.95))
+    assert two_sided_p_value(0.5, drawn) == pytest.approx(4 / 1002)
+    assert two_sided_p_value(0.3, drawn) == 1.0
+    assert two_sided_p_value(-0.5, drawn, biased=False) == 1.0
+
+
+def test_a_value_that_calibrated_models_reach_by_chance_has_an_interval_from_0():
+    drawn = iter(range(100))
+    assert could_be_calibrated(30.0, lambda: next(drawn), level=0.95)
+    assert next(drawn) == 31  # no more are drawn than needed
+    undefined = iter([0.0, 1.0, 2.0, 3.0, 4.0, math.nan])
+    assert could_be_calibrated(6.0, lambda: next(undefined), level=0.95)
+    drawn = iter(range(100))
+    assert not could_be_calibrated(40.0, lambda: next(drawn), level=0.95)
+    assert next(drawn) == 5  # eight ranges above the first five
+    drawn = iter(range(100))
+    assert not could_be_calibrated(38.5, lambda: next(drawn) / 1, level=0.9)
+
+
 def test_means_are_drawn_as_rows_are(sample):
     probs, labels = sample
-    fast = with_interval(brier_score, probs, labels, n_resamples=50)
-    plain = with_interval(lambda p, y: brier_score(p, y), probs, labels, n_resamples=50)
+    drawn = {"n_resamples": 50, "method": "percentile"}
+    fast = with_interval(brier_score, probs, labels, **drawn)
+    plain = with_interval(lambda p, y: brier_score(p, y), probs, labels, **drawn)
     assert dataclasses.astuple(fast)[:-1] == pytest.approx(dataclasses.astuple(plain)[:-1], abs=1e-12)
 
 
@@ -89,7 +164,7 @@ def test_bca_corrects_the_bias_of_a_calibration_error():
     confidence = rng.random(20_000)
     correct = rng.random(20_000) < confidence**1.1
     arguments = {"confidence": confidence, "correct": correct}
-    percentile = with_interval(expected_calibration_error, **arguments)
+    percentile = with_interval(expected_calibration_error, **arguments, method="percentile")
     bca = with_interval(expected_calibration_error, **arguments, method="bca")
     assert bca.low < percentile.low
     assert bca.high < percentile.high
@@ -140,7 +215,7 @@ def test_a_measure_that_is_mostly_undefined_is_refused():
     with pytest.raises(InputError, match="^metric: expected a finite value on the whole sample, got nan$"):
         with_interval(auroc_correctness, confidence=[0.5, 0.6], correct=[1, 1])
     with pytest.raises(InputError, match="^metric: expected a finite value on the whole sample, got inf$"):
-        with_interval(negative_log_likelihood, [[0.0, 1.0], [0.5, 0.5]], [0, 0])
+        with_interval(lambda confidence, correct: math.inf, confidence=[0.5, 0.6], correct=[1, 1])  # noqa: ARG005  # as above
 
 
 def test_the_measure_receives_the_kind_of_array_that_was_given():
@@ -190,7 +265,7 @@ def test_progress_ends_at_the_total(metric, n):
         ({"level": 95}, "^level: expected a number between 0 and 1, got 95; 95 % is 0.95"),
         ({"level": 0.0}, "^level: expected a number between 0 and 1, got 0.0"),
         ({"n_resamples": 1}, "^n_resamples: expected a whole number of at least 2, got 1"),
-        ({"method": "basic"}, "^method: expected 'percentile' or 'bca', got 'basic'"),
+        ({"method": "basic"}, "^method: expected one of corrected, percentile, bca, got 'basic'"),
         ({"seed": -1}, "^seed: expected a whole number of at least 0, got -1"),
         ({"metric": top_label_bins}, "^metric: expected a function that returns one number, got Bins; wrap"),
         (

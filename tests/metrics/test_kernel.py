@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from calibrant.errors import InputError
 from calibrant.metrics import kernel
+from calibrant.metrics.intervals import with_interval
 from calibrant.metrics.kernel import mmce, skce, skce_pairs
 
 
@@ -107,10 +108,11 @@ def test_skce_equals_the_means_over_pairs(n, k, width, entries, monkeypatch):
     assert skce(probs, labels, estimator="biased", width=width) == pytest.approx(h.mean(), abs=1e-13)
     other = h[~np.eye(n, dtype=bool)]
     assert skce(probs, labels, width=width) == pytest.approx(other.mean(), abs=1e-13)
-    consecutive = [h[i, i + 1] for i in range(0, n - 1, 2)]
+    order = np.random.default_rng(0).permutation(n)
+    pairs = [h[order[i], order[i + 1]] for i in range(0, n - 1, 2)]
     linear = skce(probs, labels, estimator="linear", width=width)
-    assert linear == pytest.approx(np.mean(consecutive), abs=1e-13)
-    assert skce_pairs(probs, labels, width=width).tolist() == pytest.approx(consecutive, abs=1e-13)
+    assert linear == pytest.approx(np.mean(pairs), abs=1e-13)
+    assert skce_pairs(probs, labels, width=width).tolist() == pytest.approx(pairs, abs=1e-13)
 
 
 def test_skce_takes_the_median_distance_of_rows_that_differ():
@@ -134,6 +136,20 @@ def test_skce_does_not_depend_on_the_order_of_the_rows():
     for estimator in ("biased", "unbiased"):
         value = skce(probs, labels, estimator=estimator)
         assert skce(probs[order], labels[order], estimator=estimator) == pytest.approx(value, abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [400, 3000])
+def test_the_linear_estimate_does_not_take_sorted_rows_for_miscalibration(n):
+    rng = np.random.default_rng(3)
+    probs = rng.dirichlet(np.ones(3), n)
+    labels = (probs.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    for order in (np.arange(n), np.argsort(labels, kind="stable"), np.argsort(probs.max(axis=1))):
+        given = probs[order], labels[order]
+        found = with_interval(skce, *given, estimator="linear", n_resamples=200)
+        assert found.value == skce(*given, estimator="linear") == skce_pairs(*given).mean()
+        assert abs(found.value) < 4 * found.standard_error
+        assert found.low <= found.value <= found.high
+    assert skce_pairs(probs, labels, seed=1).tolist() != skce_pairs(probs, labels).tolist()
 
 
 def test_unbiased_estimators_of_a_calibrated_model_are_zero_on_average():

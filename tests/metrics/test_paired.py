@@ -1,9 +1,12 @@
 """Paired comparisons: signs, sizes and power, on models that are equal or different by construction."""
 
 import dataclasses
+import itertools
+import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from calibrant.errors import InputError
@@ -16,7 +19,9 @@ from calibrant.metrics import (
     top_label_bins,
 )
 from calibrant.metrics.intervals import with_interval
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
+from calibrant.metrics.resampling.swaps import swap_p_value
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,7 +78,7 @@ def test_values_are_those_of_the_measure_and_their_difference():
 
 
 def test_terms_are_drawn_as_rows_are():
-    a, b, labels = models(300, np.random.default_rng(0), spoil=0.3)
+    a, b, labels = models(300, np.random.default_rng(0), spoil=1.0)
     fast = paired_difference(brier_score, a, b, labels, n_resamples=100)
     plain = paired_difference(lambda p, y: brier_score(p, y), a, b, labels, n_resamples=100)
     assert dataclasses.astuple(fast) == pytest.approx(dataclasses.astuple(plain), abs=1e-12)
@@ -122,16 +127,55 @@ def test_equally_good_models_rarely_differ_significantly(metric):
         assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 
-def test_equally_calibrated_models_rarely_differ_significantly():
-    rng = np.random.default_rng(0)
-    rejected = sum(
-        paired_difference(
-            expected_calibration_error, **as_outcomes(*models(300, rng)), n_resamples=39, seed=s
-        ).p_value
-        <= 0.05
-        for s in range(30)
-    )
+@pytest.mark.parametrize("name", ["ece", "mce", "classwise_ece", "auroc_correct"])
+def test_equally_good_models_rarely_differ_by_any_measure(name):
+    measure, rng = MEASURES[name], np.random.default_rng(0)
+    for spoil in (0.0, 2.0):
+        rejected = 0
+        for seed in range(30):
+            a, b, labels = models(120, rng)
+            both = softmax((1 + spoil) * np.log(a)), softmax((1 + spoil) * np.log(b)), labels
+            found = paired_difference(
+                measure.function, *both, **measure.arguments(15), n_resamples=39, seed=seed
+            )
+            rejected += found.p_value <= 0.05
+            assert found.low <= found.difference <= found.high
+            assert found.p_value < 0.15 or found.low <= 0 <= found.high
+        # Of 30 tests at 5 %, more than 5 have a probability of 0.3 %.
+        assert rejected <= 5
+
+
+@pytest.mark.parametrize("name", ["ece", "classwise_ece"])
+def test_a_calibrated_model_that_knows_less_is_not_less_calibrated(name):
+    measure, rng, rejected = MEASURES[name], np.random.default_rng(1), 0
+    for seed in range(40):
+        spread = np.repeat(rng.dirichlet([0.2] * 5, 40), 5, axis=0)
+        labels = (spread.cumsum(axis=1) > rng.random((200, 1))).argmax(axis=1)
+        base_rate = np.full((200, 5), 0.2)
+        found = paired_difference(
+            measure.function, base_rate, spread, labels, **measure.arguments(15), n_resamples=39, seed=seed
+        )
+        rejected += found.p_value <= 0.05
     assert rejected <= 6
+
+
+def test_the_share_of_swaps_is_exact():
+    rng = np.random.default_rng(0)
+    a, b = ({"x": rng.random((6, 1)), "labels": np.arange(6)} for _ in range(2))
+
+    def total(rows):
+        return float(np.asarray(rows["x"])[:, 0] @ (1 + rows["labels"]))
+
+    found = abs(total(a) - total(b))
+    signs = (1 + np.arange(6)) * (a["x"] - b["x"])[:, 0]
+    every = [abs(np.dot(s, signs)) >= found - 1e-12 for s in itertools.product((-1, 1), repeat=6)]
+    share = swap_p_value(total, a, b, n_swaps=3999, rng=rng)
+    assert share == pytest.approx(np.mean(every), abs=0.03)
+    assert swap_p_value(total, a, a, n_swaps=9, rng=rng) == 1.0
+    tensors = [{"x": torch.from_numpy(rows["x"]), "labels": rows["labels"]} for rows in (a, b)]
+    assert swap_p_value(total, *tensors, n_swaps=3999, rng=rng) == pytest.approx(share, abs=0.03)
+    wide = {"x": np.hstack([b["x"]] * 2), "labels": b["labels"]}
+    assert swap_p_value(total, a, wide, n_swaps=9, rng=rng) == 0.1
 
 
 def test_power_grows_with_the_samples_and_with_the_difference():
@@ -186,7 +230,10 @@ def test_equal_seeds_give_equal_results_and_undefined_resamples_are_counted():
         ({"level": 2}, "^level: expected a number between 0 and 1, got 2"),
         ({"n_resamples": 1.5}, "^n_resamples: expected a whole number of at least 2, got 1.5"),
         ({"metric": top_label_bins}, "^metric: expected a function that returns one number, got Bins"),
-        ({"a": [0.0, 0.5, 0.5]}, "^metric: expected a finite value on the whole sample, got inf"),
+        (
+            {"metric": lambda probs, labels: math.inf},  # noqa: ARG005  # the signature of a measure
+            "^metric: expected a finite value on the whole sample, got inf",
+        ),
     ],
 )
 def test_wrong_input_is_refused_in_one_sentence(change, message):

@@ -54,13 +54,12 @@ def test_a_perfect_score_cannot_be_improved(score):
     assert post_hoc_improvement([0.25, 0.75], CERTAIN, [0, 1], score=score) == 1
 
 
-def test_an_infinite_score_is_fully_gained_by_a_finite_one():
+def test_a_true_class_of_probability_zero_can_be_mended_and_spoiled():
     soft = [0.25, 0.75]
-    assert post_hoc_improvement(CERTAIN, soft, [1, 1]) == 1
-    assert post_hoc_improvement(CERTAIN, soft, [1, 1], relative=False) == math.inf
-    assert post_hoc_improvement(soft, CERTAIN, [1, 1]) == -math.inf
-    assert math.isnan(post_hoc_improvement(CERTAIN, CERTAIN, [1, 1]))
-    assert math.isfinite(post_hoc_improvement(CERTAIN, soft, [1, 1], score="brier"))
+    before, after = math.log(1e12), math.log(4 / 3)
+    assert post_hoc_improvement(CERTAIN, [0.75, 0.25], [1, 0]) == pytest.approx((before - after) / before)
+    assert post_hoc_improvement(soft, CERTAIN, [1, 1]) < 0
+    assert post_hoc_improvement(CERTAIN, CERTAIN, [1, 1]) == 0
 
 
 def test_refuses_other_scores_and_tables_of_another_length():

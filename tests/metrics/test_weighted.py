@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant.errors import InputError
 from calibrant.metrics import (
     accuracy,
     aurc,
@@ -11,6 +12,7 @@ from calibrant.metrics import (
     overconfidence,
     paired_difference,
     skce,
+    skce_pairs,
     static_calibration_error,
     sweep_calibration_error,
 )
@@ -105,8 +107,8 @@ def test_paired_differences_are_those_of_resampled_rows(name):
     sharper = probs**2 / (probs**2).sum(axis=1, keepdims=True)
     ours = paired_difference(measure.function, probs, sharper, labels, n_resamples=30)
     plain = paired_difference(lambda p, y: measure.function(p, y), probs, sharper, labels, n_resamples=30)
-    assert (ours.low, ours.high, ours.p_value) == pytest.approx(
-        (plain.low, plain.high, plain.p_value), abs=1e-9
+    assert (ours.difference, ours.standard_error) == pytest.approx(
+        (plain.difference, plain.standard_error), abs=1e-9
     )
 
 
@@ -119,11 +121,11 @@ def test_every_interval_of_the_catalogue_comes_from_a_summary():
 def test_the_linear_kernel_error_is_resampled_by_its_pairs():
     probs, labels = predictions(101, 4)
     options = {"estimator": "linear", "width": 0.5}
+    pairs = skce_pairs(probs, labels, width=0.5).numpy()
     counts = drawn_counts(50, 3, np.random.default_rng(0))
     found = weighted_of(measure_of(skce), {"probs": probs, "labels": labels}, options).values(counts)
     for row, value in zip(counts, found, strict=True):
-        samples = np.repeat(np.arange(100).reshape(50, 2), row, axis=0).ravel()
-        assert value == pytest.approx(skce(probs[samples], labels[samples], **options), abs=1e-12)
+        assert value == pytest.approx(np.repeat(pairs, row).mean(), abs=1e-12)
 
 
 @pytest.mark.slow
@@ -191,3 +193,66 @@ def test_counts_and_rows_have_the_same_draws_and_leave_out_the_same_groups():
     theirs, same = plain.jackknife(np.random.default_rng(2))
     assert ours == pytest.approx(theirs, abs=1e-12)
     assert weights.tolist() == same.tolist()
+
+
+def weighed(measure, probs, labels, weights):
+    """Return a measure of weighted samples."""
+    rows, options = rows_of(measure, probs, labels), measure.arguments(15)
+    return measure.function(**rows, **options, weights=weights)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("name", [name for name, measure in MEASURES.items() if measure.takes_weights])
+def test_a_weight_of_three_is_three_rows_and_only_ratios_matter(name, ties):
+    measure = MEASURES[name]
+    probs, labels = predictions(301, 7, ties=ties)
+    times = np.random.default_rng(1).integers(4, size=301)  # some of them 0
+    repeated = rows_of(measure, probs.repeat(times, axis=0), labels.repeat(times))
+    expected = measure.function(**repeated, **measure.arguments(15))
+    for factor in (1, 0.3, 1e6):
+        assert weighed(measure, probs, labels, factor * times) == pytest.approx(expected, abs=1e-9)
+    assert weighed(measure, probs, labels, np.full(301, 0.7)) == pytest.approx(
+        measure.function(**rows_of(measure, probs, labels), **measure.arguments(15)), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, measure in MEASURES.items() if not measure.takes_weights])
+def test_what_depends_on_the_number_of_samples_refuses_weights(name):
+    probs, labels = predictions(50, 7)
+    with pytest.raises(InputError, match=r"^weights: expected none for .*; it needs whole samples"):
+        weighed(MEASURES[name], probs, labels, np.arange(50))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "brier", "ece", "ece_equal_mass", "auroc_ovr", "smece"])
+def test_resamples_keep_the_weights_of_their_rows(name):
+    measure = MEASURES[name]
+    probs, labels = predictions(120, 7)
+    weights = np.random.default_rng(0).random(120)
+    rows, options = rows_of(measure, probs, labels), measure.arguments(15)
+    ours = with_interval(measure.function, **rows, **options, weights=weights, n_resamples=50)
+
+    def same_measure(*probs_and_labels, **named):
+        return measure.function(*probs_and_labels, **named)
+
+    plain = with_interval(same_measure, **rows, **options, weights=weights, n_resamples=50)
+    assert ours.value == pytest.approx(weighed(measure, probs, labels, weights), abs=1e-12)
+    assert (ours.low, ours.high) == pytest.approx((plain.low, plain.high), abs=1e-9)
+    sharper = probs**2 / (probs**2).sum(axis=1, keepdims=True)
+    if measure.reads == "probs":
+        paired = paired_difference(measure.function, probs, sharper, labels, weights=weights, n_resamples=50)
+        expected = ours.value - weighed(measure, sharper, labels, weights)
+        assert paired.difference == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, -2.0, 3.0], r"^weights: expected numbers of at least 0, got -2 in row 1"),
+        ([0.0, 0.0, 0.0], r"^weights: expected a weight above 0 for some sample"),
+        ([1.0, np.nan, 1.0], r"^weights: expected finite numbers, got nan in row 1"),
+        ([1.0, 1.0], r"^weights: expected 3 entries"),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(InputError, match=message):
+        expected_calibration_error(confidence=[0.9, 0.8, 0.7], correct=[1, 1, 0], weights=weights)

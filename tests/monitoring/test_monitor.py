@@ -1,6 +1,5 @@
 """Monitoring: windows and evidence are those of the rows, however they came and whatever happened between."""
 
-import json
 import math
 from dataclasses import asdict
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import InputError
 from calibrant.monitoring import DriftMonitor, DriftReference, Monitoring
 from tests.conftest import draw, softmax
 
@@ -186,13 +185,13 @@ def test_a_window_of_pairs_has_the_scores_of_wrong_and_right_and_a_mixed_one_has
     assert pairs.nll.low < pairs.nll.value < pairs.nll.high
 
 
-def test_an_infinite_surprise_survives_the_state_and_leaves_the_rest_defined(reference, tmp_path):
+def test_a_true_class_of_probability_zero_survives_the_state(reference, tmp_path):
     monitoring = Monitoring(reference, window=4)
     monitoring.update(Predictions(probs=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0]))
     monitoring.save(tmp_path / "state.json")
     monitoring = Monitoring.load(tmp_path / "state.json", reference)
     (window,) = monitoring.update(Predictions(probs=[[0.8, 0.2], [0.3, 0.7]], labels=[0, 1]))
-    assert window.nll is None
+    assert window.nll.value == pytest.approx(-math.log(1e-12 * 0.5 * 0.8 * 0.7) / 4)
     assert window.brier.value == pytest.approx((2 + 0.5 + 2 * 0.2**2 + 2 * 0.3**2) / 4)
 
 
@@ -221,34 +220,11 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_litter(reference, tmp_pa
         raise OSError("the machine went down")
 
     monkeypatch.setattr(broken, fail)
-    with pytest.raises(OSError, match="went down"):
+    with pytest.raises(InputError, match="went down"):
         monitoring.save(path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
     assert Monitoring.load(path, reference).n == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text[: len(text) // 2], "got no JSON"),
-        (lambda _: "[1, 2]", "got other JSON"),
-        (lambda _: '{"format": "something else"}', "got other JSON"),
-        (
-            lambda text: json.dumps(json.loads(text) | {"version": 3}),
-            "expected a state of version 2 or 1, got 3",
-        ),
-        (lambda text: json.dumps(json.loads(text) | {"monitor": {}}), "got an error"),
-        (lambda text: json.dumps(json.loads(text) | {"pending": {}}), "got an error"),
-        (lambda text: json.dumps(json.loads(text) | {"files": {"a.parquet": {"rows": 3}}}), "got an error"),
-    ],
-)
-def test_a_file_that_is_no_state_of_this_version_is_refused(reference, tmp_path, change, message):
-    path = tmp_path / "state.json"
-    Monitoring(reference).save(path)
-    path.write_text(change(path.read_text()))
-    with pytest.raises(FormatError, match=rf"^state.json: .*{message}"):
-        Monitoring.load(path, reference)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +235,9 @@ def test_a_file_that_is_no_state_of_this_version_is_refused(reference, tmp_path,
         ({"window": 1}, "^window: "),
         ({"tolerance": -0.1}, "^tolerance: "),
         ({"n_bins": 0}, "^n_bins: "),
+        ({"n_bins": 3_000_000_000}, "^n_bins: expected a whole number of at most 1,000, got 3,000,000,000"),
+        ({"window": 10**20}, "^window: expected a whole number of at most 100,000,000, got 100,"),
+        ({"alpha": 1e-310}, "^alpha: "),
     ],
 )
 def test_options_without_meaning_are_refused(reference, options, message):

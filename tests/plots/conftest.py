@@ -10,6 +10,19 @@ from tests.conftest import draw, softmax
 
 mpl.use("Agg")
 
+#: Columns of ``metrics.jsonl`` by the title of the panel that shows them.
+COLUMNS = {
+    "loss": ("train_loss",),
+    "accuracy": ("train_accuracy", "val_accuracy"),
+    "confidence": ("train_mean_confidence", "val_mean_confidence"),
+    "NLL (nats)": ("train_nll", "val_nll"),
+    "Brier": ("val_brier",),
+    "ECE": ("train_ece", "val_ece", "val_ece_equal_mass"),
+    "entropy (nats)": ("train_entropy", "val_entropy"),
+    "KL to the rest of the class (nats)": ("train_kl", "val_kl"),
+    "cosine to the class mean": ("train_cosine", "val_cosine"),
+}
+
 
 @pytest.fixture(scope="session")
 def logits():
@@ -61,3 +74,13 @@ def dynamics_rows(n_epochs, n_bins, *, gammas=False, seed=0, first=1):
         entry = {"gammas": rng.uniform(-2, 20, n_bins).tolist()} if gammas else None
         made.append({"epoch": epoch, "bins": bins, "adafocal": entry})
     return made
+
+
+def metric_rows(n_epochs, *, stage="train", first=1, seed=0):
+    """Return lines of ``metrics.jsonl`` with random numbers."""
+    rng = np.random.default_rng(seed)
+    names = [name for each in COLUMNS.values() for name in each]
+    return [
+        {"stage": stage, "epoch": epoch, "lr": 0.1, "seconds": 1.0} | {name: rng.random() for name in names}
+        for epoch in range(first, first + n_epochs)
+    ]

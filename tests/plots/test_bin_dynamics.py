@@ -156,21 +156,6 @@ def test_short_and_long_runs_of_few_and_many_bins_can_be_drawn(n_epochs, n_bins)
         display.figure_.draw_without_rendering()
 
 
-def title_boxes(display):
-    """Where the title of all and those of the panels are, in pixels."""
-    display.figure_.draw_without_rendering()
-    blocks = [display.ax_, *(block for block in display.ax_.child_axes if block.get_title())]
-    return [block.title.get_window_extent() for block in blocks]
-
-
-@pytest.mark.parametrize("display", [BinErrorsDisplay, CorrespondenceDisplay])
-def test_the_title_stands_above_those_of_the_panels(display):
-    made = dynamics_rows(5, 15, gammas=True)
-    above, *below = title_boxes(display.from_rows(made, title="A title of some length"))
-    assert below
-    assert all(above.y0 > box.y1 for box in below)
-
-
 @pytest.mark.slow
 def test_panels_of_many_bins_do_not_touch():
     display = BinErrorsDisplay.from_rows(dynamics_rows(5, 15, gammas=True), bins=range(1, 16))

@@ -141,8 +141,8 @@ def test_the_roc_line_is_the_curve_and_needs_no_labels(logits):
     foreign = Predictions(logits=logits.logits / 4)
     display = OODRocDisplay.from_predictions(logits, foreign, scores=("msp",))
     curve = ood_curve(*(confidence_score("msp", logits=each.logits) for each in (logits, foreign)))
-    label = f"msp: AUROC {100 * curve.scores.auroc:.1f}, FPR95 {100 * curve.scores.fpr95:.1f}"
-    x, y = line(display.ax_, label)
+    scores = f"AUROC {100 * curve.scores.auroc:.1f}, FPR95 {100 * curve.scores.fpr95:.1f}"
+    x, y = line(display.ax_, f"maximum softmax probability: {scores}")
     assert x[0] == y[0] == 0
     assert x[-1] == y[-1] == 1
     assert np.trapezoid(y, x) == pytest.approx(curve.scores.auroc, abs=1e-3)

@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.bins import top_label_bins
-from calibrant.metrics import accuracy_band, corp_reliability, smooth_reliability
+from calibrant.metrics import accuracy_band, corp_reliability, smooth_reliability, wilson_interval
 from calibrant.plots import (
     ClassReliabilityDisplay,
     ConfidenceHistogramDisplay,
@@ -42,10 +42,15 @@ def test_bars_are_as_high_as_the_accuracy_and_gaps_reach_to_the_confidence(any_f
     np.testing.assert_allclose(bottom + height, bins.confidence[over])
 
 
+def counts(strip):
+    """The heights of all bars of a strip."""
+    return [bar.get_height() for bar in strip.patches]
+
+
 def test_the_strip_above_shows_the_counts(logits):
     display = ReliabilityDisplay.from_predictions(logits, n_bins=10)
     (strip,) = display.ax_.child_axes
-    np.testing.assert_array_equal([p.get_height() for p in strip.patches], display.bins.count)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(counts(strip), display.bins.count)
 
 
 def test_whiskers_are_the_bootstrap_band(logits):
@@ -65,16 +70,45 @@ def test_the_band_can_be_left_out(logits):
     assert "95 % bootstrap" not in [each.get_label() for each in display.ax_.containers]
 
 
-def test_the_smooth_line_is_the_smoothed_accuracy(any_form):
+def test_the_smooth_line_joins_mean_confidence_and_mean_accuracy_under_the_kernel(any_form):
     display = SmoothReliabilityDisplay.from_predictions(any_form, n_resamples=20)
     outcomes = any_form.outcomes()
-    curve = smooth_reliability(confidence=outcomes.confidence, correct=outcomes.correct)
-    x, y = line(display.ax_, "accuracy, smoothed")
-    shown = np.isfinite(x)
-    assert shown.sum() > 200
-    np.testing.assert_allclose(x[shown], curve.confidence[::8][shown])
-    np.testing.assert_allclose(y[shown], curve.accuracy[::8][shown])
+    p, hits = outcomes.confidence.double(), outcomes.correct.double()
+    curve = smooth_reliability(confidence=p, correct=hits.bool())
     assert f"smECE {100 * curve.value:.1f} %" in display.ax_.get_legend().get_title().get_text()
+    x, y = line(display.ax_, "accuracy, smoothed")
+    for place in (60, 250, 400, 500):
+        # The kernel is a Gaussian that is reflected at both ends.
+        reach = [(curve.confidence[8 * place] - each) / curve.bandwidth for each in (p, -p, 2 - p)]
+        kernel = sum(torch.exp(-each.square() / 2) for each in reach)
+        effective = float(kernel.sum() ** 2 / kernel.square().sum())
+        assert float(display.n_effective[8 * place]) == pytest.approx(effective, rel=0.02)
+        assert np.isfinite(y[place]) == (display.n_effective[8 * place] >= 30)
+        if np.isfinite(y[place]):
+            np.testing.assert_allclose(x[place], (kernel * p).sum() / kernel.sum(), atol=2e-3)
+            np.testing.assert_allclose(y[place], (kernel * hits).sum() / kernel.sum(), atol=2e-3)
+
+
+def test_the_smooth_line_fades_and_ends_with_the_samples_and_stays_in_the_axes():
+    # Below 0.9 there are 13 samples, of which 5 are hits; above it the model is calibrated.
+    confidence = np.concatenate([np.linspace(0.36, 0.44, 13), np.linspace(0.9, 1, 1200)])
+    hits = np.concatenate([np.arange(13) < 5, np.arange(1200) % 20 > 0])
+    display = SmoothReliabilityDisplay.from_predictions(
+        Predictions(confidence=confidence, correct=hits), n_resamples=50
+    )
+    few_x, few_y = line(display.ax_, "fewer than 30 samples")
+    x, y = line(display.ax_, "accuracy, smoothed")
+    assert np.nanmin(few_x) > confidence[0] - 1e-3
+    assert np.nanmin(x[np.isfinite(y)]) > np.nanmin(few_x)
+    for values in (few_y, y, display.band.low, display.band.high):
+        assert np.nanmin(values) >= 0
+        assert np.nanmax(values) <= 1
+    first = int(np.argmax(np.isfinite(few_x)))
+    n = float(display.n_effective[8 * first])
+    low, high = wilson_interval(float(few_y[first]), n)
+    assert float(display.band.low[8 * first]) <= low
+    assert float(display.band.high[8 * first]) >= high
+    assert high - low > 0.3
 
 
 def test_the_corp_line_goes_through_both_ends_of_every_group(any_form):
@@ -104,7 +138,12 @@ def test_the_histogram_stacks_wrong_on_correct_and_shows_both_means(any_form):
 def test_every_class_has_a_panel_with_its_frequencies(logits):
     display = ClassReliabilityDisplay.from_predictions(logits, n_bins=5)
     panels = display.ax_.child_axes
-    assert [panel.get_title() for panel in panels] == ["ant", "bee", "cat", "dog"]  # type: ignore[attr-defined]
+    # Each panel names its class, its error and how many samples are of this class.
+    for name, panel, bins in zip(logits.class_names, panels, display.bins, strict=True):
+        n, error = int((logits.labels == logits.class_names.index(name)).sum()), float(bins.expected_gap())
+        assert panel.get_title() == f"{name}\nECE {100 * error:.1f} %, n = {n}"  # type: ignore[attr-defined]
+        (strip,) = panel.child_axes
+        np.testing.assert_allclose(counts(strip), bins.count)
     for panel, bins in zip(panels, display.bins, strict=True):
         np.testing.assert_allclose(bars(panel, "frequency")[:, 3], bins.accuracy[bins.count > 0])
     total = sum(int(bins.correct_sum.sum()) for bins in display.bins)
@@ -119,7 +158,7 @@ def test_class_names_are_shown_as_they_are_and_long_ones_shortened(logits, tmp_p
     text = (tmp_path / "x.svg").read_text(encoding="utf-8")
     assert "&lt;script&gt;" in text
     assert r"$\frac{a$" in text
-    assert "a long name of a cl…" in text
+    assert "a long name of a class" in text
 
 
 def test_of_many_classes_the_least_calibrated_are_shown(logits):

@@ -11,29 +11,9 @@ from calibrant.plots import (
     TrainingDynamicsDisplay,
 )
 from calibrant.plots.kinds import RUN_KINDS, draw_run
-from tests.plots.conftest import dynamics_rows, line
+from tests.plots.conftest import COLUMNS, dynamics_rows, line, metric_rows
 
-COLUMNS = {
-    "loss": ("train_loss",),
-    "accuracy": ("train_accuracy", "val_accuracy"),
-    "confidence": ("train_mean_confidence", "val_mean_confidence"),
-    "NLL (nats)": ("train_nll", "val_nll"),
-    "Brier": ("val_brier",),
-    "ECE": ("train_ece", "val_ece", "val_ece_equal_mass"),
-    "entropy (nats)": ("train_entropy", "val_entropy"),
-    "KL to the rest of the class (nats)": ("train_kl", "val_kl"),
-    "cosine to the class mean": ("train_cosine", "val_cosine"),
-}
 LABELS = {"train": "train", "val": "validation"}
-
-
-def metrics(n_epochs, *, stage="train", first=1, seed=0):
-    rng = np.random.default_rng(seed)
-    names = [name for each in COLUMNS.values() for name in each]
-    return [
-        {"stage": stage, "epoch": epoch, "lr": 0.1, "seconds": 1.0} | {name: rng.random() for name in names}
-        for epoch in range(first, first + n_epochs)
-    ]
 
 
 def dynamics(n_epochs, *, stage="train", **options):
@@ -45,7 +25,7 @@ def panels(display):
 
 
 def test_each_column_is_a_line_of_its_panel():
-    made = metrics(5)
+    made = metric_rows(5)
     display = draw_run("dynamics", made, [])
     assert isinstance(display, TrainingDynamicsDisplay)
     assert list(panels(display)) == list(COLUMNS)
@@ -58,7 +38,7 @@ def test_each_column_is_a_line_of_its_panel():
 
 
 def test_a_line_looks_the_same_in_every_panel_and_in_the_legend():
-    display = draw_run("dynamics", metrics(3), [])
+    display = draw_run("dynamics", metric_rows(3), [])
     for label in ("train", "validation"):
         looks = {
             (each.get_color(), each.get_marker())
@@ -79,7 +59,7 @@ def test_columns_that_are_missing_have_no_panel():
 
 
 def test_values_and_epochs_that_are_missing_leave_a_gap():
-    made = metrics(4)
+    made = metric_rows(4)
     made[1]["val_kl"] = None
     display = draw_run("dynamics", [made[0], made[1], made[3]], [])
     x, y = line(panels(display)["KL to the rest of the class (nats)"], "validation")
@@ -89,7 +69,7 @@ def test_values_and_epochs_that_are_missing_leave_a_gap():
 
 def test_only_the_last_stage_is_drawn():
     encoder = [{"stage": "encoder", "epoch": epoch, "train_loss": 9.0} for epoch in (1, 2, 3)]
-    made = metrics(2, stage="classifier")
+    made = metric_rows(2, stage="classifier")
     display = draw_run("dynamics", encoder + made, [])
     x, y = line(panels(display)["loss"], "train")
     assert list(x) == [1, 2]
@@ -112,8 +92,8 @@ def test_gammas_are_those_of_the_dynamics():
 def test_a_run_without_adafocal_has_no_gammas_but_bins():
     told = dynamics(4)
     with pytest.raises(InputError, match="^gammas: expected a run trained with AdaFocal, got one of a loss"):
-        draw_run("gammas", metrics(4), told)
-    display = draw_run("bins", metrics(4), told)
+        draw_run("gammas", metric_rows(4), told)
+    display = draw_run("bins", metric_rows(4), told)
     assert isinstance(display, BinErrorsDisplay)
     assert display.bins == [1, 8, 15]
 
@@ -127,7 +107,7 @@ def test_correspondence_shows_first_middle_and_last_epoch():
 @pytest.mark.parametrize("kind", list(RUN_KINDS))
 def test_every_kind_says_what_it_means_and_takes_a_place(kind, ax):
     assert RUN_KINDS[kind].meaning
-    display = draw_run(kind, metrics(2), dynamics(2, gammas=True), ax=ax, title="a run")
+    display = draw_run(kind, metric_rows(2), dynamics(2, gammas=True), ax=ax, title="a run")
     assert display.ax_ is ax
     assert ax.get_title() == "a run"
 
@@ -139,7 +119,7 @@ def test_nothing_to_draw_is_one_sentence():
         draw_run("dynamics", [{"epoch": 1, "lr": 0.1}], [])
     for kind in ("gammas", "bins", "correspondence"):
         with pytest.raises(InputError, match="^dynamics: expected at least one epoch, got none"):
-            draw_run(kind, metrics(2), [])
+            draw_run(kind, metric_rows(2), [])
 
 
 def test_another_name_is_refused_with_those_there_are():

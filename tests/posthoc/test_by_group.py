@@ -26,23 +26,27 @@ def log_probs(s):
     return torch.log_softmax(torch.from_numpy(np.stack([-s / 2, s / 2], axis=1)), dim=1)
 
 
-def test_intercepts_and_slopes_are_the_penalised_optimum_of_each_group():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_intercepts_and_slopes_are_the_penalised_optimum_of_each_group(weighted):
     s, right, groups = answers()
+    # A group counts as many samples as it has effectively, whatever the common size of its weights.
+    weights = np.random.default_rng(1).gamma(1.0, size=len(s)) * (1 + 9 * groups)
     fitted = ByGroup.of(
         Identity(),
         log_probs(s),
         torch.from_numpy(right).long(),
         NAMES,
         torch.from_numpy(groups),
+        weights=torch.from_numpy(weights) if weighted else None,
         spreads=(0.5, 0.2),
     )
 
     def loss(theta, group):
         z = (1 + theta[1]) * s[groups == group] + theta[0]
-        hit = right[groups == group]
-        return (
-            np.logaddexp(0, np.where(hit, -z, z)).sum() + (theta**2 / (2 * np.array([0.5, 0.2]) ** 2)).sum()
-        )
+        hit, w = right[groups == group], weights[groups == group]
+        w = w * w.sum() / (w**2).sum() if weighted else np.ones(len(w))
+        prior = (theta**2 / (2 * np.array([0.5, 0.2]) ** 2)).sum()
+        return (w * np.logaddexp(0, np.where(hit, -z, z))).sum() + prior
 
     for group in range(3):
         best = optimize.minimize(loss, np.zeros(2), args=(group,), tol=1e-12).x

@@ -86,12 +86,13 @@ def test_few_classes_need_no_table():
     assert isinstance(log_sum_exp(LOGITS["many classes"]), TabulatedLogSumExp)
 
 
-@pytest.mark.parametrize("n", [40, 5000, 9000])
-def test_soft_bins_and_their_gradient_are_those_of_the_definition(n):
-    samples = FittingSet(3 * normal(n, 5), torch.arange(n) % 5)
+@pytest.mark.parametrize(("n", "weighted"), [(40, False), (5000, True), (9000, False)])
+def test_soft_bins_and_their_gradient_are_those_of_the_definition(n, weighted):
+    weights = torch.rand(n, generator=GENERATOR, dtype=torch.float64) if weighted else None
+    samples = FittingSet(3 * normal(n, 5), torch.arange(n) % 5, weights)
     temperature = (0.5 + torch.rand(n, generator=GENERATOR, dtype=torch.float64)).requires_grad_()
     forecasts = samples.at(temperature)
-    expected = soft_bins(forecasts.confidence, forecasts.correct)
+    expected = soft_bins(forecasts.confidence, forecasts.correct, weights=weights)
     for name in ("weight", "gap", "noise"):
         torch.testing.assert_close(
             getattr(forecasts.bins, name), getattr(expected, name), atol=1e-14, rtol=1e-9

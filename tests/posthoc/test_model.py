@@ -77,6 +77,15 @@ def test_the_output_is_calibrated_log_probabilities():
     assert not calibrated.predict_proba(x).requires_grad
 
 
+def test_a_model_in_half_precision_is_answered_in_float32():
+    x, y = samples(300)
+    network = Network().eval()
+    calibrated = CalibratedModel.fit(network, loader(x, y)).bfloat16()
+    probs = calibrated.predict_proba(x.bfloat16())
+    assert probs.dtype == calibrated(x.bfloat16()).dtype == torch.float32
+    assert torch.allclose(probs, calibrated.float().predict_proba(x), atol=0.05)
+
+
 def test_what_was_collected_can_be_differentiated_through():
     x, y = samples(200)
     calibrated = CalibratedModel.fit(
@@ -122,6 +131,23 @@ def test_batches_and_outputs_of_transformers_are_understood():
     calibrated = CalibratedModel.fit(Named(), batches)
     assert float(calibrated.calibrator.temperature) == pytest.approx(3.0, rel=0.1)
     assert calibrated.predict_proba({"inputs": x[:3], "scale": torch.tensor(1.0)}).shape == (3, 4)
+
+
+def test_batches_may_have_weights():
+    class Named(Network):
+        def forward(self, inputs):
+            return super().forward(inputs)
+
+    x, y = samples(300)
+    weights = torch.rand(300, generator=torch.Generator().manual_seed(0))
+    expected = TemperatureScaling.fit(Network().eval()(x).detach(), y, weights=weights).temperature
+    triples = DataLoader(TensorDataset(x, y, weights), batch_size=64)
+    mappings = [{"inputs": a, "labels": b, "weights": c} for a, b, c in triples]
+    for network, batches in ((Network(), triples), (Named(), mappings)):
+        found = CalibratedModel.fit(network, batches).calibrator.temperature
+        assert float(found) == pytest.approx(float(expected), rel=1e-6)
+    with pytest.raises(InputError, match="^loader: expected weights in all batches or in none"):
+        CalibratedModel.fit(Network(), [(x, y, weights), (x, y)])
 
 
 @pytest.mark.parametrize("flat", [False, True])

@@ -5,6 +5,7 @@ import pytest
 from calibrant.errors import InputError
 from calibrant.posthoc import IsotonicCalibration
 from calibrant.posthoc.names import METHODS, canonical_name, method_named, pool_members, resolve_methods
+from tests.conftest import draw
 
 
 def test_a_name_is_an_entry_of_the_catalogue():
@@ -135,3 +136,18 @@ def test_named_methods_that_change_the_predicted_class_are_refused():
 def test_auto_and_all_stand_alone():
     with pytest.raises(InputError, match=r"^methods: expected names of methods, got 'auto'"):
         resolve_methods(["auto", "smart"])
+
+
+def test_a_fitted_calibrator_shows_its_numbers_if_they_are_few_else_how_many_there_are():
+    logits, labels = draw(200, 3, seed=0, sharpen=3.0)
+    fitted = {name: METHODS[name].fit(logits, labels) for name in ("temperature", "ensemble", "matrix")}
+    assert (
+        repr(fitted["temperature"])
+        == f"TemperatureScaling(temperature={fitted['temperature'].temperature:.4g})"
+    )
+    shares = ", ".join(f"{share:.4g}" for share in fitted["ensemble"].shares)
+    assert repr(fitted["ensemble"]).endswith(f", shares=[{shares}])")
+    assert repr(fitted["matrix"]) == "MatrixScaling(12 parameters)"
+    assert repr(METHODS["isotonic"].fit(logits, labels)).startswith(
+        "IsotonicCalibration(mode='one_vs_rest', "
+    )

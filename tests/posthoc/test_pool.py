@@ -190,6 +190,30 @@ def test_a_gain_is_trusted_by_its_standard_errors(z, trusted):
     noise = torch.linspace(-1, 1, 101, dtype=torch.float64)
     gains = noise + z * noise.std(correction=0) / math.sqrt(101)
     assert _trust(gains) == pytest.approx(trusted, abs=1e-9)
+    # With weights, the standard error is that of the sum of weighted differences from the mean.
+    w = torch.linspace(1, 3, 101, dtype=torch.float64)
+    centred = noise - (w * noise).sum() / w.sum()
+    error = (w * centred).square().sum().sqrt() / w.sum()
+    assert _trust(centred + z * error, w) == pytest.approx(trusted, abs=1e-9)
+
+
+def test_weights_of_a_mixture_count_like_repeated_rows():
+    log_probs, labels = held_out_log_probs([TemperatureScaling, VectorScaling], n=300, n_new=300)
+    counts = torch.randint(1, 4, (300,), generator=torch.Generator().manual_seed(0))
+    mixture = likeliest_mixture(log_probs, labels, weights=counts.double())
+    rows = torch.arange(300).repeat_interleave(counts)
+    assert mixture.shares == pytest.approx(likeliest_mixture(log_probs, labels, rows).shares, abs=1e-6)
+    effective = float(counts.sum()) ** 2 / float(counts.square().sum())
+    assert mixture.smoothing == pytest.approx(1 / (effective + 1))
+
+
+def test_a_pool_refuses_named_members_that_cannot_take_weights():
+    logits, labels = skewed(60)
+    weights = np.arange(60) + 1.0
+    fitted = Pool.fit(logits, labels, methods=["temperature", "vector"], weights=weights, n_folds=2)
+    assert set(fitted.names) <= {"temperature", "vector"}
+    with pytest.raises(InputError, match="^weights: expected none for venn_abers"):
+        Pool.fit(logits, labels, methods=["temperature", "venn_abers"], weights=weights)
 
 
 def test_small_shares_are_dropped_and_the_others_found_again():

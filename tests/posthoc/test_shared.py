@@ -40,6 +40,25 @@ def test_a_part_is_computed_once_for_each_set_of_options():
     assert part_of(LOGITS) is None
 
 
+def test_parts_keep_the_weights_of_their_samples():
+    calls = []
+
+    @once_per_part
+    def mean(logits, _labels, weights=None):
+        calls.append(len(logits))
+        return float(logits.mean() if weights is None else (weights @ logits[:, 0]) / weights.sum())
+
+    w = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 8.0])
+    z = in_folds(LOGITS, FOLDS, w)
+    smaller, labels = without_fold(z, LABELS, 1)
+    weights = part_of(smaller).weights
+    assert weights.tolist() == [1.0, 2.0, 5.0, 8.0]
+    assert mean(smaller, labels, weights=weights) == mean(smaller, labels, weights=weights.clone()) == 7.75
+    assert mean(smaller, labels) == 5.5
+    assert calls == [4, 4]
+    assert part_of(in_folds(LOGITS, FOLDS)).weights is None
+
+
 def test_two_ways_to_the_same_samples_are_one_part():
     mean, calls = counting()
     z = in_folds(LOGITS, FOLDS)

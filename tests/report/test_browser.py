@@ -30,6 +30,11 @@ def test_the_page_draws_without_a_complaint_or_a_request(look, full_page):
         assert drawing(seen.page, name).count("<path") > 3, name
     assert seen.messages == []
     assert seen.requests == [full_page.as_uri()]
+    # Each bin that has samples shows how many, above its bar.
+    drawn = "JSON.parse(document.getElementById('data').textContent)"
+    counts = seen.page.evaluate(f"{drawn}.candidates[0].bins[2].count")
+    texts = seen.page.locator("#reliability-before svg .role-mark text").all_text_contents()
+    assert [text for text in texts if "k" not in text] == [str(n) for n in counts if 0 < n < 1000]
 
 
 def test_hostile_names_run_nothing_and_are_shown(look, written):

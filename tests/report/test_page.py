@@ -11,6 +11,7 @@ from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.errors import FormatError
 from calibrant.evaluation import Choice, by_group, compare, decide
+from calibrant.metrics import wilson_interval
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
     Sources,
@@ -49,6 +50,11 @@ def test_the_diagram_at_fifteen_bins_has_the_error_of_the_table(written):
         binned = next(each for each in candidate.figures.bins if each.n_bins == 15)
         assert binned.ece == pytest.approx(candidate.metrics["ece"], abs=1e-12)
         assert sum(binned.count) == 1500
+        # The interval of a bin depends on its count: few samples say little, also if all are hits.
+        shown = zip(binned.count, binned.accuracy, binned.band_low, binned.band_high, strict=True)
+        for n, accuracy, low, high in shown:
+            expected = (None, None) if n == 0 else pytest.approx(wilson_interval(accuracy, n), abs=1e-8)
+            assert (low, high) == expected
 
 
 def test_the_classes_are_those_of_the_predictions(written):
@@ -177,12 +183,47 @@ def test_a_hundred_thousand_samples_are_reduced_and_the_page_says_so(tmp_path):
 
 
 def test_a_black_box_has_a_report_too():
-    page = describe(
-        Predictions(confidence=[0.9, 0.8, 0.6, 0.7], correct=[True, True, False, True]), Sources("pairs")
-    )
+    pairs = Predictions(confidence=[0.9, 0.8, 0.6, 0.7], correct=[True, True, False, True])
+    page = describe(pairs, Sources("pairs"))
     assert page.classes == ()
-    assert page.temperatures is None
     assert "Calibration by logit margin" not in render(page)
+    found = evaluate(pairs, intervals=True, n_resamples=400).intervals
+    assert page.candidates[0].intervals == {name: (each.low, each.high) for name, each in found.items()}
+    assert f"{100 * found['ece'].low:.1f} to {100 * found['ece'].high:.1f}</small>" in render(page)
+
+
+def test_a_page_of_weighted_samples_is_that_of_repeated_ones():
+    rng = np.random.default_rng(0)
+    logits, labels = 3 * rng.normal(size=(300, 3)), rng.integers(0, 3, 300)
+    times = rng.integers(0, 3, 300)
+    weighted = describe(Predictions(logits=logits, labels=labels, weights=0.1 * times), Sources("test"))
+    repeated = describe(
+        Predictions(logits=logits.repeat(times, axis=0), labels=labels.repeat(times)), Sources("test")
+    )
+    ours, plain = weighted.candidates[0], repeated.candidates[0]
+    assert set(plain.metrics) - set(ours.metrics) == {"aurc"}
+    assert ours.metrics == pytest.approx({name: plain.metrics[name] for name in ours.metrics})
+    for one, other in zip(ours.figures.bins, plain.figures.bins, strict=True):
+        for name in ("accuracy", "confidence"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name))
+        assert np.divide(one.count, sum(one.count)) == pytest.approx(np.divide(other.count, sum(other.count)))
+        # Fewer samples than rows are certain of less.
+        wider = [(a, b) for a, b in zip(one.band_high, other.band_high, strict=True) if a is not None]
+        assert all(a >= b - 1e-6 for a, b in wider)
+    margins, expected = ([(m.accuracy, m.confidence) for m in each.figures.margins] for each in (ours, plain))
+    assert margins == [pytest.approx(pair) for pair in expected]
+    assert ours.figures.risk.risk[-1] == pytest.approx(plain.figures.risk.risk[-1])
+    n = times.sum() ** 2 / np.square(times).sum()
+    assert weighted.measured_on == f"test: 300 predictions, 3 classes, weighted like {n:,.0f} equal ones"
+    assert "Samples count by their weights" in render(weighted)
+    assert page_from_json(json.loads(json.dumps(page_to_json(weighted)))) == weighted
+
+
+def test_a_page_of_a_file_fits_nothing(written, monkeypatch):
+    monkeypatch.setattr(SMART, "fit", None)
+    page = describe(Predictions(logits=written.logits, labels=written.labels), Sources("test"))
+    assert page.temperatures is None
+    assert "SMART" not in Tables(render(page)).texts
 
 
 def test_groups_are_shown_worst_first_before_calibration_and_after():
@@ -234,6 +275,11 @@ def test_a_page_comes_back_from_json_as_it_was(written):
         ),
         (lambda page: page["verdict"].update(accuracy=float("nan")), "expected a finite number"),
         (lambda page: page.update(is_choice=1), "page.is_choice: expected true or false, got 1"),
+        (lambda page: page.update(candidates=[]), "page.candidates: expected rows"),
+        (lambda page: page["candidates"][0].update(figures=None), "page.candidates: expected rows"),
+        (lambda page: page.update(chosen="x"), "page.chosen: expected the name of a candidate"),
+        (lambda page: page["columns"][0].update(name="x"), "page.columns.name: expected a measure"),
+        (lambda page: page["verdict"].update(accuracy_after=None), "page.verdict: expected confidence_after"),
     ],
 )
 def test_what_is_not_a_page_is_refused(written, change, message):

@@ -120,11 +120,12 @@ def test_logits_are_read_as_their_softmax(overconfident, dtype):
     assert top.compute() == top_k_error(probs, labels)
 
 
-def test_an_infinite_log_likelihood_stays_infinite_and_that_of_logits_stays_finite():
+def test_a_probability_of_zero_counts_as_a_trillionth_and_logits_do_not_underflow():
     accumulator = ProperScoreAccumulator()
     accumulator.update([[1.0, 0.0]], [1])
     accumulator.update([[1.0, 0.0], [0.5, 0.5]], [1, 0])
-    assert accumulator.compute().negative_log_likelihood == math.inf
+    expected = (2 * math.log(1e12) + math.log(2)) / 3
+    assert accumulator.compute().negative_log_likelihood == pytest.approx(expected)
     assert accumulator.compute().brier_score == pytest.approx(4.5 / 3)
     accumulator = ProperScoreAccumulator()
     accumulator.update(logits=[[1e4, -1e4]], labels=[1])
@@ -224,9 +225,14 @@ def test_workers_can_send_it_as_a_pickle_or_as_a_plain_dictionary(make):
 def test_a_state_of_something_else_is_refused():
     state = OutcomeAccumulator().state()
     for wrong, message in (
-        (ProperScoreAccumulator().state(), "that of OutcomeAccumulator with n, count, .* brier_sum"),
+        (
+            ProperScoreAccumulator().state(),
+            "that of OutcomeAccumulator with n, n_weighted, weight, .*count, .* brier_sum",
+        ),
         ({name: value for name, value in state.items() if name != "count"}, ".* differs in count"),
-        (state | {"n_bins": 10}, r"count of shape \(10,\), got shape \(15,\)"),
+        (state | {"n": torch.tensor(-1)}, "n of at least n_weighted"),
+        (state | {"n": torch.tensor(1.5)}, "n of type int64, got torch.float32"),
+        (state | {"n_bins": 10}, r"count of shape \(2, 10\), got shape \(2, 15\)"),
     ):
         with pytest.raises(InputError, match=f"^state: expected {message}"):
             OutcomeAccumulator.from_state(wrong)

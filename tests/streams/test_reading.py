@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import FormatError, InputError, Predictions, load_predictions
+from calibrant.outputs import INCOMPLETE
 from calibrant.streams import is_many, open_stream, rewrite_stream
 
 
@@ -306,14 +307,20 @@ def test_nothing_half_written_remains_of_a_bad_file(tmp_path):
     write(tmp_path / "in" / "c.parquet", 300)
     with pytest.raises(InputError, match=r"^b\.parquet, row group 2: .* row 230"):
         rewrite_stream(open_stream(tmp_path / "in"), halved, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.parquet"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [INCOMPLETE, "a.parquet"]
     assert load_predictions(tmp_path / "out" / "a.parquet").n == 300
+    for half in (tmp_path, tmp_path / "out", tmp_path / "out" / "*.parquet"):
+        with pytest.raises(FormatError, match="expected a complete folder, got one whose writing has not"):
+            open_stream(half)
+    write(tmp_path / "in" / "b.parquet", 300)
+    rewrite_stream(open_stream(tmp_path / "in"), halved, tmp_path / "out")
+    assert len(open_stream(tmp_path / "out").sources) == 3
 
 
 def test_a_stream_is_never_written_over_itself(tmp_path):
     content = write(tmp_path / "a.parquet", 20).read_bytes()
     for out in (tmp_path, tmp_path / "a.parquet"):
-        with pytest.raises(InputError, match="expected another place than that of a.parquet"):
+        with pytest.raises(InputError, match="expected a place apart from .*, which lies below it"):
             rewrite_stream(open_stream(tmp_path), halved, out)
     assert (tmp_path / "a.parquet").read_bytes() == content
 

@@ -63,25 +63,17 @@ def test_a_folder_without_one_has_none(folder):
 
 
 def test_files_that_the_new_checkpoint_does_not_name_are_removed_and_the_others_stay(folder):
-    fill(
-        folder,
-        "old.safetensors",
-        "old.pt",
-        "new.safetensors",
-        "new.pt",
-        "best.safetensors",
-        ".calibrant-1.pt",
-    )
-    best = Best(1, 0.5, "checkpoints/best.safetensors")
-    write_checkpoint(
-        folder, Checkpoint("encoder", 2, False, "checkpoints/new.safetensors", "checkpoints/new.pt", best)
-    )
-    assert files(folder) == ["best.safetensors", "new.pt", "new.safetensors"]
+    new = ("encoder-0002.safetensors", "encoder-0002.pt", "encoder-best-0001.safetensors")
+    fill(folder, "encoder-0001.safetensors", "encoder-0001.pt", *new, ".calibrant-1.pt", "thesis.pt")
+    weights, state, kept = (f"checkpoints/{name}" for name in new)
+    write_checkpoint(folder, Checkpoint("encoder", 2, False, weights, state, Best(1, 0.5, kept)))
+    # A file that is not ours is never removed: the folder may be a link to another one.
+    assert files(folder) == sorted([*new, "thesis.pt"])
 
 
 def test_old_files_stay_until_the_new_checkpoint_is_in_place(folder, monkeypatch):
     fill(folder, "old.safetensors")
-    write_checkpoint(folder, Checkpoint("encoder", 1, False, "checkpoints/old.safetensors"))
+    write_checkpoint(folder, Checkpoint("encoder", 1, True, "checkpoints/old.safetensors"))
     fill(folder, "new.safetensors")
 
     def crash(*_):
@@ -89,17 +81,56 @@ def test_old_files_stay_until_the_new_checkpoint_is_in_place(folder, monkeypatch
 
     monkeypatch.setattr("pathlib.Path.replace", crash)
     with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(folder, Checkpoint("encoder", 2, False, "checkpoints/new.safetensors"))
+        write_checkpoint(folder, Checkpoint("encoder", 2, True, "checkpoints/new.safetensors"))
     monkeypatch.undo()
     assert read_checkpoint(folder).weights == "checkpoints/old.safetensors"
     assert "old.safetensors" in files(folder)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 1, "stage": "a", "other": 1}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', "[" * 100_000])
 def test_what_is_no_checkpoint_is_named(folder, text):
     (folder / "checkpoint.json").write_text(text)
-    with pytest.raises(FormatError, match=r"checkpoint\.json: (other: )?expected a "):
+    with pytest.raises(FormatError, match=r"checkpoint\.json: expected a "):
         read_checkpoint(folder)
+
+
+GOOD = {
+    "format": 1,
+    "stage": "classifier",
+    "epoch": 3,
+    "finished": False,
+    "weights": "checkpoints/a.safetensors",
+    "state": "checkpoints/a.pt",
+    "best": {"epoch": 2, "score": -0.5, "weights": "checkpoints/b.safetensors"},
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("stage", ["head", 1, None, ["classifier"]]),
+        ("epoch", [0, -1, 1.5, "3", True, None, 10**30]),
+        ("finished", [1, "no", None, True]),
+        (
+            "weights",
+            ["/etc/passwd", "../a.pt", "checkpoints/../../a.pt", "checkpoints/", "checkpoints/..", 3],
+        ),
+        ("weights", ["checkpoints/a\0", "checkpoints/\ud800", "checkpoints/a/b", "", "a.pt", None]),
+        ("state", ["/a.pt", None, 3]),
+        ("best", [[], 3, {}, {"epoch": 4, "score": 0.5, "weights": "checkpoints/b"}]),
+        ("best", [{"epoch": 1, "score": float("inf"), "weights": "checkpoints/b"}]),
+        ("best", [{"epoch": 1, "score": 0.5, "weights": "../b"}]),
+        ("other", [1]),
+    ],
+)
+def test_a_value_that_no_checkpoint_has_is_refused_with_its_field(folder, field, values):
+    for value in values:
+        (folder / "checkpoint.json").write_text(json.dumps(GOOD | {field: value}))
+        with pytest.raises(FormatError) as caught:
+            read_checkpoint(folder)
+        named, _, problem = str(caught.value).partition("checkpoint.json: ")[2].partition("expected")
+        assert problem, value
+        assert field in named or (field, "state") == ("finished", named[:5]), (value, str(caught.value))
 
 
 def test_weights_read_as_they_were_written_also_those_that_share_memory(folder):

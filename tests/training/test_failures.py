@@ -124,7 +124,8 @@ def test_no_room_for_the_predictions_is_named(tmp_path):
     with (
         NoRoom(epoch=3, n_bytes=10_000) as watcher,
         pytest.raises(
-            InputError, match=r"predictions/validation\.npz: expected room for the predictions, got an error"
+            InputError,
+            match=r"predictions/validation\.npz: expected a file that can be written, got an",
         ),
     ):
         train(config, tmp_path / "run", watcher=watcher)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from calibrant.training import load_rows, train
+from calibrant.training.config.toml import load_first_run
 from tests.training.killed_runs import CHANGES
-from tests.training.small import differing, final_weights, small_config, untimed
+from tests.training.small import changed, differing, final_weights, untimed
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def test_a_run_that_was_killed_five_times_ends_with_the_same_weights_and_rows(tm
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(small_config(*CHANGES), whole)
+    train(load_first_run(changed(*CHANGES)), whole)
     assert differing(final_weights(whole), final_weights(killed)) == []
     for first, second in zip(load_rows(whole), load_rows(killed), strict=True):
         assert untimed(first) == untimed(second)

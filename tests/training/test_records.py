@@ -3,13 +3,14 @@
 import csv
 import json
 import math
+import re
 import sys
 
 import pytest
 
 from calibrant.errors import CalibrantError, FormatError
 from calibrant.training.checkpoint import Checkpoint
-from calibrant.training.records import Records, read_json_lines
+from calibrant.training.records import Records, read_rows
 
 STAGES = ("encoder", "classifier")
 
@@ -33,8 +34,8 @@ def places(rows):
 
 def test_rows_read_as_they_were_added(tmp_path):
     records = filled(tmp_path)
-    assert read_json_lines(tmp_path / "metrics.jsonl") == records.metrics
-    assert read_json_lines(tmp_path / "dynamics.jsonl") == records.dynamics
+    assert read_rows(tmp_path / "metrics.jsonl") == records.metrics
+    assert read_rows(tmp_path / "dynamics.jsonl") == records.dynamics
     assert places(records.metrics) == [("encoder", 1), ("encoder", 2), ("classifier", 1), ("classifier", 2)]
 
 
@@ -70,7 +71,7 @@ def test_epochs_that_are_measured_again_replace_the_old_ones(tmp_path):
     filled(tmp_path)
     records = Records(tmp_path, STAGES).resume(Checkpoint("classifier", 1, False, "w"))
     records.add(row("classifier", 2, val_nll=9.0), None)
-    found = read_json_lines(tmp_path / "metrics.jsonl")
+    found = read_rows(tmp_path / "metrics.jsonl")
     assert places(found) == [("encoder", 1), ("encoder", 2), ("classifier", 1), ("classifier", 2)]
     assert found[-1]["val_nll"] == 9.0
 
@@ -79,10 +80,21 @@ def test_a_run_that_died_before_its_first_row_has_none(tmp_path):
     assert Records(tmp_path, STAGES).resume(Checkpoint("encoder", 1, False, "w")).metrics == []
 
 
-def test_what_is_no_json_is_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"stage": "encoder"}\n{')
-    with pytest.raises(FormatError, match=r"metrics\.jsonl: expected one JSON object per line"):
-        read_json_lines(tmp_path / "metrics.jsonl")
+def test_what_is_no_row_is_named(tmp_path):
+    good = {"stage": "encoder", "epoch": 1, "val_nll": 0.5}
+    for change, message in (
+        ({"stage": "head"}, "line 2.stage: expected 'encoder' or 'classifier', got 'head'"),
+        ({"epoch": 1.5}, "line 2.epoch: expected a whole number, got 1.5"),
+        ({"val_nll": [1]}, "line 2.val_nll: expected a whole number or a number or text"),
+        ({"val_nll": math.nan}, "line 2.val_nll: expected a finite number, got nan"),
+        (None, "line 2: expected a table, got 3"),
+        ("{", "expected one JSON object per line"),
+        ("[" * 100_000, "expected one JSON object per line"),
+    ):
+        line = change if isinstance(change, str) else json.dumps(good | change if change else 3)
+        (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(good)}\n{line}\n")
+        with pytest.raises(FormatError, match=f"metrics.jsonl: {re.escape(message)}"):
+            read_rows(tmp_path / "metrics.jsonl")
 
 
 def scalars(folder):

@@ -1,6 +1,7 @@
 """A whole run: files, kept epochs, losses of every kind, and what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from calibrant.evaluation import evaluate
 from calibrant.losses.names import make_loss
 from calibrant.training import Run, load_folder_config, load_network, load_rows, train
 from calibrant.training.datasets import load_dataset
+from calibrant.training.models import MLP, make_model
 from tests.training.small import ENCODER, differing, final_weights, small_config
 
 KEEP = ("training.epochs=6", "training.optimizer.lr=1.0", "training.schedule.name=constant")
@@ -129,7 +131,8 @@ def test_the_last_epoch_is_kept_by_default(tmp_path):
 @pytest.mark.parametrize(
     "loss", ["crl", "ols", "adafocal", "selective_risk", "cross_entropy + 0.5 * mdca", "seca"]
 )
-def test_losses_of_every_kind_learn(tmp_path, loss):
+def test_losses_of_every_kind_learn_and_nobody_is_reminded_of_updates(tmp_path, loss, monkeypatch):
+    monkeypatch.setattr("calibrant.losses.loss._EPOCH", 1)  # a warning would be an error
     epochs = ("training.epochs=8", "training.optimizer.lr=0.1", "data.limit=400")
     run = train(small_config(f"training.loss={loss}", *epochs), tmp_path / "run")
     assert run.metrics[-1]["val_accuracy"] > 2 * max(0.1, run.metrics[0]["val_accuracy"] / 2)
@@ -277,3 +280,79 @@ def test_a_refused_folder_is_refused_before_other_processes_are_started(run, mon
     two = ("hardware.devices=2", "hardware.strategy=ddp")
     with pytest.raises(InputError, match="contains a run"):
         train(small_config(*two), run.folder)
+
+
+def test_code_that_a_folder_names_is_never_run(run, tmp_path, monkeypatch):
+    folder = tmp_path / "stranger"
+    shutil.copytree(run.folder, folder)
+    saved = json.loads((folder / "network.json").read_text())
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef make(**_): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("evil:make", "torch.hub:load", ["evil:make"]):
+        (folder / "network.json").write_text(json.dumps(saved | {"model": {"name": name}}))
+        with pytest.raises((InputError, FormatError), match="expected (the function|text)"):
+            load_network(folder)
+    assert not (tmp_path / "ran").exists()
+    (folder / "network.json").write_text(json.dumps(saved | {"model": saved["model"] | {"name": "my:make"}}))
+    name = saved["model"]["name"]
+    own = load_network(folder, factory=lambda **sizes: make_model(name, **sizes))
+    assert differing(own.state_dict(), load_network(run.folder).state_dict()) == []
+    with pytest.raises(InputError, match="^factory: expected none"):
+        load_network(run.folder, factory=MLP)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("n_classes", [1, 9, 10**9, 10**30, 2.5, "8", None]),
+        ("shape", [[], [0], [10**6, 10**6, 10**6], [1, 8], "x", None]),
+        ("kind", ["sound", None]),
+        ("class_names", [["a"], "ab", [1] * 8]),
+        ("words", ["ab", [1], {}]),
+        (
+            "model",
+            [3, {}, {"name": "mlp", "options": {"hidden": [10**9]}}, {"name": "resnet20", "options": {}}],
+        ),
+        (
+            "model",
+            [{"name": "mlp", "options": {"hidden": "x"}}, {"name": "mlp", "options": {"hidden": [0.5]}}],
+        ),
+        ("model", [{"name": "mlp", "options": {"depth": 10**9}}, {"name": "no such model"}, {"name": ""}]),
+        ("other", [1]),
+    ],
+)
+def test_a_network_that_the_weights_are_not_of_is_refused_with_its_field(run, tmp_path, field, values):
+    for name in ("network.json", "model.safetensors"):
+        shutil.copy(run.folder / name, tmp_path / name)
+    saved = json.loads((run.folder / "network.json").read_text())
+    for value in values:
+        (tmp_path / "network.json").write_text(json.dumps(saved | {field: value}))
+        with pytest.raises((FormatError, InputError)) as caught:
+            load_network(tmp_path)
+        assert "network.json: " in str(caught.value), value
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stage": "encoder"}, "stage: expected a stage of this run, got 'encoder'"),
+        ({"epoch": 2, "best": None}, "epoch: expected 3, as the classifier has 3 epochs, got 2"),
+        ({"epoch": 4}, "epoch: expected 3, as the classifier has 3 epochs, got 4"),
+    ],
+)
+def test_a_checkpoint_that_the_configuration_has_not_is_refused(run, tmp_path, change, message):
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    path = folder / "checkpoint.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FormatError, match=message):
+        train(load_folder_config(folder), folder, resume=True)
+
+
+def test_a_configuration_that_was_damaged_is_one_sentence(tmp_path):
+    for text in ("a = " + "[" * 5000, "seed = " + "9" * 5000, "seed = 1e999", "training.epochs = 0", "\0"):
+        (tmp_path / "config.toml").write_text(text)
+        with pytest.raises(FormatError, match=r"config\.toml: expected the configuration of a run"):
+            load_folder_config(tmp_path)

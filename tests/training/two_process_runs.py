@@ -60,8 +60,10 @@ KILLED_IN = (3, 2)  # epoch and step
 
 
 def command(folder: Path, *changes: str) -> None:
-    """Do what the command line does; errors come through."""
-    app(["train", *arguments(*changes, *TWO), "--out", str(folder)], standalone_mode=False)
+    """Do what the command line does with an empty configuration; errors come through."""
+    config = folder.with_suffix(".toml")
+    config.touch()
+    app(["train", str(config), *arguments(*changes, *TWO), "--out", str(folder)], standalone_mode=False)
 
 
 def only_train(folder: Path, *changes: str) -> None:
@@ -101,7 +103,8 @@ def resume(folder: Path, rank: int, port: int) -> None:
     place = {"LOCAL_RANK": rank, "NODE_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
     setattr(rank_zero_only, "rank", rank)  # noqa: B010  # as if it had been imported only now
-    app(["train", "--resume", "--out", str(folder / "killed")], standalone_mode=False)
+    factory = ["--factory", "tests.training.users_models:Random"]
+    app(["train", "--resume", *factory, "--out", str(folder / "killed")], standalone_mode=False)
 
 
 def start(name: str, folder: Path, work: Callable[[], None]) -> int:

@@ -29,16 +29,18 @@ import torch
 from torch import Tensor
 
 from calibrant.bench.experiment import Job
+from calibrant.bench.model_predictions import load_unweighed
 from calibrant.bench.peers import PEERS, fit_peer, installed_peers
 from calibrant.bench.posthoc import fit_by_name
 from calibrant.bench.rows import Record
-from calibrant.data.files import FORMATS, load_predictions
+from calibrant.data.files import FORMATS
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FitError, InputError
 from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.metrics.proper import log_losses
+from calibrant.outcomes import LEAST_PROB, log_probs
 from calibrant.posthoc.names import METHODS, canonical_name, method_named
 
 #: Results of a comparison: what it chooses, the same among methods that keep accuracy, and the pool of all.
@@ -51,9 +53,6 @@ _MEASURES = ("accuracy", "nll", "brier", "ece", "smece", "classwise_ece")
 _MAX_TEST = 5000
 _MIN_TEST = 300
 _MIN_TEST_SHARE = 0.2
-
-# No probability counts as smaller; a single zero for the true class would make the NLL infinite.
-_LOG_SMALLEST = math.log(1e-12)
 
 # A fit may need this much memory, as in a comparison.
 _MEMORY = 1 << 30
@@ -111,7 +110,7 @@ def run_arena_real(
 ) -> Iterator[Record]:
     """Yield a record for each method on the file that the key names."""
     assert data is not None
-    fitting, test = draw_samples(load_predictions(data / key["file"]), key["samples"], seed=seed)
+    fitting, test = draw_samples(load_unweighed(data / key["file"]), key["samples"], seed=seed)
     assert test.labels is not None
     before = _scored(test.to_logits(), test)
     losses: dict[str, Tensor] = {}
@@ -142,7 +141,7 @@ def _count_samples(data: Path) -> tuple[dict[str, int], dict[str, str]]:
             continue
         name = path.relative_to(data).as_posix()
         try:
-            predictions = load_predictions(path)
+            predictions = load_unweighed(path)
         except CalibrantError as error:
             left_out[name] = str(error).removeprefix(f"{path.name}: ")
             continue
@@ -246,17 +245,17 @@ def _fit_peer(name: str, fitting: Predictions) -> _Predict:
     assert fitting.labels is not None
     predict = fit_peer(name, fitting.to_logits().double().numpy(), fitting.labels.numpy())
 
-    def log_probs(test: Predictions) -> Tensor:
+    def scores(test: Predictions) -> Tensor:
         probs = torch.from_numpy(predict(test.to_logits().double().numpy()))
-        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+        return log_probs(probs)
 
-    return log_probs
+    return scores
 
 
 def _scored(log_probs: Tensor, test: Predictions) -> Predictions:
-    """Return predictions whose probabilities are at least 1e-12, in double precision."""
+    """Return predictions whose probabilities count as those of files do, in double precision."""
     shifted = torch.log_softmax(log_probs.double(), dim=1)
-    return Predictions(logits=shifted.clamp_min(_LOG_SMALLEST), labels=test.labels)
+    return Predictions(logits=shifted.clamp_min(math.log(LEAST_PROB)), labels=test.labels)
 
 
 @contextmanager

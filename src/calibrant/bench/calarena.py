@@ -41,9 +41,6 @@ _ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 _SCORE = "brier"
 _MEASURES = ("accuracy", "nll", "brier", "ece")
 
-# Trees and nearest neighbours predict probabilities of exactly 0.
-_SMALLEST = 1e-12
-
 
 @dataclass(frozen=True)
 class Task:
@@ -190,9 +187,10 @@ def as_predictions(p: npt.NDArray[Any], y: npt.NDArray[Any] | None = None) -> Pr
     p = np.asarray(p, dtype=np.float64)
     if p.ndim == 2 and p.shape[1] == 1:
         p = p[:, 0]
-    checked = Predictions(probs=p).to_probs().numpy()
+    # Trees and nearest neighbours predict probabilities of exactly 0, which become finite logits.
+    logits = Predictions(probs=p).to_logits()
     labels = None if y is None else np.asarray(y).astype(np.int64).reshape(-1)
-    return Predictions(logits=np.log(np.maximum(checked, _SMALLEST)), labels=labels)
+    return Predictions(logits=logits, labels=labels)
 
 
 def _task(path: Path, group: Mapping[str, Any], data: str, model: str) -> Task:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from calibrant.errors import InputError, did_you_mean
-from calibrant.files import read_dataclass
+from calibrant.files import parse_toml, read_dataclass, read_text
 
 Preset: TypeAlias = Literal["quick", "full"]
 PRESETS: tuple[Preset, ...] = ("quick", "full")
@@ -171,7 +171,7 @@ def load_experiment(name: str) -> Experiment:
         path = Path(name)
         if not path.is_file():
             raise InputError(f"NAME: expected an experiment file, got {name}, which does not exist")
-        return parse_experiment(path.stem, path.read_text(encoding="utf-8"))
+        return parse_experiment(path.stem, read_experiment_text(path))
     if name not in experiment_names():
         hint = did_you_mean(name, experiment_names()) or f"; known are {', '.join(experiment_names())}"
         raise InputError(f"NAME: expected an experiment, got {name!r}{hint}")
@@ -179,10 +179,18 @@ def load_experiment(name: str) -> Experiment:
     return parse_experiment(name, source.read_text(encoding="utf-8"))
 
 
+def read_experiment_text(path: Path) -> str:
+    """Return the text of a file that should be an experiment."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: expected an experiment, got a file that is no text ({error})") from None
+
+
 def parse_experiment(name: str, text: str) -> Experiment:
     """Parse the text of an experiment file."""
     try:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{name}: expected TOML, got: {error}") from None
     for key in table.keys() - _KEYS:

@@ -22,6 +22,7 @@ from calibrant.bench.rows import Row
 from calibrant.bench.writers import markdown_list, markdown_table, number_of
 from calibrant.errors import InputError
 from calibrant.posthoc.names import method_named
+from calibrant.text import markdown
 
 _RANKED = ("nll", "brier", "smece", "classwise_ece", "ece")
 _PROPER = ("nll", "brier")
@@ -298,7 +299,7 @@ def _worst(tasks: Sequence[Task]) -> str:
         loss = task.results[name]["nll_behind_temperature"]
         worse = sum(each > 2 for each, _ in behind)
         better = sum(each < -2 for each, _ in behind)
-        where = f"{task.file}, {task.samples:,} samples, seed {task.seed}"
+        where = f"{markdown(task.file)}, {task.samples:,} samples, seed {task.seed}"
         lines.append([name, f"{worse:,}", f"{better:,}", f"{errors:.1f}", f"{loss:+.4f}", where])
     if not lines:
         return ""

@@ -15,6 +15,7 @@ from calibrant.bench.writers import markdown_list, markdown_table, number_of
 from calibrant.errors import InputError
 from calibrant.plots.model_honesty import ModelHonesty, ModelHonestyDisplay
 from calibrant.posthoc.names import COMBINATION
+from calibrant.text import markdown
 
 _REPAIRED = ("ece", "smece", "nll", "brier")
 
@@ -216,7 +217,7 @@ def _repairs(results: Honesty) -> str:
             [method, *_marked(each, best, [measure for _, measure in columns])]
             for method, each in zip(methods, values, strict=True)
         ]
-        parts.append(f"**{confidence}**\n\n{markdown_table(['method', *heads], lines)}")
+        parts.append(f"**{markdown(confidence)}**\n\n{markdown_table(['method', *heads], lines)}")
         if RIVAL in methods:
             parts.append(_against_rival(results, confidence))
     return "\n".join(parts)
@@ -335,7 +336,8 @@ def _models(results: Honesty, confidence: str) -> str:
         f"ECE %, repaired with {size:,}",
     ]
     ordered = [line for _, line in sorted(lines, key=lambda each: each[0])]
-    return f"## Each model: {confidence}\n\nThe most honest first.\n\n{markdown_table(heads, ordered)}"
+    table = markdown_table(heads, ordered)
+    return f"## Each model: {markdown(confidence)}\n\nThe most honest first.\n\n{table}"
 
 
 def _marked(values: Sequence[float], best: Sequence[float], measures: Sequence[str]) -> list[str]:

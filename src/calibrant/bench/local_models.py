@@ -19,15 +19,13 @@ from calibrant.data.bundled import load_bundled
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import Floats, check_choice
+from calibrant.outcomes import LEAST_PROB
 
 if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
 ARENA_DATA = ("digits", "wine", "breast_cancer", "iris")
 ARENA_MODELS = ("logistic", "naive_bayes", "forest", "boosting", "neighbours", "perceptron", "svm")
-
-# A vote among few trees or neighbours may give a probability of 0.
-_SMALLEST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _arena_models(seed: int) -> Mapping[str, Callable[[], Any]]:
 def _scores(model: "ClassifierMixin", x: Floats) -> Floats:
     """Return logits: log-probabilities, or the decision function of the support vector machine."""
     if hasattr(model, "predict_proba"):
-        return np.log(np.maximum(np.asarray(model.predict_proba(x), dtype=np.float64), _SMALLEST))
+        return np.log(np.maximum(np.asarray(model.predict_proba(x), dtype=np.float64), LEAST_PROB))
     distances = np.asarray(model.decision_function(x), dtype=np.float64)
     return np.stack([-distances, distances], axis=1) / 2 if distances.ndim == 1 else distances
 

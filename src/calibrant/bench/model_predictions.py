@@ -11,6 +11,7 @@ from calibrant.bench.local_models import RealSet, arena, cifar10, clinc150, digi
 from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.outcomes import refused_weights
 
 # The papers hold out this share of a test set where there is no validation set.
 _HELD_OUT = 0.2
@@ -115,15 +116,23 @@ def _synthetic(shape: str, seed: int) -> ModelPredictions:
     return ModelPredictions(drawn(), {"test": drawn()})
 
 
+def load_unweighed(path: Path) -> Predictions:
+    """Read predictions; those with weights are refused, because not all that is compared can take weights."""
+    predictions = load_predictions(path)
+    if predictions.weights is not None:
+        raise refused_weights("benchmarks")
+    return predictions
+
+
 def _run(folder: str, _seed: int) -> ModelPredictions:
     root = Path(folder) / "predictions"
     if not (root / "validation.npz").is_file():
         raise InputError(f"source: expected a folder that `calibrant train` has written, got {folder}")
     shifted = sorted((root / "shifted").rglob("*.npz"))
-    tests = {"test": load_predictions(root / "test.npz")}
+    tests = {"test": load_unweighed(root / "test.npz")}
     for path in shifted:
-        tests[path.relative_to(root / "shifted").with_suffix("").as_posix()] = load_predictions(path)
-    return ModelPredictions(load_predictions(root / "validation.npz"), tests)
+        tests[path.relative_to(root / "shifted").with_suffix("").as_posix()] = load_unweighed(path)
+    return ModelPredictions(load_unweighed(root / "validation.npz"), tests)
 
 
 def _files(paths: str, seed: int) -> ModelPredictions:
@@ -132,12 +141,12 @@ def _files(paths: str, seed: int) -> ModelPredictions:
         if not path.is_file():
             raise InputError(f"source: expected a file of predictions, got {path}, which does not exist")
     if len(named) == 1:
-        whole = load_predictions(named[0])
+        whole = load_unweighed(named[0])
         validation, test = split(whole, seed, n_validation=max(1, round(_HELD_OUT * whole.n)))
         return ModelPredictions(validation, {"test": test})
     if len(named) > 2:
         raise InputError(f"source: expected files:VALIDATION,TEST or files:TEST, got {len(named)} files")
-    return ModelPredictions(load_predictions(named[0]), {"test": load_predictions(named[1])})
+    return ModelPredictions(load_unweighed(named[0]), {"test": load_unweighed(named[1])})
 
 
 _PLACED: Mapping[str, Callable[[str, int], ModelPredictions]] = {

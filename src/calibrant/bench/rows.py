@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.bench.experiment import Experiment, Job, parse_experiment
+from calibrant.bench.experiment import Experiment, Job, parse_experiment, read_experiment_text
 from calibrant.errors import FormatError, InputError
-from calibrant.files import write_file
+from calibrant.files import (
+    make_folder,
+    parse_json,
+    read_dataclass,
+    read_json,
+    without_nan,
+    write_file,
+    writing,
+)
 
 ROWS = "rows.jsonl"
 LEFT_OUT = "left_out.json"
@@ -40,6 +48,7 @@ class Row:
         records: The results.
         seconds: Duration; the only part that differs between two runs with the same seeds.
         versions: Versions of the packages that computed it.
+        inputs: Digest of its settings and of the files that it read; empty in rows of earlier versions.
     """
 
     experiment: str
@@ -49,6 +58,7 @@ class Row:
     records: tuple[Record, ...]
     seconds: float
     versions: Mapping[str, str]
+    inputs: str = ""
 
 
 def identity(job: Job | Row, *, seed: int | None = None) -> str:
@@ -58,26 +68,28 @@ def identity(job: Job | Row, *, seed: int | None = None) -> str:
 
 
 def finished_rows(folder: Path) -> list[Row]:
-    """Read the finished rows of a folder; skip a last line that a kill has cut off."""
+    """Read the finished rows of a folder; skip a last line that a kill has cut off.
+
+    A job that was run again, because its settings or files had changed, has its latest row.
+    """
     path = folder / ROWS
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
-    rows = []
+    rows: dict[str, Row] = {}
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            table = json.loads(line)
-            records = tuple(Record(**each) for each in table["records"])
-            rows.append(Row(**{**table, "records": records}))
-        except (ValueError, KeyError, TypeError) as error:
+            row = read_dataclass(Row, without_nan(parse_json(line.decode())))
+            rows[identity(row)] = row
+        except ValueError as error:
             if number == len(lines):  # no line end: the writer was killed
                 continue
             raise FormatError(
                 f"{path}: expected finished rows, got another line {number} ({error})"
             ) from None
-    return rows
+    return list(rows.values())
 
 
 def save_experiment(experiment: Experiment, folder: Path) -> None:
@@ -97,7 +109,7 @@ def saved_experiment(folder: Path) -> Experiment:
     files = list(folder.glob("*.toml")) if folder.is_dir() else []
     if len(files) != 1:
         raise InputError(f"DIR: expected a folder that calibrant bench run wrote, got {folder}")
-    return parse_experiment(files[0].stem, files[0].read_text(encoding="utf-8"))
+    return parse_experiment(files[0].stem, read_experiment_text(files[0]))
 
 
 def save_left_out(reasons: Mapping[str, str], folder: Path) -> None:
@@ -109,14 +121,14 @@ def save_left_out(reasons: Mapping[str, str], folder: Path) -> None:
 def files_left_out(folder: Path) -> dict[str, str]:
     """Read why files of the data were left out, by their names."""
     path = folder / LEFT_OUT
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return read_json(path, "reasons by name of file", dict[str, str]) if path.exists() else {}
 
 
 class RowFile:
     """Appends rows to the file of a folder, each in one write."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.path = folder / ROWS
         if self.path.exists():
             whole = self.path.read_bytes()
@@ -126,9 +138,11 @@ class RowFile:
 
     def add(self, row: Row) -> None:
         """Write a row to the disk, as a line of JSON."""
-        line = json.dumps(asdict(row) | {"seconds": round(row.seconds, 3)})
-        with self.path.open("ab") as file:
-            file.write(line.encode() + b"\n")
+        line = json.dumps(without_nan(asdict(row) | {"seconds": round(row.seconds, 3)}), allow_nan=False)
+        data = line.encode() + b"\n"
+        # A line that is cut off by a full disk is not read, and removed by the next run.
+        with writing(self.path, f"room for {len(data):,} bytes"), self.path.open("ab") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
 

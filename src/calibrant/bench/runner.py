@@ -4,12 +4,16 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +26,7 @@ from calibrant.bench.arena_real import expand_files, run_arena_real
 from calibrant.bench.attacks import attack_study
 from calibrant.bench.calarena import run_arena, run_calarena
 from calibrant.bench.experiment import Experiment, Job, Preset, is_wanted
+from calibrant.bench.inputs import inputs_digest
 from calibrant.bench.llm import expand_models, run_llm
 from calibrant.bench.loss_studies import shape_study, smoothed_distribution_study
 from calibrant.bench.posthoc import run_posthoc
@@ -38,8 +43,11 @@ from calibrant.bench.smart_ablations import indicator_study, sensitivity_study
 from calibrant.bench.smart_convergence import convergence_study
 from calibrant.bench.smart_theory import bound_study, mismatch_study
 from calibrant.bench.training import run_training
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantError, InputError
 from calibrant.inputs import Progress, check_choice, check_count
+
+# More processes than these no machine has cores for, and more seeds nobody waits for.
+_MOST_JOBS, _MOST_SEEDS = 1000, 10_000
 
 # Takes the point of the grid, the settings of the preset, the seed, and the folder of data sets.
 Worker: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any], int, Path | None], Iterable[Record]]
@@ -113,7 +121,7 @@ def run_experiment(
         raise InputError(
             f"worker: expected one of {', '.join(WORKERS)}, got {experiment.worker!r} in {experiment.name}"
         )
-    n_seeds = None if seeds is None else check_count(seeds, "--seeds")
+    n_seeds = None if seeds is None else check_count(seeds, "--seeds", at_most=_MOST_SEEDS)
     expand = EXPANSIONS.get(experiment.worker)
     left_out: dict[str, str] = {}
     if expand is None:
@@ -125,27 +133,61 @@ def run_experiment(
         wanted = ", ".join(f"{name}={','.join(values)}" for name, values in (only or {}).items())
         raise InputError(f"--only: expected names and values of the grid of {experiment.name}, got {wanted}")
     check_data(experiment, preset, data, jobs=every)
-    done = {identity(row) for row in finished_rows(folder)}
-    missing = [job for job in every if identity(job) not in done]
+    done = {identity(row): row.inputs for row in finished_rows(folder)}
+    digests = {identity(job): inputs_digest(job, data, _unnamed(experiment, preset)) for job in every}
+    # Rows of earlier versions do not say what they read; they are kept.
+    missing = [job for job in every if done.get(identity(job)) not in ("", digests[identity(job)])]
     file = RowFile(folder)
     save_experiment(experiment, folder)
     save_left_out(left_out, folder)
     finished = len(every) - len(missing)
+    with _workers(check_count(jobs, "--jobs", at_most=_MOST_JOBS)) as pool:
+        with _interrupts_blocked():
+            waiting = [pool.submit(run_job, job, data, inputs=digests[identity(job)]) for job in missing]
+        for future in as_completed(waiting):
+            row = future.result()
+            file.add(row)
+            finished += 1
+            if progress is not None:
+                name = ", ".join([*map(str, row.key.values()), f"seed {row.seed}"])
+                progress(name, finished, len(every))
+            yield row
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield worker processes; end them at once if the block fails, is interrupted, or is left early."""
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(check_count(jobs, "--jobs"), mp_context=context, initializer=_prepare) as pool:
-        waiting = [pool.submit(run_job, job, data) for job in missing]
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare) as pool:
         try:
-            for future in as_completed(waiting):
-                row = future.result()
-                file.add(row)
-                finished += 1
-                if progress is not None:
-                    name = ", ".join([*map(str, row.key.values()), f"seed {row.seed}"])
-                    progress(name, finished, len(every))
-                yield row
-        finally:
-            for future in waiting:
-                future.cancel()
+            yield pool
+        except BrokenProcessPool as error:
+            raise CalibrantError(
+                "--jobs: expected worker processes that run to their end, got one that was killed, perhaps "
+                "because memory was full; finished jobs are kept, so run again with fewer jobs at once"
+            ) from error
+        except BaseException:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that never see Ctrl-C, which goes to all processes of a terminal; the parent ends them.
+
+    They inherit the signals that are blocked. The parent gets what has come in the meantime.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # starts once, and then unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_data(
@@ -177,12 +219,20 @@ def _places(job: Job) -> str:
     return json.dumps([dict(job.key), task])
 
 
-def run_job(job: Job, data: Path | None) -> Row:
-    """Run one job in this process."""
+def _unnamed(experiment: Experiment, preset: Preset) -> list[str]:
+    """Return the data sets that a preset needs and that no job names, so any job may read them."""
+    texts = [_places(job) for job in experiment.jobs(preset, seeds=1)]
+    return [
+        name for name in experiment.needs(preset) if not any(f"{{data}}/{name}" in each for each in texts)
+    ]
+
+
+def run_job(job: Job, data: Path | None, *, inputs: str = "") -> Row:
+    """Run one job in this process; ``inputs`` is the digest of what it reads."""
     start = time.perf_counter()
     records = tuple(WORKERS[job.worker](job.key, job.settings, job.seed, data))
     seconds = time.perf_counter() - start
-    return Row(job.experiment, job.preset, job.key, job.seed, records, seconds, versions())
+    return Row(job.experiment, job.preset, job.key, job.seed, records, seconds, versions(), inputs)
 
 
 def versions() -> dict[str, str]:

@@ -1,36 +1,38 @@
 """Tables of the benchmark as text: Markdown for pages, CSV for programs, LaTeX for papers."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 
 from calibrant.bench.table import Cell, Column, Table
+from calibrant.text import csv_lines, guarded, markdown, visible
 
 _NONE = "\N{EN DASH}"
 
 
 def to_markdown(table: Table) -> str:
     """Write a table as Markdown: the best in bold, what is not significantly worse in italics."""
-    heads = [*table.layout.rows, *(column.heading for column in table.columns), *table.papers]
+    heads = [*table.layout.rows, *(markdown(column.heading) for column in table.columns), *table.papers]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for labels, cells in table.lines.items():
         shown = [_markdown(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
         printed = [figures.get(labels, "") for figures in table.papers.values()]
-        lines.append(f"| {' | '.join([*labels, *shown, *printed])} |")
+        lines.append(f"| {' | '.join([*map(markdown, labels), *shown, *printed])} |")
     return "\n".join(lines) + "\n"
 
 
 def to_csv(table: Table) -> str:
-    """Write a table as CSV: mean and deviation of each measure in columns of their own, in fractions."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [" ".join([*column.group, column.measure]) for column in table.columns]
-    heads = [part for name in names for part in (name, f"{name} std")]
-    writer.writerow([*table.layout.rows, *heads, *table.papers])
+    """Write a table as CSV: mean and deviation of each measure in columns of their own, in fractions.
+
+    A label that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    names = [guarded(" ".join([*column.group, column.measure])) for column in table.columns]
+    rows: list[list[object]] = [
+        [*table.layout.rows, *(part for name in names for part in (name, f"{name} std")), *table.papers]
+    ]
     for labels, cells in table.lines.items():
         numbers = [part for cell in cells for part in (("", "") if cell is None else (cell.mean, cell.std))]
-        writer.writerow([*labels, *numbers, *(figures.get(labels, "") for figures in table.papers.values())])
-    return text.getvalue()
+        figures = (each.get(labels, "") for each in table.papers.values())
+        rows.append([*map(guarded, labels), *numbers, *figures])
+    return "".join(csv_lines(rows))
 
 
 def to_latex(table: Table) -> str:
@@ -51,8 +53,9 @@ def to_latex(table: Table) -> str:
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Write lines of text as a Markdown table whose first column is on the left, all others on the right."""
-    shown = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
+    """Write a Markdown table: names in the first column on the left, others on the right as they are."""
+    named = ([markdown(name), *rest] for name, *rest in lines)
+    shown = [heads, ["---"] + ["---:"] * (len(heads) - 1), *named]
     return "".join(f"| {' | '.join(line)} |\n" for line in shown)
 
 
@@ -60,7 +63,8 @@ def markdown_list(title: str, lines: Mapping[str, str]) -> str:
     """Write names with a text each as a section of a page; an empty one if there are none."""
     if not lines:
         return ""
-    return f"## {title}\n\n" + "".join(f"- `{name}`: {text}\n" for name, text in lines.items())
+    named = ((visible(name).replace("`", "'"), markdown(text)) for name, text in lines.items())
+    return f"## {title}\n\n" + "".join(f"- `{name}`: {text}\n" for name, text in named)
 
 
 def number_of(number: int, what: str) -> str:
@@ -94,5 +98,6 @@ def _latex(cell: Cell | None, column: Column) -> str:
 
 def _escaped(text: str) -> str:
     special = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"}
-    arrows = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "±": r"$\pm$", "~": r"\textasciitilde{}"}
-    return "".join((special | arrows | {"\\": r"\textbackslash{}"}).get(letter, letter) for letter in text)
+    named = {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    arrows = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "±": r"$\pm$"}
+    return "".join((special | named | arrows).get(letter, letter) for letter in visible(text))

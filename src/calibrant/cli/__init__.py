@@ -1,9 +1,13 @@
 """The command line: one function per command, tables for people, JSON for programs."""
 
+import io
 import os
 import sys
 import threading
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -16,12 +20,18 @@ from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.losses import losses
+from calibrant.cli.measures import measures
 from calibrant.cli.methods import methods
 from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
 from calibrant.cli.report import report
+from calibrant.cli.terminal.text import say
 from calibrant.cli.train import train
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, InputError
+from calibrant.text import shortened, visible
+
+# Characters of an error message; a name of ten thousand is cut in the middle.
+_LONGEST_MESSAGE = 2000
 
 
 class _Group(TyperGroup):
@@ -64,20 +74,77 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (demo, evaluate, calibrate, apply, methods, losses, train, report, plot, export, monitor):
+for command in (
+    demo,
+    evaluate,
+    calibrate,
+    apply,
+    methods,
+    measures,
+    losses,
+    train,
+    report,
+    plot,
+    export,
+    monitor,
+):
     app.command()(command)
 app.add_typer(bench, name="bench", cls=_Group)
 
 
 def main() -> None:
     """Run a command; Calibrant's own errors become one line on stderr and exit code 2."""
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Letters that the encoding of the terminal lacks are shown as escapes.
+            stream.reconfigure(errors="backslashreplace")
     try:
+        _refuse_empty(sys.argv[1:])
         app()
     except CalibrantError as error:
-        typer.echo(f"calibrant: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _refuse(
+            f"{error.filename}: expected a file or folder that can be used, got an error: {error.strerror}"
+        )
     finally:
         _leave_abandoned_work()
+
+
+def _refuse(message: str) -> NoReturn:
+    """Print what is wrong as one line, and end with code 2."""
+    say(f"calibrant: {shortened(visible(' '.join(message.split())), _LONGEST_MESSAGE)}", err=True)
+    sys.exit(2)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse empty arguments, usually unset variables of a script: an empty path is the current folder."""
+    if "" in arguments:
+        before = arguments[arguments.index("") - 1] if arguments[0] else "the command"
+        raise InputError(
+            f"expected a name or a value after {before}, got an empty text; write . for the current folder"
+        )
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show our own warnings as one line, and others as Python does."""
+    if Path(__file__).parent.parent in Path(filename).parents:
+        say(f"calibrant: note: {message}", err=True)
+    else:
+        _PYTHON_SHOWS(message, category, filename, lineno, file, line)
+
+
+_PYTHON_SHOWS = warnings.showwarning
 
 
 def _leave_abandoned_work() -> None:

@@ -1,16 +1,21 @@
 """The command ``calibrant apply``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.columns import tell_dropped, with_columns
+from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
 from calibrant.cli.options import SavedCalibrator, Stream
+from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
+from calibrant.files import make_folder
+from calibrant.outputs import check_targets, filling
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
+    from calibrant.posthoc.calibrator import Calibrator
 
 
 @with_columns
@@ -20,8 +25,8 @@ def apply(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions, with or without labels: a file, or a folder, pattern or address of Parquet "
-            "files of any size.",
+            help="Predictions, with or without labels: a file; a folder or pattern of files, of any size if "
+            "Parquet; or an address of Parquet files.",
         ),
     ],
     out: Annotated[
@@ -45,27 +50,74 @@ def apply(
     Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out calibrated/
     """
     from calibrant.cli import streams
-    from calibrant.data.files import FORMATS, load_answers, save_predictions
-    from calibrant.data.rewriting import ROW_FORMATS, write_answers
+    from calibrant.data.files import FORMATS, save_predictions
     from calibrant.evaluation.calibrated import calibrated
-    from calibrant.posthoc.files import load_calibrator
+    from calibrant.evaluation.folder import load_bound_calibrator
+    from calibrant.posthoc.labels import LabelCalibrator
 
-    fitted = load_calibrator(calibrator)
+    fitted = load_bound_calibrator(calibrator)
+    columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
     if columns.groups is not None and fitted.group_names is None:
         raise InputError(
             f"--by: expected none for {calibrator.name}, which has one map for all groups, got "
             f"{columns.groups!r}; leave it out"
         )
+    check_targets([out], [calibrator])
     whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
-    whole += ["columns under other names"] if columns.describe_answers else []
+    whole += ["columns under other names"] if columns.needs_whole_files else []
     if streams.is_streamed(source, asked=stream, needs_all=whole):
         streams.apply(fitted, source, out, by=columns.groups)
         return
-    answers = load_answers(source, need_labels=False, columns=columns)
-    tell_dropped(source, answers.predictions)
-    result = calibrated(fitted, answers.predictions)
-    if result.confidence is not None and {Path(source).suffix.lower(), out.suffix.lower()} <= {*ROW_FORMATS}:
-        write_answers(source, out, result.confidence, kept=answers.kept)
-    else:
+    targets = _targets(source, out)
+    if targets is None:
+        result = calibrated(fitted, read(source, columns, need_labels=False))
         save_predictions(result, out)
-    typer.echo(f"{out}: {result.n:,} predictions calibrated by {type(fitted).__name__}")
+        done = result.n
+    else:
+        done = _apply_each(fitted, targets, out, columns)
+    say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
+
+
+def _targets(source: str, out: Path) -> dict[Path, Path] | None:
+    """Return the file to write for each file of the source; none if several become one file."""
+    from calibrant.data.files import FORMATS
+
+    files = {name: Path(path) for name, path in files_of(source).items()}
+    alone = Path(source) in files.values()
+    joined = not alone and out.suffix.lower() in FORMATS
+    targets = {path: out if alone else out / name for name, path in files.items()}
+    check_targets([out] if joined else targets.values(), [source, *files.values()])
+    return None if joined else targets
+
+
+def _apply_each(fitted: "Calibrator", targets: dict[Path, Path], out: Path, columns: "Columns") -> int:
+    """Write each file with calibrated predictions, and return their number."""
+    if list(targets.values()) == [out]:
+        return sum(_apply(fitted, path, target, columns) for path, target in targets.items())
+    done = 0
+    with filling(out) as finished:
+        for path, target in targets.items():
+            make_folder(target.parent)
+            done += _apply(fitted, path, target, columns)
+            finished.append(target)
+    return done
+
+
+def _apply(fitted: "Calibrator", path: Path, target: Path, columns: "Columns") -> int:
+    """Write one file with calibrated predictions, and return their number."""
+    from calibrant.data.files import load_answers, save_predictions
+    from calibrant.data.labels import LabelPredictions
+    from calibrant.data.rewriting import ROW_FORMATS, write_answers
+    from calibrant.evaluation.calibrated import calibrated
+
+    answers = load_answers(path, need_labels=False, columns=columns)
+    tell_dropped(path, answers.predictions)
+    result = calibrated(fitted, answers.predictions)
+    if isinstance(result, LabelPredictions):
+        save_predictions(result, target)
+        return result.n_rows
+    if result.confidence is not None and {path.suffix.lower(), target.suffix.lower()} <= {*ROW_FORMATS}:
+        write_answers(path, target, result.confidence, kept=answers.kept)
+    else:
+        save_predictions(result, target)
+    return result.n

@@ -1,18 +1,20 @@
 """The commands ``calibrant bench list``, ``run``, ``table`` and ``verdicts``."""
 
 import json
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich import table as rich_table
-from rich.console import Console
 
 from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.files import write_file
+from calibrant.outputs import check_targets, one_writer
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
@@ -56,9 +58,9 @@ def list_experiments(
     shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
     shown.add_column("experiment", no_wrap=True)
     shown.add_column("topic")
-    shown.add_column("quick jobs", justify="right")
-    shown.add_column("full jobs", justify="right")
-    shown.add_column("quick needs")
+    shown.add_column("quick\njobs", justify="right")
+    shown.add_column("full\njobs", justify="right")
+    shown.add_column("quick\nneeds", overflow="fold")
     for name in experiment_names():
         experiment = load_experiment(name)
         counts = [
@@ -120,30 +122,40 @@ def run(
     Example: calibrant bench run posthoc --preset quick --jobs 2
     """
     from calibrant.bench.experiment import load_experiment
+    from calibrant.bench.rows import ROWS
     from calibrant.bench.runner import run_experiment
 
     experiment = load_experiment(name)
     wanted = experiment.preset_named(preset)
     folder = Path("bench", f"{experiment.name}-{preset}") if out is None else out
-    with progress_bar() as progress:
-        progress("starting", 0, 1)
-        for _ in run_experiment(
-            experiment,
-            folder,
-            preset=wanted,
-            seeds=seeds,
-            only=_only(only),
-            jobs=jobs,
-            data=data,
-            progress=progress,
-        ):
-            pass
-    texts = _texts(folder)
-    for form, file in _FILES.items():
-        write_file(folder / file, texts[form])
-    typer.echo(texts["markdown"])
+    if data is not None:
+        check_targets([folder / ROWS], [data])
+    try:
+        with one_writer(folder), progress_bar() as progress:
+            progress("starting", 0, 1)
+            for _ in run_experiment(
+                experiment,
+                folder,
+                preset=wanted,
+                seeds=seeds,
+                only=_only(only),
+                jobs=jobs,
+                data=data,
+                progress=progress,
+            ):
+                pass
+            texts = _texts(folder)
+            for form, file in _FILES.items():
+                write_file(folder / file, texts[form])
+    except KeyboardInterrupt:
+        say(
+            f"calibrant: stopped; finished jobs are kept in {folder}, and the same command continues",
+            err=True,
+        )
+        raise typer.Exit(128 + signal.SIGINT) from None
+    say(texts["markdown"])
     figures = _draw_figures(folder)
-    typer.echo(f"Saved in {folder}: {', '.join(['rows.jsonl', *_FILES.values(), *figures])}")
+    say(f"Saved in {folder}: {', '.join(['rows.jsonl', *_FILES.values(), *figures])}")
 
 
 @bench.command()

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from calibrant._version import __version__
 from calibrant.cli.columns import read, with_columns
@@ -23,7 +23,8 @@ from calibrant.cli.options import (
     word_or_list,
 )
 from calibrant.cli.terminal.progress import progress_bar
-from calibrant.errors import InputError
+from calibrant.cli.terminal.text import Console, line, say
+from calibrant.outputs import check_targets, one_writer
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -73,19 +74,25 @@ def calibrate(
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
     """
     from calibrant.cli.terminal import show, tables
-    from calibrant.evaluation import compare, decide
+    from calibrant.evaluation import compare, decide, effect_of
+    from calibrant.evaluation.folder import CALIBRATOR, RESULTS
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
-    from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
+    from calibrant.report.write import REPORT, save_results
 
     decisive = checked_score(score)
     validation = read(path, columns)
     held_out = None if test is None else read(test, columns)
     wanted = word_or_list(methods, "auto", "all")
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"--out: expected a folder, got the file {out}; name another one")
-    saved = [CALIBRATOR, "results.json", REPORT]
-    with progress_bar(visible=not as_json) as progress:
+    saved = [CALIBRATOR, RESULTS, REPORT]
+    if out is not None:
+        written = [out / name for name in (*saved, _repaired_name(test or path))]
+        check_targets(written, [path, *([] if test is None else [test])])
+    # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.
+    with (
+        nullcontext() if out is None else one_writer(out),
+        progress_bar(visible=not as_json) as progress,
+    ):
         comparison = compare(
             validation,
             test=held_out,
@@ -97,18 +104,16 @@ def calibrate(
             progress=progress,
         )
         choice = decide(comparison, score=decisive, simple=simple)
-        answer = _answer(comparison, choice, score, seed)
+        effect = effect_of(comparison, choice, validation if held_out is None else held_out)
+        answer = _answer(comparison, choice, score, seed) | {"effect": effect.to_dict()}
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
             sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            out.mkdir(parents=True, exist_ok=True)
-            choice.result.calibrator.save(out / CALIBRATOR)
-            save_results(out, answer, page)
-            write_report(page, out / REPORT)
             saved += _write_repaired(test or path, columns, choice, out)
+            save_results(out, choice.result.calibrator, answer, page)
     if as_json:
         typer.echo(json.dumps(answer))
         return
@@ -116,15 +121,11 @@ def calibrate(
     console.print(tables.methods(comparison, choice.result, width=console.width))
     show.print_skipped(console, comparison.skipped)
     console.print()
-    show.print_choice(console, choice)
-    gain = choice.result.improvement
-    console.print(
-        f"It changes the negative log-likelihood by {gain.difference:+.4f} (95 % interval {gain.low:+.4f} to "
-        f"{gain.high:+.4f}).",
-        highlight=False,
-    )
+    show.print_choice(console, choice, effect)
+    if effect.changed:
+        console.print("[dim]--keep-accuracy compares only methods that keep the predictions.[/dim]")
     if out is not None:
-        console.print(f"Saved in {out}: {', '.join(saved)}", highlight=False)
+        console.print(line(f"Saved in {out}: {', '.join(saved)}"))
 
 
 def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:
@@ -133,49 +134,44 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
     Only files of answers have rows to keep. Without a test set each answer is repaired by a fit that has not
     seen it.
     """
-    from calibrant.data.files import load_answers
+    from calibrant.data.files import load_answers, save_predictions
+    from calibrant.data.labels import LabelPredictions
     from calibrant.data.rewriting import ROW_FORMATS, write_answers
     from calibrant.errors import CalibrantError
 
-    repaired = choice.result.measured.confidence
+    predictions = choice.result.measured
+    repaired = predictions.confidence
     if repaired is None or measured.suffix.lower() not in ROW_FORMATS:
         return []
-    name = f"repaired{measured.suffix.lower()}"
+    name = _repaired_name(measured)
+    if isinstance(predictions, LabelPredictions):
+        save_predictions(predictions, out / name)
+        return [name]
     try:
         write_answers(measured, out / name, repaired, kept=load_answers(measured, columns=columns).kept)
     except CalibrantError as error:  # a log of another tool may have several rows for an answer
-        typer.echo(f"{name} is not written: {error}", err=True)
+        if isinstance(error.__cause__, OSError):  # a full disk
+            raise
+        say(f"{name} is not written: {error}", err=True)
         return []
     return [name]
 
 
+def _repaired_name(measured: Path) -> str:
+    return f"repaired{measured.suffix.lower()}"
+
+
 def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -> dict[str, Any]:
-    from calibrant.cli.terminal.show import pool_numbers
     from calibrant.evaluation.answering import answer_when
     from calibrant.files import without_nan
 
+    rules = answer_when(choice.result.measured.outcomes())
     return {
         "chosen": choice.result.name,
         "choice": choice.reason,
         "score": score,
-        "n_validation": comparison.n_validation,
-        "n_test": comparison.n_test,
-        "n_folds": comparison.n_folds,
         "seed": seed,
         "calibrant": __version__,
-        "methods": {
-            result.name: {
-                "validation": dict(result.metrics),
-                "test": None if result.test_metrics is None else dict(result.test_metrics),
-                "nll_difference": dataclasses.asdict(result.improvement),
-                "fit_seconds": result.fit_seconds,
-                "parameters": result.calibrator.n_parameters,
-                **pool_numbers(result.calibrator),
-            }
-            for result in comparison.results
-        },
-        "answer_when": [
-            without_nan(dataclasses.asdict(rule)) for rule in answer_when(choice.result.measured.outcomes())
-        ],
-        "skipped": dict(comparison.skipped),
+        **comparison.to_dict(),
+        "answer_when": [without_nan(dataclasses.asdict(rule)) for rule in rules],
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.options import split_list
+from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,33 @@ if TYPE_CHECKING:
 
 
 def columns_from(
+    logits: Annotated[
+        str | None,
+        typer.Option(
+            "--logits",
+            help="Column of the logits, or what the columns of all classes begin with, or these with commas.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    probs: Annotated[
+        str | None,
+        typer.Option("--probs", help="Columns of the probabilities, likewise.", metavar="NAMES"),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option("--labels", help="Column of the true classes.", metavar="NAME")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="Column of how much each sample counts.", metavar="NAME")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            "--classes",
+            help="Names of the classes in the order of their columns, with commas, or a file of one in each "
+            "line; for labels that are names.",
+            metavar="NAMES|FILE",
+        ),
+    ] = None,
     confidence: Annotated[
         str | None,
         typer.Option(
@@ -33,7 +61,7 @@ def columns_from(
         str | None, typer.Option("--by", help="Column of the group of each sample.", metavar="COLUMN")
     ] = None,
     percent: Annotated[
-        bool, typer.Option("--percent", help="The confidence is in percent: 95, '95' or '95 %'.")
+        bool, typer.Option("--percent", help="The confidence, or probs, are in percent: 95, '95' or '95 %'.")
     ] = False,
     words: Annotated[
         Path | None,
@@ -75,12 +103,17 @@ def columns_from(
     ] = None,
 ) -> "Columns":
     """Return which columns of a file hold what, as the command line says."""
-    from calibrant.data.columns import LAYOUTS, Columns, read_words
+    from calibrant.data.columns import LAYOUTS, Columns, read_classes, read_words
     from calibrant.inputs import check_choice
 
     if drop_missing and missing_group:
         raise InputError("--missing-group: expected either this or --drop-missing, got both; leave one out")
     return Columns(
+        logits=() if logits is None else split_list(logits),
+        probs=() if probs is None else split_list(probs),
+        labels=labels,
+        weights=weights,
+        classes=None if classes is None else read_classes(classes),
         confidence=() if confidence is None else split_list(confidence),
         correct=correct,
         groups=by,
@@ -112,12 +145,26 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read(path: str | Path, columns: "Columns", *, need_labels: bool = True) -> "Predictions":
-    """Load a file of predictions, and say on stderr how many answers were left out."""
+    """Load a file of predictions, or all files of a folder or pattern; say how many answers were left out."""
     from calibrant.data.files import load_predictions
+    from calibrant.data.predictions import join_predictions
 
-    predictions = load_predictions(path, need_labels=need_labels, columns=columns)
-    tell_dropped(path, predictions)
-    return predictions
+    parts = {}
+    for name, file in files_of(path).items():
+        parts[name] = load_predictions(file, need_labels=need_labels, columns=columns)
+        tell_dropped(file, parts[name])
+    return join_predictions(parts)
+
+
+def files_of(path: str | Path) -> dict[str, str | Path]:
+    """Return the files of a folder or pattern by their names below it; a file is itself."""
+    if Path(path).is_file():  # the usual case, which needs no pyarrow
+        return {Path(path).name: path}
+    from calibrant.streams.files import find_files, is_many
+
+    return (
+        {file.name: file.path for file in find_files(str(path))} if is_many(str(path)) else {str(path): path}
+    )
 
 
 def tell_dropped(path: str | Path, predictions: "Predictions") -> None:
@@ -125,4 +172,4 @@ def tell_dropped(path: str | Path, predictions: "Predictions") -> None:
     if "dropped" in predictions.metadata:
         dropped, because = (predictions.metadata[key] for key in ("dropped", "dropped_because"))
         rows = predictions.n + int(dropped)
-        typer.echo(f"{Path(path).name}: left out {int(dropped):,} of {rows:,} answers: {because}", err=True)
+        say(f"{Path(path).name}: left out {int(dropped):,} of {rows:,} answers: {because}", err=True)

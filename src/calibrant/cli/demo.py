@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from calibrant.cli.options import command_line
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, line
+from calibrant.files import make_folder
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import MethodResult
@@ -29,11 +30,12 @@ def demo(
     """
     from calibrant.cli.terminal import show, tables
     from calibrant.data.bundled import load_bundled
-    from calibrant.evaluation import compare, decide
+    from calibrant.evaluation import compare, decide, effect_of
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import REPORT, write_report
 
+    make_folder(out)
     validation = load_bundled("cifar10_val")
     test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
     with progress_bar() as progress:
@@ -54,7 +56,6 @@ def demo(
             origin=Origin(command_line()),
         )
         page = describe_comparison(comparison, choice, sources)
-        out.mkdir(parents=True, exist_ok=True)
         write_report(page, out / REPORT)
 
     console = Console()
@@ -66,13 +67,14 @@ def demo(
     )
     console.print(tables.methods(comparison, chosen, width=console.width))
     console.print()
-    show.print_choice(console, choice)
+    show.print_choice(console, choice, effect_of(comparison, choice, test))
     console.print()
     _print_calibration(console, page, chosen, f"after {chosen.name}")
     console.print("The same images under noise, which no method has seen:\n", highlight=False)
     shifted = {} if page.shift is None else {"before": page.shift.before, chosen.name: page.shift.after}
     console.print(tables.measures({name: row.metrics for name, row in shifted.items() if row is not None}))
-    console.print(f"\nThe report, to open in a browser: [bold]{out / REPORT}[/bold]", highlight=False)
+    console.print()
+    console.print(line("The report, to open in a browser: ", (str(out / REPORT), "bold")))
 
 
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:

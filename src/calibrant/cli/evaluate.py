@@ -23,8 +23,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions: .npz, .parquet, .csv, .safetensors or .jsonl, a log of another tool, or a "
-            "folder, pattern or address of Parquet files of any size.",
+            help="Predictions: .npz, .parquet, .csv, .tsv, .safetensors or .jsonl, a log of another tool; a "
+            "folder or pattern of such files, of any size if Parquet; or an address of Parquet files.",
         ),
     ],
     as_json: AsJson = False,
@@ -91,6 +91,7 @@ def evaluate(
     """
     from calibrant.cli import streams
     from calibrant.cli.terminal import show
+    from calibrant.data.labels import LabelPredictions, entries_per_row
     from calibrant.evaluation.detection import detect_ood
     from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
     from calibrant.evaluation.groups import CORRECTIONS, by_group
@@ -108,7 +109,7 @@ def evaluate(
         "--ood": ood,
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
-    needs_all += ["columns under other names"] if columns.describe_answers else []
+    needs_all += ["columns under other names"] if columns.needs_whole_files else []
     asked = stream or skip_bad or reader is not None
     if streams.is_streamed(source, asked=asked, needs_all=needs_all):
         streams.evaluate(
@@ -123,6 +124,7 @@ def evaluate(
         )
         return
     predictions = read(source, columns)
+    several = isinstance(predictions, LabelPredictions)
     ungrouped = replace(columns, groups=None)
     other = None if compare is None else read(compare, ungrouped)
     foreign = None if ood is None else read(ood, ungrouped, need_labels=False)
@@ -154,11 +156,12 @@ def evaluate(
                 correction=chosen,
                 progress=progress,
             )
-            if columns.makes_groups
+            if columns.makes_groups or several
             else None,
-            by=columns.groups or "group",
+            by=show.LABEL if several else columns.groups or "group",
+            n_labels=entries_per_row(predictions) if several else None,
         )
     if as_json:
         show.evaluation_json(result, parts)
     else:
-        show.evaluation(result, parts, title=Path(source).name)
+        show.evaluation(result, parts, title=Path(source).name if Path(source).is_file() else source)

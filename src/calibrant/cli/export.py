@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from calibrant.cli.options import SavedCalibrator
+from calibrant.cli.terminal.text import say
+from calibrant.outputs import check_targets
 
 
 def export(
@@ -14,14 +16,18 @@ def export(
     n_classes: Annotated[
         int | None, typer.Option("--classes", help="Number of classes, if the calibrator does not store it.")
     ] = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Take inputs in float16; outputs stay float32.")
+    ] = False,
 ) -> None:
     """Write a calibrator as an ONNX graph, checked against ONNX Runtime before it is moved into place.
 
     Example: calibrant export calibrated/calibrator.safetensors --out calibrator.onnx
     """
+    from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.integrations.onnx import export_onnx
-    from calibrant.posthoc.files import load_calibrator
 
-    fitted = load_calibrator(calibrator)
-    export_onnx(fitted, out, n_classes=n_classes)
-    typer.echo(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")
+    check_targets([out], [calibrator])
+    fitted = load_bound_calibrator(calibrator)
+    export_onnx(fitted, out, n_classes=n_classes, half_precision=half)
+    say(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

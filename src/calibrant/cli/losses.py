@@ -1,43 +1,40 @@
 """The command ``calibrant losses``."""
 
 import json
-import textwrap
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from calibrant.errors import InputError, did_you_mean
+from calibrant.cli.options import AsJson
+from calibrant.cli.terminal.text import Console
 
 if TYPE_CHECKING:
+    from calibrant.cli.terminal.explanation import Explanation
     from calibrant.losses.names import TrainingLoss
 
 
 def losses(
     name: Annotated[str | None, typer.Argument(help="Explain this loss: formula and options.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the training losses and how each is used, or explain one of them.
+    """List the training losses, or explain one of them and how it is used.
 
     Example: calibrant losses adafocal
     """
     from calibrant.cli.terminal import tables
+    from calibrant.cli.terminal.explanation import check_name
     from calibrant.losses.names import LOSSES
 
-    summaries = {each: _summary(loss) for each, loss in LOSSES.items()}
-    if name is None:
-        typer.echo(json.dumps(summaries)) if as_json else Console().print(tables.losses(summaries))
+    if name is not None:
+        loss = LOSSES[check_name(name, "loss", LOSSES, "losses")]
+        _explanation(name, loss).show(_summary(loss), as_json=as_json)
         return
-    if name not in LOSSES:
-        hint = did_you_mean(name, LOSSES) or "; calibrant losses lists them"
-        raise InputError(f"loss: expected the name of a loss, got {name!r}{hint}")
-    loss = LOSSES[name]
     if as_json:
-        more = {"explanation": loss.explanation, "options": [asdict(option) for option in loss.options]}
-        typer.echo(json.dumps({name: summaries[name] | more}))
+        typer.echo(json.dumps({each: _summary(loss) for each, loss in LOSSES.items()}))
         return
-    _print(name, summaries[name], loss)
+    console = Console()
+    console.print(tables.described({each: loss.meaning for each, loss in LOSSES.items()}, "loss"))
+    console.print("\n[dim]calibrant losses NAME explains one, with its recipe.[/dim]", highlight=False)
 
 
 def _summary(loss: "TrainingLoss") -> dict[str, str]:
@@ -51,16 +48,23 @@ def _summary(loss: "TrainingLoss") -> dict[str, str]:
     }
 
 
-def _print(name: str, summary: dict[str, str], loss: "TrainingLoss") -> None:
-    from calibrant.cli.terminal import tables
+def _explanation(name: str, loss: "TrainingLoss") -> "Explanation":
+    from calibrant.cli.terminal.explanation import Explanation
+    from calibrant.docstrings import call
 
-    console = Console()
-    lines = [f"{name}: {summary['meaning']}", ""]
-    lines += [
-        f"{heading:<8} {summary[heading]}"
-        for heading in ("recipe", "module", "paper", "needs")
-        if summary[heading]
-    ]
-    lines += ["", textwrap.indent(loss.explanation, "  "), ""]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    console.print(tables.options([(o.name, o.default or "must be given", o.meaning) for o in loss.options]))
+    summary, encodes = _summary(loss), loss.reads == "embeddings"
+    sizes = [f"{size}={size}" for size in loss.sizes]
+    extra = "".join(f", {each}={each}" for each in loss.module.needs)
+    return Explanation(
+        name,
+        loss.meaning,
+        {heading: summary[heading] for heading in ("recipe", "module", "paper", "needs")},
+        loss.explanation,
+        loss.options,
+        [f"calibrant train --set {'encoder' if encodes else 'training'}.loss={name}"],
+        [
+            "from calibrant.losses.names import make_loss",
+            f"criterion = {call('make_loss', [repr(name), *sizes], {})}",
+            f"loss = criterion({loss.reads}, labels{extra})",
+        ],
+    )

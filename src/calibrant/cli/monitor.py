@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def monitor(
         list[str],
         typer.Argument(
             metavar="STREAM...",
-            help="Labelled predictions since then, in the order of time: files; or folders, patterns or "
-            "addresses of Parquet files, which are read in the order of their names.",
+            help="Labelled predictions since then, in the order of time: files; or folders or patterns of "
+            "files, or addresses of Parquet files, which are read in the order of their names.",
         ),
     ],
     window: Annotated[int | None, _option("window", "Number of rows that are measured together.")] = None,
@@ -84,13 +85,14 @@ def monitor(
             "monitor the rows of each group in files of their own"
         )
     if state is not None:
-        check_target(state, "--state", appends=False)
+        check_target(state, "--state", appends=False, others=[reference, *stream])
     if events is not None:
-        check_target(events, "--events", appends=True)
+        others = [reference, *stream, *([] if state is None else [str(state)])]
+        check_target(events, "--events", appends=True, others=others)
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
-    load = partial(read, columns=columns) if columns.describe_answers else None
+    load = partial(read, columns=columns) if columns.needs_whole_files else None
     before = gather(reference, load=load) if _is_stream(reference) else read(reference, columns)
     monitoring = _begin(before, state, given)
     if reset:
@@ -113,13 +115,13 @@ def monitor(
 
 
 def _is_stream(argument: str) -> bool:
-    from calibrant.cli.streams import is_streamed
+    from calibrant.cli.streams import is_followed
 
-    return is_streamed(argument, asked=False)
+    return is_followed(argument)
 
 
 def _warn(sentence: str) -> None:
-    typer.echo(f"calibrant: note: {sentence}", err=True)
+    say(f"calibrant: note: {sentence}", err=True)
 
 
 def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) -> "Monitoring":

@@ -8,6 +8,7 @@ import typer
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import split_list
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
 
 def _print_kinds(wanted: bool) -> None:
     if wanted:
+        from calibrant.cli.terminal import tables
         from calibrant.plots.kinds import KINDS, RUN_KINDS
 
-        lines = ["Of predictions:"]
-        for name, kind in KINDS.items():
-            takes = ", ".join(f"--{option}" for option in sorted(kind.takes))
-            lines.append(f"  {name}: {kind.meaning}" + (f" ({takes})" if takes else ""))
-        lines += ["Of a training run:", *(f"  {name}: {kind.meaning}" for name, kind in RUN_KINDS.items())]
-        typer.echo("\n".join(lines))
+        taken = {name: ", ".join(f"--{each}" for each in sorted(kind.takes)) for name, kind in KINDS.items()}
+        ends = {name: f" ({options})" if options else "" for name, options in taken.items()}
+        of_files = {name: kind.meaning + ends[name] for name, kind in KINDS.items()}
+        of_runs = {name: kind.meaning for name, kind in RUN_KINDS.items()}
+        console = Console()
+        console.print(tables.described(of_files, "of predictions", "what it shows"))
+        console.print()
+        console.print(tables.described(of_runs, "of a training run", "what it shows"))
         raise typer.Exit
 
 
@@ -80,7 +84,7 @@ def plot(
 
         check_format(out)
         draw_run(kind, *load_rows(path), title=title, width=width).save(out)
-        typer.echo(f"{out}: {RUN_KINDS[kind].meaning}")
+        say(f"{out}: {RUN_KINDS[kind].meaning}")
         return
     check_kind(kind)
     check_format(out)
@@ -95,4 +99,4 @@ def plot(
             progress=progress,
         )
         draw(kind, request).save(out)
-    typer.echo(f"{out}: {KINDS[kind].meaning}")
+    say(f"{out}: {KINDS[kind].meaning}")

@@ -21,7 +21,9 @@ from calibrant.cli.options import (
     word_or_list,
 )
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
+from calibrant.outputs import check_targets
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -73,8 +75,7 @@ def report(
     """Write one interactive page: a verdict, methods compared, and charts.
 
     The page is a single file that works offline. With --val, nothing is fitted but the methods to compare;
-    the chart of temperatures needs smart and temperature among them. Without --val, that chart is fitted on
-    FILE itself.
+    the chart of temperatures needs smart and temperature among them. Without --val, nothing is fitted.
 
     Example: calibrant report test.npz --val val.npz --out report.html --open
 
@@ -82,6 +83,9 @@ def report(
     """
     from calibrant.report.write import REPORT, write_report
 
+    target = (paths[0] / REPORT if paths[0].is_dir() else Path(REPORT)) if out is None else out
+    given = [path for path in (*paths, val, shift, ood) if path is not None]
+    check_targets([target], [path for path in given if path.is_file()])
     with progress_bar() as progress:
         if paths[0].is_dir():
             more = (
@@ -94,7 +98,6 @@ def report(
                 simple,
             )
             page = _of_folder(paths, shift, columns, has_more=any(more))
-            target = paths[0] / REPORT if out is None else out
         else:
             if val is not None and len(paths) > 1:
                 raise InputError(
@@ -108,18 +111,18 @@ def report(
             compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
             decided = {"score": checked_score(score), "simple": simple}
             page = _of_files(paths, files, columns, compared, decided, further, seed, progress)
-            target = Path(REPORT) if out is None else out
         progress("writing the page", 1, 1)
         write_report(page, target)
-    typer.echo(f"{target}: {page.verdict.headline}")
+    say(f"{target}: {page.verdict.headline}")
     if open_page:
         webbrowser.open(target.resolve().as_uri())
 
 
 def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has_more: bool) -> "Page":
+    from calibrant.evaluation.folder import CALIBRATOR
     from calibrant.posthoc.files import load_calibrator
     from calibrant.report.describe import with_shift
-    from calibrant.report.write import CALIBRATOR, load_page
+    from calibrant.report.write import load_page
 
     if len(paths) > 1 or has_more:
         raise InputError(

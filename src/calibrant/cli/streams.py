@@ -1,5 +1,6 @@
 """Commands on streams: decide which sources are streams, evaluate them and rewrite them."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -8,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-import typer
 from torch import Tensor
 
 from calibrant.cli.options import split_list, word_or_list
 from calibrant.cli.terminal import show
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import say
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
@@ -22,7 +23,7 @@ from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.streams.evaluate import evaluate_stream, stream_group_tests
-from calibrant.streams.files import is_many
+from calibrant.streams.files import find_files, is_many, is_url
 from calibrant.streams.measures import StreamEvaluation, streamed_measures
 from calibrant.streams.prediction_stream import open_stream
 from calibrant.streams.rewriting import rewrite_stream
@@ -34,23 +35,31 @@ _LARGE = 200_000_000
 
 
 def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> bool:
-    """Return whether a source is read as a stream.
+    """Return whether a source is read as a stream; otherwise its files are loaded as a whole.
 
     Args:
         source: A path, pattern or address from the command line.
         asked: Whether an option asks for a stream.
         needs_all: The given options that need all samples at once.
     """
-    if asked or is_many(source):
-        if needs_all:
-            raise InputError(
-                f"{needs_all[0]}: expected a file that is loaded as a whole, got a stream, which is read "
-                "only once; leave the option out or name one file"
-            )
-        return True
+    if not asked and not is_followed(source):
+        return False
+    files = () if is_url(source) or asked else find_files(source)
+    whole = not all(file.is_parquet for file in files)
+    small = bool(files) and sum(Path(file.path).stat().st_size for file in files) <= _LARGE
+    if needs_all and not whole and not small and (asked or is_many(source)):
+        raise InputError(
+            f"{needs_all[0]}: expected a file that is loaded as a whole, got a stream, which is read only "
+            "once; leave the option out or name one file"
+        )
+    return not whole and not needs_all
+
+
+def is_followed(source: str) -> bool:
+    """Return whether a source is several files or a large one, so that a monitor remembers what it read."""
     path = Path(source)
     large = path.suffix.lower() == ".parquet" and path.is_file() and path.stat().st_size > _LARGE
-    return large and not needs_all
+    return large or is_many(source)
 
 
 def unserved(measures: str) -> list[str]:
@@ -93,7 +102,10 @@ def evaluate(
     with progress_bar(visible=not as_json) as progress, redirect_stdout(sys.stderr):
         result = run(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
     seconds = _since(start)
-    names = [name for name in MEASURES if name in resolve_measures(wanted) and name in result.metrics]
+    resolved = resolve_measures(wanted)
+    names = [name for name in MEASURES if name in resolved and name in result.metrics]
+    skipped = {name: why for name, why in result.skipped.items() if name in resolved}
+    result = dataclasses.replace(result, skipped=skipped)
     groups = show.StreamGroups(stream_group_tests(result, correction=correction), correction, by or "")
     if as_json:
         show.stream_json(result, names, groups, seconds=seconds)
@@ -119,7 +131,7 @@ def apply(calibrator: Calibrator, source: str, out: Path, *, by: str | None = No
             check=partial(check_form, calibrator),
             progress=_timed(progress, start),
         )
-    typer.echo(
+    say(
         f"{out}: {written.rows:,} predictions in {written.files:,} files calibrated by "
         f"{type(calibrator).__name__}, {written.rows / _since(start):,.0f} rows/s"
     )

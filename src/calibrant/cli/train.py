@@ -1,17 +1,20 @@
 """The command ``calibrant train``."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from calibrant._version import __version__
 from calibrant.cli.options import command_line
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, line
+from calibrant.outputs import one_writer
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
 def train(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG]", help="A TOML file; without one, a small network learns digits."),
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="A TOML file; without one, a small network learns 300 digits with noisy labels.",
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -36,49 +42,69 @@ def train(
         typer.Option("--out", help="Folder of the run.", metavar="DIR", show_default="runs/NAME of CONFIG"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
+    factory: Annotated[
+        str | None,
+        typer.Option(
+            "--factory",
+            help="Makes the network of a resumed run; code that only its folder names is not run.",
+            metavar="MODULE:NAME",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Train a classifier, calibrate it, and write the model, its predictions and a report.
 
     CONFIG names the loss, the model, the data and the post-hoc methods. If the run is killed at any moment,
-    --resume continues from the last checkpoint.
+    --resume continues from the last checkpoint. Without CONFIG a small network learns noisy digits by heart:
+    cross-entropy ends overconfident, other losses less so, and a post-hoc method repairs the rest.
 
     Example: calibrant train --set training.loss=adafocal --out runs/adafocal
     """
     from calibrant.cli.terminal.training_progress import watching
     from calibrant.files import without_nan
-    from calibrant.training.config.toml import load_config
-    from calibrant.training.folder import CONFIG, load_folder_config
+    from calibrant.training.config.toml import load_config, load_first_run
+    from calibrant.training.folder import CONFIG, check_factory, load_folder_config
+    from calibrant.training.models.by_name import is_code
     from calibrant.training.outcome import assess, check_posthoc
     from calibrant.training.run import train as run_training
 
     folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
-    if resume and path is None:
+    saved = resume and path is None
+    if saved:
         load_folder_config(folder)  # raises an error if there is no run
         path = folder / CONFIG
-    config = load_config(path, changes or ())
+    config = load_first_run(changes or ()) if path is None else load_config(path, changes or ())
+    if saved:
+        check_factory(config, factory)
     check_posthoc(config.posthoc)  # before hours of training
-    # A model given as "module:factory" may be in the current folder.
-    sys.path.insert(0, str(Path.cwd()))
-    with watching(visible=not as_json) as watcher:
-        run = run_training(config, folder, resume=resume, watcher=watcher)
-    if not run.is_main:
-        return
-    with progress_bar(visible=not as_json) as progress:
-        outcome = assess(run, progress=progress)
-        progress("writing the report", 1, 1)
-        answer = without_nan(_answer(run, outcome))
-        _write(run, outcome, answer)
+    if is_code(config.model.name):
+        sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
+    with one_writer(folder) if _is_first_process() else nullcontext():
+        with watching(visible=not as_json) as watcher:
+            run = run_training(config, folder, resume=resume, watcher=watcher)
+        if not run.is_main:
+            return
+        with progress_bar(visible=not as_json) as progress:
+            outcome = assess(run, progress=progress)
+            progress("writing the report", 1, 1)
+            answer = without_nan(_answer(run, outcome))
+            _write(run, outcome, answer)
     if as_json:
         typer.echo(json.dumps(answer))
         return
     _show(run, outcome)
 
 
+def _is_first_process() -> bool:
+    """Whether this process, of those that a launcher has started for the run, is the one that writes."""
+    ranks = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in ranks)
+
+
 def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
-    from calibrant.report.write import CALIBRATOR, REPORT, save_results, write_report
+    from calibrant.report.write import save_results
 
     predictions = run.predictions
     files = {role: run.folder / "predictions" / f"{role}.npz" for role in ("validation", "test")}
@@ -102,14 +128,15 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
             origin=Origin(command_line(), files, run.config.seed),
         ),
     )
-    outcome.chosen.calibrator.save(run.folder / CALIBRATOR)
-    save_results(run.folder, answer, page)
-    write_report(page, run.folder / REPORT)
+    save_results(run.folder, outcome.chosen.calibrator, answer, page)
 
 
 def _title(config: "Config") -> str:
     encoder = "" if config.encoder is None else f"{config.encoder.loss}, then "
-    return f"{config.model.name} on {config.data.name}, {encoder}{config.training.loss}"
+    facts = [] if config.data.limit is None else [f"{config.data.limit:,} samples"]
+    facts += [f"{100 * config.data.label_noise:.0f} % wrong labels"] if config.data.label_noise else []
+    spoiled = f" ({', '.join(facts)})" if facts else ""
+    return f"{config.model.name} on {config.data.name}{spoiled}, {encoder}{config.training.loss}"
 
 
 def _joined(predictions: "Mapping[str, Predictions]", prefix: str) -> "tuple[Predictions | None, str]":
@@ -132,12 +159,13 @@ def _joined(predictions: "Mapping[str, Predictions]", prefix: str) -> "tuple[Pre
 
 
 def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
-    from calibrant.cli.terminal.show import pool_numbers
+    from calibrant.evaluation.effect import effect_of
 
     return {
         "folder": str(run.folder),
         "chosen": outcome.chosen.name,
         "choice": outcome.choice.reason,
+        "effect": effect_of(outcome.comparison, outcome.choice, run.predictions["test"]).to_dict(),
         "score": run.config.posthoc.score,
         "n_validation": run.predictions["validation"].n,
         "n_test": run.predictions["test"].n,
@@ -145,7 +173,7 @@ def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
         "calibrant": __version__,
         "stages": {name: dict(values) for name, values in run.refinement.items()},
         "methods": {
-            name: {**numbers, **pool_numbers(outcome.comparison[name].calibrator)}
+            name: {**numbers, **outcome.comparison[name].pool_numbers}
             for name, numbers in outcome.as_json().items()
         },
         "skipped": dict(outcome.comparison.skipped),
@@ -154,10 +182,13 @@ def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
 
 def _show(run: "Run", outcome: "Outcome") -> None:
     from calibrant.cli.terminal import show, tables
-    from calibrant.report.write import CALIBRATOR, REPORT
+    from calibrant.evaluation.effect import effect_of
+    from calibrant.evaluation.folder import CALIBRATOR
+    from calibrant.report.write import REPORT
 
     console = Console()
-    console.print(f"[bold]{_title(run.config)}[/bold]\n", highlight=False)
+    console.print(line((_title(run.config), "bold")))
+    console.print()
     console.print(tables.methods(outcome.comparison, outcome.chosen, width=console.width))
     show.print_skipped(console, outcome.comparison.skipped)
     if len(run.refinement) > 1:
@@ -168,5 +199,6 @@ def _show(run: "Run", outcome: "Outcome") -> None:
         console.print(tables.elsewhere(outcome.as_json()))
     written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
     console.print()
-    show.print_choice(console, outcome.choice)
-    console.print(f"Saved in {run.folder}: {written}", highlight=False)
+    effect = effect_of(outcome.comparison, outcome.choice, run.predictions["test"])
+    show.print_choice(console, outcome.choice, effect)
+    console.print(line(f"Saved in {run.folder}: {written}"))

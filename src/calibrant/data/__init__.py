@@ -3,11 +3,13 @@
 from calibrant.data.bundled import load_bundled
 from calibrant.data.columns import Columns, read_words
 from calibrant.data.files import load_answers, load_predictions, save_predictions
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.rewriting import write_answers
 
 __all__ = [
     "Columns",
+    "LabelPredictions",
     "Predictions",
     "load_answers",
     "load_bundled",

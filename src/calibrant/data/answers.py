@@ -1,5 +1,6 @@
 """Answers of a black box: columns of any kind become confidences, hits, signals and groups."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from calibrant.errors import InputError
 from calibrant.inputs import Floats
 
 _HITS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}
+_DECIMAL_COMMA = re.compile(r"^(-?\d*),(\d+)$")
+_WEIGHTS = "weights"
 _NOTHING = ("", "nan", "null", "none", "n/a", "na")
 
 
@@ -31,11 +34,11 @@ class Answers:
 
 
 def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
-    """Return the columns that the file must have, and those that say which answers are right."""
-    groups = [] if columns.groups is None else [columns.groups]
+    """Return the columns that the file must have, and those that it may have: weights, what is right."""
+    more = [name for name in (columns.groups, columns.weights) if name is not None]
     if columns.options is not None:
-        return [columns.options, *groups], [columns.answer, columns.correct]
-    return [*columns.names, *groups], [columns.correct]
+        return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS]
+    return [*columns.names, *more], [columns.correct, _WEIGHTS]
 
 
 def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
@@ -60,6 +63,8 @@ def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
     kept, notes = _sort_out(rows, columns, stated)
     values = _arguments(stated, kept)
     values["groups"] = _groups(rows, columns, np.isnan(stated.confidence), kept)
+    weights = columns.weights or _WEIGHTS
+    values["weights"] = _numbers(rows, weights, columns)[0] if weights in rows.columns else None
     taken = {name: _take(value, kept) for name, value in values.items() if value is not None}
     return Answers(Predictions(**taken, metadata=notes), kept)
 
@@ -137,7 +142,7 @@ def _from_text(text: str, name: str, columns: Columns, place: str) -> tuple[floa
         return np.nan, False
     number = word.removesuffix("%").rstrip()
     try:
-        value = float(number)
+        value = float(_DECIMAL_COMMA.sub(r"\1.\2", number))
     except ValueError:
         raise _unknown_word(text, name, words, place) from None
     if number == word:

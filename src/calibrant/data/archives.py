@@ -1,6 +1,6 @@
 """Archives of arrays by name: NumPy's ``.npz`` and ``.safetensors``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calibrant.data.columns import Column, Rows
+from calibrant.data.columns import Column, Columns, Rows
 from calibrant.data.contents import (
     ARRAYS,
     GROUPS,
@@ -26,9 +26,15 @@ from calibrant.data.contents import (
     signal_arrays,
     to_arrays,
     to_text,
+    under_our_names,
 )
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.files import digest, read_value
+
+# The digest of each tensor and text, as JSON in the header of a safetensors file.
+_DIGESTS = "calibrant_digests"
+_DAMAGED = "the file was damaged, or changed by another program that kept the digests; write it again"
 
 
 class Npz:
@@ -37,12 +43,13 @@ class Npz:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the arrays with our keys, and all names; pickled arrays are refused, never loaded."""
         with self._open() as archive:
             names = list(archive.files)
-            found = [key for key in (*ARRAYS, "class_names", "metadata") if key in names]
-            values: dict[str, Any] = {key: _entry(archive, key) for key in found}
+            ours = under_our_names(names, columns)
+            found = [key for key in (*ARRAYS, "class_names", "metadata") if key in ours]
+            values: dict[str, Any] = {key: _entry(archive, ours[key]) for key in found}
             values |= from_beside({name: _entry(archive, name) for name in beside_columns(names)})
         if "class_names" in values:
             values["class_names"] = values["class_names"].tolist()
@@ -67,7 +74,8 @@ class Npz:
         if "metadata" in notes:
             arrays["metadata"] = np.asarray(to_text(notes["metadata"]))
         with self.path.open("wb") as file:  # given a name, NumPy may append a suffix
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+            # Numbers and texts, never pickled; NumPy before 2.1 writes an argument allow_pickle as an array.
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # for NumPy any array could be that one
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -75,22 +83,31 @@ class Npz:
             raise BadZipFile("not a zip archive")
         # Given a path, np.load leaves the file open if the archive is damaged.
         with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            for name in archive.zip.namelist():
+                # Compares the name with that beside the data; an array under a damaged name would be ignored.
+                archive.zip.open(name).close()
             yield archive
 
 
 class Safetensors:
-    """One tensor per key; class names, names of groups and metadata as JSON text in the header."""
+    """One tensor per key; class names, names of groups and metadata as JSON text in the header.
+
+    The header also has a digest of each of them, by which damage is noticed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the tensors with our keys, class names and metadata from the header, and all names."""
         with safe_open(self.path, framework="pt") as file:
             names = list(file.keys())
-            values: dict[str, Any] = {key: file.get_tensor(key) for key in ARRAYS if key in names}
-            values |= from_beside({name: file.get_tensor(name) for name in beside_columns(names)})
+            ours = under_our_names(names, columns)
+            values: dict[str, Any] = {key: file.get_tensor(ours[key]) for key in ARRAYS if key in ours}
+            beside = {name: file.get_tensor(name) for name in beside_columns(names)}
             header = file.metadata() or {}
+        _check_digests({ours[key]: tensor for key, tensor in values.items()} | beside, header, names)
+        values |= from_beside(beside)
         notes = {key: header[key] for key in ("class_names", "metadata") if key in header}
         if GROUPS in values and GROUPS in header:
             values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
@@ -102,6 +119,8 @@ class Safetensors:
             names = present(wanted, optional, list(file.keys()))
             tensors = {name: file.get_tensor(name) for name in names}
             header = file.metadata() or {}
+            every = list(file.keys())
+        _check_digests(tensors, header, every)
         columns: dict[str, Column] = {n: _vector(_array(tensor), n) for n, tensor in tensors.items()}
         if GROUPS in columns and GROUPS in header:
             columns[GROUPS] = _named(tensors[GROUPS], from_text(header[GROUPS], GROUPS))
@@ -117,7 +136,31 @@ class Safetensors:
             header[GROUPS] = to_text(predictions.groups.names)
         # Tensors that share memory, such as logits and features side by side, must be copied.
         copies = {key: tensor.clone().contiguous() for key, tensor in tensors.items()}
-        save_file(copies, self.path, metadata=header)
+        digests = {key: digest(*_parts_of(key, copies, header)) for key in {**copies, **header}}
+        save_file(copies, self.path, metadata=header | {_DIGESTS: to_text(digests)})
+
+
+def _parts_of(key: str, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> list[Tensor | str]:
+    """Return what a file holds under a key: a tensor, a text of the header, or both."""
+    held: list[Tensor | str] = [tensors[key]] if key in tensors else []
+    return [*held, header[key]] if key in header else held
+
+
+def _check_digests(read: Mapping[str, Tensor], header: Mapping[str, str], names: Sequence[str]) -> None:
+    """Refuse tensors and texts with other digests than when they were written.
+
+    Args:
+        read: The tensors that were read.
+        header: The texts of the header; files of others, and of earlier versions, have no digests.
+        names: The names of all tensors.
+    """
+    digests = read_value(dict[str, str], from_text(header.get(_DIGESTS, "{}"), _DIGESTS), _DIGESTS)
+    for key, expected in digests.items():
+        if key not in names and key not in header:
+            raise FormatError(f"{key}: expected it beside its digest, got none; {_DAMAGED}")
+        is_read = key in read or key not in names
+        if is_read and digest(*_parts_of(key, read, header)) != expected:
+            raise FormatError(f"{key}: expected the content that its digest names, got other; {_DAMAGED}")
 
 
 def _vector(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Which columns of a file hold the answers of a black box, and how they are written there."""
+"""Which columns of a file hold what, and how the answers of a black box are written there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
-from calibrant.files import read_json
+from calibrant.files import read_json, reading
 from calibrant.inputs import check_choice
 
 #: What is done with answers that have no confidence.
@@ -18,6 +18,9 @@ Missing: TypeAlias = Literal["refuse", "drop", "group"]
 Layout: TypeAlias = Literal["lm-eval", "inspect", "openai"]
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+# Arguments that take one name or several.
+_SEVERAL = ("logits", "probs", "confidence")
 
 #: A column as it was read: numbers, or a value of any kind in each row.
 Column: TypeAlias = npt.NDArray[Any] | Sequence[Any]
@@ -53,11 +56,18 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns hold the answers of a black box; without any, files are read under our own names.
+    """Which columns of a file hold what; without any, files are read under our own names.
 
     Names may contain dots, as in ``metadata.subject``, for values within others.
 
     Args:
+        logits: The column of the logits; or the name before ``_0``, ``_1``, ... or ``_<class name>`` of one
+            column for each class; or the names of these columns in the order of the classes.
+        probs: The columns of the probabilities, likewise.
+        labels: The column of the true classes.
+        weights: The column of how much each sample counts.
+        classes: The names of the classes in the order of their columns, by which labels are looked up. If all
+            are numbers, such as 1, 2 and 3, so are labels that are numbers.
         confidence: The column of the confidence. Of several names the first is the confidence, and all of
             them, the first too, become signals; NaN where such a value is missing.
         correct: The column that says whether each answer was right: true/false, 1/0 or yes/no.
@@ -66,14 +76,21 @@ class Columns:
             by the name of the option, in each row; instead of ``confidence``.
         masses: Whether these scores are masses, which need not sum to one, instead of log-probabilities.
         answer: The column of the right option: its place, counted from zero, its letter, or its name.
-        percent: Whether the confidence is in percent, with or without the mark.
+        percent: Whether the confidence, or the probabilities, are in percent, with or without the mark.
         words: The confidence that each word stands for, such as ``{"very likely": 0.9}``.
         missing: What is done with answers whose confidence is missing: ``"refuse"`` the file; ``"drop"``
             them, and those with impossible values, and count them in the metadata under ``dropped``; or give
             them a ``"group"`` of their own, with confidence 0.5.
         layout: The tool that wrote the file; recognised from the first record by default.
+        several_labels: Whether each column of scores is a label of its own; recognised by default if there is
+            also a column of labels for each.
     """
 
+    logits: str | Sequence[str] = ()
+    probs: str | Sequence[str] = ()
+    labels: str | None = None
+    weights: str | None = None
+    classes: Sequence[str] | None = None
     confidence: str | Sequence[str] = ()
     correct: str = "correct"
     groups: str | None = None
@@ -84,14 +101,18 @@ class Columns:
     words: Mapping[str, float] | None = None
     missing: Missing = "refuse"
     layout: Layout | None = None
+    several_labels: bool = False
 
     def __post_init__(self) -> None:
-        names = (self.confidence,) if isinstance(self.confidence, str) else tuple(self.confidence)
-        object.__setattr__(self, "confidence", names)
-        if len(set(names)) < len(names) or not all(names):
-            raise InputError(f"confidence: expected different names of columns, got {', '.join(names)!r}")
-        if names and self.options is not None:
-            raise InputError("options: expected either confidence or options, got both; name one of them")
+        for key in _SEVERAL:
+            object.__setattr__(self, key, _check_names(getattr(self, key), key))
+        forms = [key for key in _SEVERAL if getattr(self, key)] + ["options"] * (self.options is not None)
+        if len(forms) > 1:
+            raise InputError(
+                f"{forms[-1]}: expected either {forms[0]} or {forms[-1]}, got both; name one of them"
+            )
+        if self.classes is not None:
+            object.__setattr__(self, "classes", _check_names(self.classes, "classes"))
         check_choice(self.missing, "missing", get_args(Missing))
         if self.layout is not None:
             check_choice(self.layout, "layout", LAYOUTS)
@@ -104,6 +125,18 @@ class Columns:
         return tuple(self.confidence) or ("confidence",)
 
     @property
+    def other_names(self) -> dict[str, tuple[str, ...]]:
+        """The columns that a file has under other names than ours, by our name."""
+        one = {key: (name,) for key in ("labels", "weights") if (name := getattr(self, key)) is not None}
+        several = {key: tuple(getattr(self, key)) for key in ("logits", "probs") if getattr(self, key)}
+        return several | one
+
+    @property
+    def needs_whole_files(self) -> bool:
+        """Whether something is said that cannot be used on a stream, which has our own names of columns."""
+        return self.describe_answers or bool(self.other_names) or self.classes is not None
+
+    @property
     def makes_groups(self) -> bool:
         """Whether the samples are put into groups."""
         return self.groups is not None or self.missing == "group"
@@ -111,8 +144,24 @@ class Columns:
     @property
     def describe_answers(self) -> bool:
         """Whether something is said that only answers of a black box have."""
-        said = (*self.confidence, self.options, self.percent, self.words)
+        said = (*self.confidence, self.options, self.percent and not self.probs, self.words)
         return any(said) or self.correct != "correct" or self.missing != "refuse"
+
+
+def read_classes(text: str) -> list[str]:
+    """Return the names of classes in a list with commas, or in a file with one name in each line.
+
+    Example:
+        >>> read_classes("cat, dog")
+        ['cat', 'dog']
+    """
+    path = Path(text)
+    if "," not in text and path.is_file():
+        with reading(path.name, "a text file of one class name in each line"):
+            return [
+                line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()
+            ]
+    return [name.strip() for name in text.split(",")]
 
 
 def read_words(path: Path) -> dict[str, float]:
@@ -128,6 +177,14 @@ def folded(word: str) -> str:
         'very likely'
     """
     return " ".join(word.split()).casefold()
+
+
+def _check_names(names: str | Sequence[str], key: str) -> tuple[str, ...]:
+    several = (names,) if isinstance(names, str) else tuple(names)
+    if len(set(several)) < len(several) or not all(several):
+        what = "classes" if key == "classes" else "columns"
+        raise InputError(f"{key}: expected different names of {what}, got {', '.join(several)!r}")
+    return several
 
 
 def _check_words(words: object, *, name: str = "words") -> dict[str, float]:

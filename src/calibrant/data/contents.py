@@ -1,7 +1,8 @@
 """What a file of predictions contains: its keys, the arrays under them, and notes as JSON text."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,16 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from calibrant.data.columns import Columns
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError, did_you_mean
+from calibrant.errors import FormatError, InputError, did_you_mean, listed
 
 MATRICES = ("logits", "probs", "features")
-VECTORS = ("confidence", "correct", "labels")
+VECTORS = ("confidence", "correct", "labels", "weights")
 ARRAYS = (*MATRICES, *VECTORS)
 GROUPS = "groups"
 SIGNAL = "signal_"
-
-_SHOWN = 12
+# Longer names of digits are no numbers of classes.
+_MOST_DIGITS = 9
+# What others call our columns.
+_USUAL = {
+    "labels": ("label", "target", "targets", "y", "y_true", "truth", "true_label", "class", "true_class")
+}
 
 
 def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bool) -> dict[str, Any]:
@@ -45,6 +51,163 @@ def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bo
         other = "correct" if "confidence" in values else "confidence"
         raise _missing("confidence with correct", [other], names)
     raise _missing("logits, probs, or confidence with correct", ["logits", "probs", "confidence"], names)
+
+
+def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of each of our keys, in the order of the classes; other columns are ignored."""
+    found = {key: [key] for key in (*MATRICES, *VECTORS) if key in names}
+    for key in MATRICES:
+        spread = [f"{key}_{suffix}" for suffix in suffixes(names, key)]
+        if spread and key in found:
+            raise FormatError(
+                f"{key}: expected one column or one per class, got both {key!r} and {spread[0]!r}; drop one"
+            )
+        if spread:
+            found[key] = spread
+    if "labels" not in found and (spread := _label_columns(names, found)):
+        found["labels"] = spread
+    check_once((column for columns in found.values() for column in columns), names)
+    return found
+
+
+def _label_columns(names: Sequence[str], found: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a column of labels for each column of scores, if there are several labels at once."""
+    for key in ("logits", "probs"):
+        scores = [column.removeprefix(key) for column in found.get(key, [key]) if column != key]
+        missing = [f"labels{name}" for name in scores if f"labels{name}" not in names]
+        if scores and not missing:
+            return [f"labels{name}" for name in scores]
+        if len(missing) < len(scores):
+            raise FormatError(
+                f"labels: expected a column for each of the {len(scores)} columns of {key}, got none for "
+                f"{missing[0].removeprefix('labels_')!r}; add {missing[0]!r}"
+            )
+    return []
+
+
+def class_names(columns: dict[str, list[str]]) -> list[str] | None:
+    """Return the names in the headers of the predictions, unless these only count from zero.
+
+    Labels of such a file that are numbers are names too, see :func:`labels_by_number`.
+    """
+    for key in ("logits", "probs"):
+        spread = columns.get(key, [key])
+        if spread != [key]:
+            named = [column.removeprefix(f"{key}_") for column in spread]
+            return None if _only_count(named) else named
+    return None
+
+
+def under_our_names(names: Sequence[str], columns: Columns) -> dict[str, str]:
+    """Return the names of a file by the names that we give them.
+
+    Args:
+        names: The names of all columns or arrays of the file.
+        columns: Which of them hold what; these go before those that have our names already.
+
+    Example:
+        >>> under_our_names(["id", "p_cat", "p_dog", "y"], Columns(probs="p", labels="y"))
+        {'id': 'id', 'probs_cat': 'p_cat', 'probs_dog': 'p_dog', 'labels': 'y'}
+    """
+    other = columns.other_names
+    hidden = {"logits", "probs"} & other.keys() and {"logits", "probs"}
+    ours = {
+        name: name
+        for name in names
+        if name not in other and not any(name == key or name.startswith(f"{key}_") for key in hidden)
+    }
+    for key, named in other.items():
+        found = _found(key, named, names)
+        ours = {mine: theirs for mine, theirs in ours.items() if theirs not in found.values()} | found
+    return ours
+
+
+def _found(key: str, named: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the columns that a person named for one of our keys, by our names."""
+    if len(named) > 1:
+        return {f"{key}_{place}": present([name], (), names)[0] for place, name in enumerate(named)}
+    spread = [name for name in names if name.startswith(f"{named[0]}_")] if key in MATRICES else []
+    if named[0] in names or not spread:
+        return {key: present(named, (), names)[0]}
+    return {f"{key}_{name.removeprefix(f'{named[0]}_')}": name for name in spread}
+
+
+def with_classes(values: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """Return the values with the names of the classes that a person gave."""
+    if columns.classes is None:
+        named = columns.logits or columns.probs
+        names = _without_prefix(named) if len(named) > 1 else []
+        return values | ({"class_names": names} if not _only_count(names) else {})
+    own = list(values.get("class_names") or columns.classes)
+    if own != list(columns.classes) and set(own) == set(columns.classes):
+        raise InputError(
+            f"classes: expected the order of the columns, {listed(own)}, got {listed(columns.classes)}; give "
+            "that order"
+        )
+    labels = np.asarray(values.get("labels", ()))
+    if len(labels) and labels.dtype.kind in "iuf" and all(is_number(name) for name in columns.classes):
+        values = values | {"labels": [str(int(y)) if y == round(y) else y for y in labels.tolist()]}
+    return values | {"class_names": columns.classes}
+
+
+def _without_prefix(names: Sequence[str]) -> list[str]:
+    """Return names of columns without what all of them begin with, up to a mark such as ``_``.
+
+    Example:
+        >>> _without_prefix(["p_cat", "p_dog"]), _without_prefix(["cat", "cow"])
+        (['cat', 'dog'], ['cat', 'cow'])
+    """
+    end = max(names[0].rfind(mark) for mark in "_. -") + 1
+    same = all(name[:end] == names[0][:end] and name[end:] for name in names)
+    return [name[end:] for name in names] if same else list(names)
+
+
+def _only_count(names: Sequence[str]) -> bool:
+    """Whether names are the numbers from zero on, with or without leading zeros."""
+    return all(map(_is_digits, names)) and [int(name) for name in names] == list(range(len(names)))
+
+
+def labels_by_number(values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """Return values whose labels are places among classes that the headers of a file name by numbers.
+
+    Of the columns ``logits_0``, ``logits_2`` and ``logits_5`` the label 2 means the second, not the third.
+
+    Example:
+        >>> labels_by_number({"labels": [2, 5]}, ["0", "2", "5"])["labels"]
+        array([1, 2])
+    """
+    numbers = _numbered(names)
+    labels = np.asarray(values.get("labels", ()))
+    if numbers is None or labels.ndim != 1 or not len(labels):
+        return values
+    if labels.dtype.kind in "UTO" and all(_is_digits(str(label)) for label in labels):
+        labels = np.array([int(label) for label in labels])
+    if labels.dtype.kind not in "iuf":
+        return values
+    places = np.searchsorted(numbers, labels).clip(max=len(numbers) - 1)
+    wrong = np.flatnonzero(numbers[places] != labels)
+    if len(wrong):
+        raise InputError(
+            f"labels: expected one of the classes {listed(list(names or ()))}, which the columns name, got "
+            f"{labels[wrong[0]]} in row {wrong[0]}"
+        )
+    return values | {"labels": places}
+
+
+def label_numbers(predictions: Predictions) -> npt.NDArray[Any] | None:
+    """Return labels for a file whose headers name the classes by numbers; None if they are places there."""
+    numbers = _numbered(predictions.class_names)
+    if numbers is None or predictions.labels is None:
+        return None
+    return np.asarray(numbers[predictions.labels.cpu().numpy()])
+
+
+def _numbered(names: Sequence[str] | None) -> npt.NDArray[np.int64] | None:
+    """Return names that are numbers in ascending order, but not those from zero on; else None."""
+    if names is None or not all(map(_is_digits, names)) or _only_count(names):
+        return None
+    numbers = np.array([int(name) for name in names])
+    return numbers if bool((np.diff(numbers) > 0).all()) else None
 
 
 def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
@@ -119,23 +282,58 @@ def present(wanted: Sequence[str], optional: Sequence[str], names: Sequence[str]
 
 def missing_column(name: str, names: Sequence[str]) -> FormatError:
     """Return the error for a column that a person named and the file lacks."""
-    return FormatError(f"expected a column {name!r}, got {_listed(names)}{did_you_mean(name, names)}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "nothing") + more
+    return FormatError(f"expected a column {name!r}, got {listed(names)}{did_you_mean(name, names)}")
 
 
 def _missing(expected: str, keys: Sequence[str], names: Sequence[str]) -> FormatError:
-    return FormatError(f"expected {expected}, got {_listed(names)}; {_advice(keys, names)}")
+    return FormatError(f"expected {expected}, got {listed(names)}; {_advice(keys, names)}")
 
 
 def _advice(keys: Sequence[str], names: Sequence[str]) -> str:
     for name in names:
         stem, mark, rest = name.partition("_")
         if close := get_close_matches(name.lower(), keys, n=1, cutoff=0.75):
-            return f"did you mean {close[0]!r} by {name!r}?"
+            return f"did you mean {close[0]!r} by {name!r}? Say --{close[0]} {name}, or rename it"
         if close := get_close_matches(stem.lower(), set(keys).intersection(MATRICES), n=1, cutoff=0.75):
-            return f"did you mean {close[0] + mark + rest!r} by {name!r}?"
-    return f"rename what holds the {' or '.join(keys)}"
+            meant = close[0] + mark + rest
+            return f"did you mean {meant!r} by {name!r}? Say --{close[0]} {stem}, or rename it"
+    usual = [name for name in names if name.lower() in _USUAL.get(keys[0], ())]
+    option = f"--{keys[0]} {usual[0]}" if usual else " or ".join(f"--{key} NAME" for key in keys)
+    return f"say what holds the {' or '.join(keys)} with {option}, or rename it"
+
+
+def check_once(columns: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse a table in which one of these columns is there twice."""
+    counts = Counter(names)
+    for column in columns:
+        if counts[column] > 1:
+            raise FormatError(f"expected each column once, got {column!r} twice; drop or rename one")
+
+
+def suffixes(names: Sequence[str], key: str) -> list[str]:
+    """Return what follows ``key_``: numbers in numeric order, names in the order of the table."""
+    found = [name.removeprefix(f"{key}_") for name in names if name.startswith(f"{key}_")]
+    by_number: dict[int, str] = {}
+    for suffix in filter(_is_digits, found):
+        other = by_number.setdefault(int(suffix), suffix)
+        if other != suffix:
+            raise FormatError(f"{key}: expected each number once, got '{key}_{other}' and '{key}_{suffix}'")
+    if all(map(_is_digits, found)):
+        return sorted(found, key=int)
+    if len(by_number) > 1 and by_number.keys() == set(range(len(by_number))):
+        # To take 'logits_max' next to 'logits_0' and 'logits_1' for a third class would be a silent error.
+        stray = next(suffix for suffix in found if not _is_digits(suffix))
+        raise FormatError(
+            f"{key}: expected columns with numbers or with names, "
+            f"got both '{key}_0' and '{key}_{stray}'; rename one kind"
+        )
+    return found
+
+
+def _is_digits(suffix: str) -> bool:
+    return suffix.isascii() and suffix.isdigit() and len(suffix) <= _MOST_DIGITS
+
+
+def is_number(suffix: str) -> bool:
+    """Say whether a name is a whole number as it is usually written."""
+    return suffix.isascii() and suffix.isdigit() and str(int(suffix)) == suffix

@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.data.answers import Answers, read_answers, wanted_columns
 from calibrant.data.columns import Columns, Rows
-from calibrant.data.contents import select_form
+from calibrant.data.contents import select_form, with_classes
+from calibrant.data.labels import in_columns, is_label_matrix, read_labels
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.files import atomic_path, reading
@@ -20,11 +23,14 @@ FORMATS = {
     ".npz": ("calibrant.data.archives", "Npz"),
     ".parquet": ("calibrant.data.tables", "Parquet"),
     ".csv": ("calibrant.data.tables", "Csv"),
+    ".tsv": ("calibrant.data.tables", "Tsv"),
     ".safetensors": ("calibrant.data.archives", "Safetensors"),
     ".jsonl": ("calibrant.data.json_lines", "JsonLines"),
 }
 # Logs of other tools, which are read but not written.
 LOGS = {".json": ("calibrant.data.logs", "InspectLog")}
+# The most by which the sum of rounded percent may differ from the whole.
+_ROUNDING = 0.05
 
 
 class Format(Protocol):
@@ -32,7 +38,7 @@ class Format(Protocol):
 
     def __init__(self, path: Path) -> None: ...
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the unchecked values under our keys, and the names of all arrays or columns."""
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
@@ -45,10 +51,11 @@ class Format(Protocol):
 def load_predictions(
     path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
 ) -> Predictions:
-    """Read predictions from a ``.npz``, ``.parquet``, ``.csv``, ``.safetensors`` or ``.jsonl`` file.
+    """Read predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
     The file names ``logits``, ``probs``, or ``confidence`` with ``correct``; ``labels``; and may name
-    ``features``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence, ``signal_<name>``.
+    ``features``, ``weights``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence,
+    ``signal_<name>``.
     Tables may spread a matrix over columns ``logits_0``, ``logits_1``, ... or ``logits_<class name>``. Other
     names are ignored, and so are ``confidence`` and ``correct`` next to logits or probabilities, and
     ``labels`` next to a full pair; a file with both logits and probabilities is refused. Nothing is ever
@@ -59,7 +66,7 @@ def load_predictions(
     Args:
         path: The file; its suffix decides the format.
         need_labels: Whether a file without labels, or without ``correct``, is refused.
-        columns: Which columns hold the answers of a black box and their groups, under any names.
+        columns: Which columns hold what, if they have other names; how answers of a black box are written.
 
     Raises:
         FormatError: The file is missing, has another format than its suffix, or lacks something needed.
@@ -79,8 +86,7 @@ def load_answers(
         source = form(path)
         if (log := _log(source, columns)) is not None:
             return read_answers(*log, need_labels=need_labels)
-        if columns.describe_answers:
-            rows = source.read_columns(*wanted_columns(columns))
+        if (rows := _answer_rows(source, columns)) is not None:
             return read_answers(rows, columns, need_labels=need_labels)
         try:
             predictions = _read_own(source, columns, need_labels=need_labels)
@@ -91,22 +97,53 @@ def load_answers(
 
 
 def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
-    """Write predictions to a ``.npz``, ``.parquet``, ``.csv``, ``.safetensors`` or ``.jsonl`` file.
+    """Write predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
     Loading returns what was saved, except that ``.npz`` and ``.parquet`` store bfloat16 as float32, and that
-    ``.csv`` and ``.jsonl`` store all numbers as float64 and no metadata. The file is written as a whole or
-    not at all.
+    ``.csv``, ``.tsv`` and ``.jsonl`` store all numbers as float64 and no metadata. The file is written as a
+    whole or not at all.
     """
     form = _format(Path(path), FORMATS)
     with atomic_path(path) as temporary:
-        form(temporary).write(predictions)
+        form(temporary).write(in_columns(predictions))
+
+
+def _answer_rows(source: Format, columns: Columns) -> Rows | None:
+    """Return the columns of answers of a black box; none if the file has class scores."""
+    if not columns.describe_answers:
+        return None
+    try:
+        return source.read_columns(*wanted_columns(columns))
+    except FormatError:
+        if replace(columns, percent=False).describe_answers:
+            raise
+        return None  # the probabilities may be in percent
 
 
 def _read_own(source: Format, columns: Columns, *, need_labels: bool) -> Predictions:
-    values, names = source.read()
+    values, names = source.read(columns)
     if columns.groups is not None:
         values["groups"] = source.read_columns([columns.groups]).columns[columns.groups]
-    return Predictions(**select_form(values, names, need_labels=need_labels))
+    chosen = select_form(values, names, need_labels=need_labels)
+    if columns.percent and "probs" in chosen:
+        chosen["probs"] = _fractions(np.asarray(chosen["probs"]))
+    if columns.several_labels or is_label_matrix(chosen):
+        return read_labels(chosen, columns.classes)
+    return Predictions(**with_classes(chosen, columns))
+
+
+def _fractions(percent: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return percent as fractions; rows that sum to 100 up to rounding sum to one."""
+    if percent.size and percent.max() <= 1:
+        raise InputError(
+            f"probs: expected percent, got at most {percent.max():.6g} everywhere; leave out --percent "
+            "(percent=True) if these are probabilities"
+        )
+    shares = percent / 100
+    sums = shares.sum(axis=-1, keepdims=True)
+    # Percent have few digits, so that a row of them seldom has exactly 100.
+    rounded = shares.ndim == 2 and bool((np.abs(sums - 1) < _ROUNDING).all())
+    return shares / sums if rounded else shares
 
 
 def _explain_answers(source: Format) -> None:

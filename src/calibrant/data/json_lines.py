@@ -1,24 +1,30 @@
 """JSON Lines: one object per line, ``.jsonl``."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrant.data.columns import Rows
+from calibrant.data.columns import Columns, Rows
 from calibrant.data.contents import (
-    ARRAYS,
     GROUPS,
     MATRICES,
     beside_columns,
+    class_names,
+    find_columns,
     from_beside,
+    label_numbers,
+    labels_by_number,
     missing_column,
     signal_arrays,
     to_arrays,
     to_text,
+    under_our_names,
 )
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
@@ -49,20 +55,24 @@ class JsonLines:
         """The number of each object in error messages: its line, counted from one."""
         return [line for line, _ in self._numbered]
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the values under our keys, and the names of all keys."""
         names = list(dict.fromkeys(name for record in self.records for name in record))
+        said = [name for several in columns.other_names.values() for name in several]
+        within = [name for name in said if name not in names and self._column(name)[0] is not None]
+        ours = under_our_names([*names, *within], columns)
+        spread, beside = find_columns(list(ours)), beside_columns(list(ours))
         values: dict[str, Any] = {}
-        for key in (name for name in ARRAYS if name in names):
-            column = self._complete(key)
-            if key in MATRICES and isinstance(column[0], dict):
-                values["class_names"] = list(column[0])
-                column = [list(self._same_names(row, column).values()) for row in range(len(column))]
-            values[key] = np.asarray(self._same_lengths(key, column))
-        beside: dict[str, Any] = {name: self._column(name) for name in beside_columns(names)}
-        for name in (name for name in beside if name != GROUPS):
-            beside[name] = np.asarray(beside[name], dtype=np.float64)  # null becomes NaN
-        return values | from_beside(beside), names
+        for key, own in spread.items():
+            arrays = [self._array(column, ours[column], values) for column in own]
+            values[key] = arrays[0] if own == [key] else np.stack(arrays, axis=1)
+        if (named := class_names(spread)) is not None:
+            values["class_names"] = named
+        values = labels_by_number(values, values.get("class_names"))
+        more: dict[str, Any] = {name: self._column(ours[name]) for name in beside}
+        for name in (name for name in more if name != GROUPS):
+            more[name] = np.asarray(more[name], dtype=np.float64)  # null becomes NaN
+        return values | from_beside(more), names
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return values by key; dots in a key lead into objects. A key may lack in some lines, not in all."""
@@ -76,13 +86,15 @@ class JsonLines:
         return Rows(columns, self.unit, self.numbers)
 
     def write(self, predictions: Predictions) -> None:
-        """Write one object per sample; numbers become float64 and missing signals null."""
+        """Write one object per sample; numbers become float64, missing signals and masked classes null."""
         columns: dict[str, list[Any]] = {}
         for key, array in to_arrays(predictions).items():
             rows = (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()
             if key in ("logits", "probs") and predictions.class_names is not None:
                 rows = [dict(zip(predictions.class_names, row, strict=True)) for row in rows]
             columns[key] = rows
+        if (labels := label_numbers(predictions)) is not None:
+            columns["labels"] = labels.tolist()
         columns |= {name: array.tolist() for name, array in signal_arrays(predictions).items()}
         if predictions.groups is not None:
             columns[GROUPS] = predictions.groups.values
@@ -99,6 +111,21 @@ class JsonLines:
 
     def _column(self, name: str) -> list[Any]:
         return [value_at(record, name) for record in self.records]
+
+    def _array(self, key: str, name: str, values: dict[str, Any]) -> npt.NDArray[Any]:
+        """Return the values of a key; objects by class name become lists, and their names class names."""
+        column = self._complete(name)
+        if key in MATRICES and isinstance(column[0], dict):
+            values["class_names"] = list(column[0])
+            column = [list(self._same_names(row, column).values()) for row in range(len(column))]
+        column = self._same_lengths(name, column)
+        if key == "logits":
+            # JSON has no infinity: null is a masked class.
+            column = [
+                [-math.inf if each is None else each for each in row] if isinstance(row, list) else row
+                for row in column
+            ]
+        return np.asarray(column)
 
     def _complete(self, key: str) -> list[Any]:
         column = self._column(key)

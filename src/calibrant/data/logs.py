@@ -13,6 +13,7 @@ import numpy as np
 from calibrant.data.columns import Columns, Layout, Rows
 from calibrant.data.json_lines import JsonLines, value_at
 from calibrant.errors import FormatError, InputError
+from calibrant.files import parse_json
 from calibrant.signals import token_confidence
 
 # Names of the columns that are made here.
@@ -33,7 +34,7 @@ class InspectLog(JsonLines):
     @cached_property
     def log(self) -> dict[str, Any]:
         """The whole log."""
-        log = json.loads(self.path.read_text(encoding="utf-8-sig"))
+        log = parse_json(self.path.read_text(encoding="utf-8-sig"))
         if not isinstance(log, dict) or not isinstance(log.get("samples"), list) or "eval" not in log:
             raise FormatError(
                 "expected a log of Inspect with the keys eval and samples, got another JSON file; write "
@@ -60,17 +61,23 @@ def read_log(source: JsonLines, columns: Columns) -> tuple[Rows, Columns] | None
     Args:
         source: A file of JSON Lines, or a log of Inspect.
         columns: What a person said; without a layout, it is recognised from the first record, unless a
-            column is named that holds the confidence.
+            column is named that holds the confidence or class scores.
     """
     layout = columns.layout or _recognised(source, columns)
-    return None if layout is None else _LAYOUTS[layout](source, columns)
+    if layout is None:
+        return None
+    rows, meant = _LAYOUTS[layout](source, columns)
+    if columns.weights is not None:
+        own = source.read_columns([columns.weights]).columns
+        rows = replace(rows, columns={**rows.columns, **own})
+    return rows, meant
 
 
 def _recognised(source: JsonLines, columns: Columns) -> Layout | None:
     if isinstance(source, InspectLog):
         return "inspect"
     first = source.records[0]
-    if columns.confidence or columns.options or _CONFIDENCE in first:
+    if columns.confidence or columns.options or columns.logits or columns.probs or _CONFIDENCE in first:
         return None
     if {"doc_id", "resps", "filtered_resps", "target"} <= first.keys():
         return "lm-eval"

@@ -1,6 +1,5 @@
 """Scores of the options of multiple-choice questions, of which there may be more or fewer in each row."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from calibrant.data.columns import Columns, Rows
 from calibrant.errors import InputError
+from calibrant.files import parse_json
 from calibrant.inputs import Floats
 from calibrant.signals import option_scores
 
@@ -92,7 +92,7 @@ def _classes(
 def _scores(value: Any, name: str, place: str) -> tuple[tuple[str, ...] | None, list[float]]:  # noqa: ANN401
     """Return the names of the options, sorted, if they have names, and their scores; none if missing."""
     try:
-        value = json.loads(value) if isinstance(value, str) and value.strip() else value
+        value = parse_json(value) if isinstance(value, str) and value.strip() else value
         if value is None or value == "":
             return None, []
         if isinstance(value, Mapping):

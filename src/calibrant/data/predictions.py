@@ -10,18 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean, listed
 from calibrant.inputs import (
     ArrayLike,
     check_confidence,
     check_correct,
     check_features,
+    check_label_exists,
     check_labels,
     check_logits,
     check_probs,
+    check_weights,
+    to_array,
     to_tensor,
 )
-from calibrant.outcomes import Outcomes, log_odds
+from calibrant.outcomes import Outcomes, log_odds, log_probs
+from calibrant.text import check_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +51,7 @@ class Groups:
         if isinstance(values, Groups):
             groups = values
         else:
-            array = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+            array = values.numpy(force=True) if isinstance(values, Tensor) else to_array(values, "groups")
             if array.ndim != 1 or array.dtype.kind not in "USOTiub":
                 raise InputError(
                     f"groups: expected a name or a whole number for each sample, got shape {array.shape} of "
@@ -57,6 +61,7 @@ class Groups:
             if missing:
                 raise InputError(f"groups: expected a name in every row, got none in row {missing[0]}")
             names, codes = np.unique(array.astype(str), return_inverse=True)
+            check_text(names.tolist(), "groups")
             groups = cls(tuple(names.tolist()), torch.from_numpy(codes.astype(np.int64)))
         if len(groups.codes) != n:
             raise InputError(f"groups: expected {n} entries, one per prediction, got {len(groups.codes)}")
@@ -85,21 +90,30 @@ class Predictions:
     the device of the predictions; memory is shared where possible.
 
     Args:
-        logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``.
+        logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``; ``-inf`` masks a class
+            that a sample does not have.
         probs: Distributions of shape ``(n, k)``, or probabilities of class 1 of shape ``(n,)``.
         confidence: Stated probabilities that the prediction is correct, shape ``(n,)``.
         correct: Whether each prediction was correct, beside ``confidence``, shape ``(n,)``; none if unknown.
-        labels: True classes of shape ``(n,)``; none for unlabelled or out-of-distribution samples.
+        labels: True classes of shape ``(n,)``: whole numbers from 0, or names of classes; none for unlabelled
+            or out-of-distribution samples.
         features: Penultimate activations of shape ``(n, d)``.
         signals: What else a black box says about each answer, beside ``confidence``: numbers by name, each of
             shape ``(n,)``, NaN where missing.
         groups: The group of each sample, such as the subject of a question: a name or a whole number each.
-        class_names: One name for each of the ``k`` classes.
+        weights: How much each sample counts, shape ``(n,)``: 3 is like three equal samples, 0 like none. Only
+            their ratios matter.
+        class_names: One name for each of the ``k`` classes; by default the names of the columns if the
+            predictions are a DataFrame.
         metadata: Notes about the predictions, text to text; empty by default.
 
     Example:
         >>> Predictions(probs=[[0.9, 0.1], [0.4, 0.6]], labels=[0, 1], class_names=["cat", "dog"])
         Predictions(n=2, k=2, probs float64, labels, class_names)
+        >>> import pandas as pd
+        >>> probs = pd.DataFrame({"cat": [0.9, 0.4], "dog": [0.1, 0.6]})
+        >>> Predictions(probs=probs, labels=["cat", "dog"]).labels
+        tensor([0, 1])
     """
 
     logits: Tensor | None
@@ -110,6 +124,7 @@ class Predictions:
     features: Tensor | None
     signals: Mapping[str, Tensor]
     groups: Groups | None
+    weights: Tensor | None
     class_names: tuple[str, ...] | None
     metadata: Mapping[str, str]
 
@@ -125,6 +140,7 @@ class Predictions:
         features: ArrayLike | None = None,
         signals: Mapping[str, ArrayLike] | None = None,
         groups: Groups | ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         class_names: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
@@ -137,25 +153,30 @@ class Predictions:
             "features": features,
             "signals": signals or None,
             "groups": groups,
+            "weights": weights,
             "class_names": class_names,
         }
         given = {name: value for name, value in values.items() if value is not None}
         form = _check_form(list(given))
+        names = _names_of_columns(given[form], form) if class_names is None else class_names
         main = _keep_type(_FORMS[form], given[form], form)
         n, k = len(main), main.shape[-1]  # pairs have no k, and none of the arguments that need it below
         given[form] = main
+        if names is not None:
+            given["class_names"] = _check_class_names(names, k)
         if "correct" in given:
             given["correct"] = check_correct(given["correct"], n=n).to(main.device)
         if "labels" in given:
-            given["labels"] = check_labels(given["labels"], n=n, k=k).to(main.device)
+            places = _places_of_labels(given["labels"], given.get("class_names"))
+            given["labels"] = _check_labels(places, main, form)
         if "features" in given:
             check = partial(check_features, n=n)
             given["features"] = _keep_type(check, given["features"], "features").to(main.device)
         given["signals"] = _check_signals(signals or {}, n, main.device)
         if "groups" in given:
             given["groups"] = Groups.of(given["groups"], n=n)
-        if "class_names" in given:
-            given["class_names"] = _check_class_names(given["class_names"], k)
+        if "weights" in given:
+            given["weights"] = check_weights(given["weights"], n=n, some=False).to(main.device)
         for name, value in (values | given | {"metadata": _check_metadata(metadata or {})}).items():
             object.__setattr__(self, name, value)
 
@@ -174,6 +195,7 @@ class Predictions:
             parts.append(f"signals {', '.join(self.signals)}")
         if self.groups is not None:
             parts.append(f"{len(self.groups.names)} groups")
+        parts += [name for name in ("weights",) if self.weights is not None]
         parts += [name for name in ("class_names", "metadata") if getattr(self, name)]
         return f"Predictions({', '.join(parts)})"
 
@@ -211,12 +233,11 @@ class Predictions:
     def to_logits(self) -> Tensor:
         """Return scores of shape ``(n, k)`` whose softmax are the probabilities: those given, or their logs.
 
-        A probability of 0 becomes the smallest positive number, so that its logarithm is finite.
+        Probabilities count as at least 1e-12 in it, see :func:`~calibrant.outcomes.log_probs`.
         """
         if self.logits is not None:
             return self.logits
-        p = _widen(self.to_probs())
-        return p.clamp(min=torch.finfo(p.dtype).tiny).log()
+        return log_probs(_widen(self.to_probs()))
 
     def as_classes(self) -> "Predictions":
         """Return pairs as predictions of two classes, wrong and right, and class scores as they are.
@@ -235,35 +256,59 @@ class Predictions:
             logits=torch.stack([-torch.nn.functional.softplus(s), -torch.nn.functional.softplus(-s)], dim=1),
             labels=None if self.correct is None else self.correct.long(),
             groups=self.groups,
+            weights=self.weights,
             class_names=("wrong", "right"),
             metadata=self.metadata,
         )
 
     def outcomes(self) -> Outcomes:
-        """Return the confidence of each prediction and whether it was correct."""
+        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
         if self.confidence is not None:
             if self.correct is None:
                 raise InputError(
                     "correct: expected a hit or miss for each confidence, got none; "
                     "without it nobody knows which answers were right"
                 )
-            return Outcomes(_widen(self.confidence), self.correct)
+            return Outcomes(_widen(self.confidence), self.correct).weighed(self.weights)
         if self.labels is None:
             raise InputError(
                 "labels: expected the true class of each sample, got none; "
                 "without labels it is unknown whether a prediction was correct"
             )
         if self.logits is not None:
-            return Outcomes.from_logits(self.logits, self.labels)
-        return Outcomes.from_probs(_widen(self._main), self.labels)
+            return Outcomes.from_logits(self.logits, self.labels).weighed(self.weights)
+        return Outcomes.from_probs(_widen(self._main), self.labels).weighed(self.weights)
 
     def take(self, rows: ArrayLike) -> "Predictions":
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
-        index = _check_rows(rows, self.n).to(self._main.device)
+        index = check_rows(rows, self.n).to(self._main.device)
         chosen: dict[str, Any] = {name: tensor[index] for name, tensor in self._tensors().items()}
         chosen["signals"] = {name: signal[index] for name, signal in self.signals.items()}
         chosen["groups"] = None if self.groups is None else self.groups.take(index)
         return Predictions(**{**chosen, **self._notes()})
+
+    def in_order(self, class_names: Sequence[str] | None, *, name: str = "predictions") -> "Predictions":
+        """Return the predictions with their classes in the order of these names; refuse other names.
+
+        Predictions without class names, and those to which none are given, stay as they are.
+
+        Args:
+            class_names: The names in the wanted order.
+            name: What the predictions are called in error messages.
+
+        Example:
+            >>> pets = Predictions(probs=[[0.9, 0.1]], labels=[0], class_names=["cat", "dog"])
+            >>> pets.in_order(["dog", "cat"]).labels
+            tensor([1])
+        """
+        order = class_order(class_names, self.class_names, name=name)
+        if order is None:
+            return self
+        values: dict[str, Any] = {**self._tensors(), "signals": self.signals, "groups": self.groups}
+        values |= {form: values[form][:, order] for form in ("logits", "probs") if form in values}
+        if self.labels is not None:
+            values["labels"] = order.argsort().to(self.labels.device)[self.labels]
+        return Predictions(**{**values, **self._notes(), "class_names": class_names})
 
     @property
     def _main(self) -> Tensor:
@@ -271,11 +316,76 @@ class Predictions:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return the arrays that were given, the predictions first."""
-        names = ("logits", "probs", "confidence", "correct", "labels", "features")
+        names = ("logits", "probs", "confidence", "correct", "labels", "features", "weights")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def _notes(self) -> dict[str, Any]:
         return {"class_names": self.class_names, "metadata": dict(self.metadata)}
+
+
+def class_order(
+    wanted: Sequence[str] | None, given: Sequence[str] | None, *, name: str = "predictions"
+) -> Tensor | None:
+    """Return the place of each wanted class among the given ones; None if they are the same or unknown.
+
+    Args:
+        wanted: Names of classes in the wanted order, if they are known.
+        given: Names of the classes that there are, if they are known.
+        name: What has them, for error messages.
+
+    Example:
+        >>> class_order(["dog", "cat", "fox"], ["cat", "dog", "fox"])
+        tensor([1, 0, 2])
+    """
+    if wanted is None or given is None or tuple(wanted) == tuple(given):
+        return None
+    places = {each: place for place, each in enumerate(given)}
+    if set(wanted) != places.keys():
+        raise InputError(
+            f"{name}: expected the classes {listed(list(wanted))}, got {listed(list(given))}; give "
+            "predictions of the same classes"
+        )
+    return torch.tensor([places[each] for each in wanted])
+
+
+def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
+    """Return the samples of several sets of predictions, such as the files of a folder, as one.
+
+    Args:
+        parts: The predictions by the names that errors give them; all have the same form, classes, signals
+            and features, and all or none have labels, groups and weights.
+
+    Example:
+        >>> day = Predictions(logits=[[2.0, 0.0]], labels=[0])
+        >>> join_predictions({"monday": day, "tuesday": day})
+        Predictions(n=2, k=2, logits float64, labels)
+    """
+    (name, first), *others = parts.items()
+    for other, part in others:
+        ours, theirs = (_contents(each) for each in (first, part))
+        if ours != theirs or type(part) is not Predictions:
+            raise InputError(
+                f"{other}: expected {ours} as in {name}, got {theirs if ours != theirs else repr(part)}; "
+                "read them apart"
+            )
+    every = list(parts.values())
+    if len(every) == 1:
+        return first
+    values: dict[str, Any] = {key: torch.cat([p._tensors()[key] for p in every]) for key in first._tensors()}
+    values["signals"] = {key: torch.cat([p.signals[key] for p in every]) for key in first.signals}
+    if first.groups is not None:
+        values["groups"] = [group for p in every if p.groups is not None for group in p.groups.values]
+    return Predictions(**values, class_names=first.class_names)
+
+
+def _contents(predictions: Predictions) -> str:
+    """Return what predictions hold, in words that differ unless they can be joined."""
+    classes = "" if predictions.k is None else f" of {predictions.k} classes"
+    if predictions.class_names is not None:
+        classes += f" ({listed(predictions.class_names)})"
+    form, *more = (*predictions._tensors(), *predictions.signals)
+    more += [] if predictions.groups is None else ["groups"]
+    return f"{form}{classes}" + (f" with {', '.join(more)}" if more else "")
 
 
 _FORMS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -331,6 +441,68 @@ def _check_signals(signals: Mapping[str, ArrayLike], n: int, device: torch.devic
     return MappingProxyType(checked)
 
 
+def _names_of_columns(value: ArrayLike, form: str) -> list[str] | None:
+    """Return the names of the columns of a DataFrame, without the form in front; none if they only count.
+
+    Example:
+        >>> import pandas as pd
+        >>> _names_of_columns(pd.DataFrame({"probs_cat": [0.9], "probs_dog": [0.1]}), "probs")
+        ['cat', 'dog']
+    """
+    columns = getattr(value, "columns", None)
+    if columns is None or form == "confidence":
+        return None
+    names = [str(name) for name in columns]
+    if all(name.startswith(f"{form}_") for name in names):
+        names = [name.removeprefix(f"{form}_") for name in names]
+    counted = (
+        [str(i) for i in range(len(names))],
+        [f"column_{i}" for i in range(len(names))],
+    )  # pandas, polars
+    return None if names in counted else names
+
+
+def _places_of_labels(labels: ArrayLike, names: tuple[str, ...] | None) -> ArrayLike:
+    """Return the place of each label among the names of the classes; labels that are no text as they are."""
+    values = _texts(labels)
+    places = {name: place for place, name in enumerate(names or ())}
+    if values is None or set(values) <= places.keys():
+        return labels if values is None else np.array([places[value] for value in values])
+    if all(value.strip().isdecimal() for value in values):
+        return np.array([int(value) for value in values])
+    if names is None:
+        return labels
+    row = next(row for row, value in enumerate(values) if value not in places)
+    raise InputError(
+        f"labels: expected one of the classes {listed(names)}, got {values[row]!r} in row {row}"
+        f"{did_you_mean(values[row], names)}"
+    )
+
+
+def _check_labels(labels: ArrayLike, main: Tensor, form: str) -> Tensor:
+    """Check classes beside scores of shape ``(n, k)``; a class that is masked there is refused."""
+    y = check_labels(labels, n=len(main), k=main.shape[-1]).to(main.device)
+    if form == "logits":
+        check_label_exists(main, y)
+    return y
+
+
+def _texts(labels: ArrayLike) -> list[str] | None:
+    """Return labels that are text; none if they are something else."""
+    array = np.zeros(0) if isinstance(labels, Tensor) else to_array(labels, "labels")
+    if array.ndim != 1 or array.dtype.kind not in "UTO":
+        return None
+    values = array.tolist()
+    if not any(isinstance(value, str) for value in values):
+        return None
+    for row, value in enumerate(values):
+        if value is None or value != value:
+            raise InputError(
+                f"labels: expected a class in every row, got none in row {row}; drop rows without a label"
+            )
+    return [str(value) for value in values]
+
+
 def _keep_type(check: Callable[[Tensor], Tensor], value: ArrayLike, name: str) -> Tensor:
     """Check a value and return it in its own floating type; checks convert half precision to float32."""
     raw = to_tensor(value, name)
@@ -358,6 +530,7 @@ def _check_class_names(class_names: Sequence[str], k: int) -> tuple[str, ...]:
     if len(set(names)) != k:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"class_names: expected unique names, got {str(twice)!r} twice; rename one of them")
+    check_text(names, "class_names")
     return tuple(str(name) for name in names)  # NumPy strings become plain ones
 
 
@@ -372,10 +545,12 @@ def _check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str]:
                 f"metadata: expected text keys and values, got {key!r}: {value!r}; "
                 "convert with str or json.dumps"
             )
+        check_text((key, value), "metadata")
     return MappingProxyType(dict(metadata))
 
 
-def _check_rows(rows: ArrayLike, n: int) -> Tensor:
+def check_rows(rows: ArrayLike, n: int) -> Tensor:
+    """Check row numbers, or a mask of length ``n``."""
     index = to_tensor(rows, "rows")
     if index.ndim != 1 or len(index) == 0:
         raise InputError(

@@ -1,42 +1,51 @@
-"""Tables with one row per sample: ``.parquet`` and ``.csv``.
+"""Tables with one row per sample: ``.parquet``, ``.csv`` and ``.tsv``.
 
 A matrix is one column of lists, or one column per class: ``logits_0, logits_1, ...`` or
 ``logits_<class name>``.
 """
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv, write_csv
+from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions, read_csv, write_csv
 
-from calibrant.data.columns import Column, Rows
+from calibrant.data.columns import Column, Columns, Rows
 from calibrant.data.contents import (
     GROUPS,
-    MATRICES,
-    VECTORS,
     beside_columns,
+    check_once,
+    class_names,
+    find_columns,
     from_beside,
-    from_text,
+    label_numbers,
+    labels_by_number,
     notes_of,
     present,
     signal_arrays,
+    suffixes,
     to_arrays,
-    to_text,
+    under_our_names,
 )
+from calibrant.data.parquet import CHECKSUMS, notes_in, open_parquet, with_notes
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.text import guarded, unguarded
 
-_NOTES = b"calibrant"
 # A row must fit into one block of a CSV file, and features may make it long.
 _BLOCK_BYTES = 1 << 24
+# What may separate columns, and the rows that decide which.
+_DELIMITERS = ",;\t|"
+_DECIDING = 6
 
 
 class Parquet:
@@ -45,20 +54,23 @@ class Parquet:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
-        with pq.ParquetFile(self.path) as file:
+        with open_parquet(self.path) as file:
             schema = file.schema_arrow
-            columns, beside = find_columns(schema.names), beside_columns(schema.names)
-            own = [column for spread in columns.values() for column in spread]
-            table = file.read(columns=[*own, *beside])
-        notes = from_text((schema.metadata or {}).get(_NOTES, b"{}").decode(), "calibrant")
+            ours = under_our_names(schema.names, columns)
+            spread, beside = find_columns(list(ours)), beside_columns(list(ours))
+            own = [*(column for each in spread.values() for column in each), *beside]
+            check_once((ours[column] for column in own), schema.names)
+            table = file.read(columns=[ours[column] for column in own])
+        table = table.select([ours[column] for column in own]).rename_columns(own)
+        notes = notes_in(schema)
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
-        return to_values(table, columns) | _beside(table, beside) | known, schema.names
+        return to_values(table, spread) | _beside(table, beside) | known, schema.names
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return columns by name; dots lead into columns of structures."""
-        with pq.ParquetFile(self.path) as file:
+        with open_parquet(self.path) as file:
             paths = dict(_paths(file.schema_arrow))
             names = present(wanted, optional, list(paths))
             table = file.read(columns=list(dict.fromkeys(paths[name][0] for name in names)))
@@ -76,49 +88,128 @@ class Parquet:
         if predictions.groups is not None:
             groups = predictions.groups
             columns[GROUPS] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
-        pq.write_table(pa.table(columns, metadata={_NOTES: to_text(notes_of(predictions))}), self.path)
+        table = pa.table(columns, metadata=with_notes(notes_of(predictions)))
+        pq.write_table(table, self.path, **CHECKSUMS)
+
+
+class Dialect(NamedTuple):
+    """How a table of text is written.
+
+    Attributes:
+        delimiter: What separates columns.
+        header: The names of all columns; empty for an index without a name.
+        is_named: Whether the header has a name, which may be empty, for each column.
+    """
+
+    delimiter: str
+    header: list[str]
+    is_named: bool = True
 
 
 class Csv:
-    """One column per class, named by its number or its class; numbers become float64, metadata is lost."""
+    """One column per class, named by its number or its class; numbers become float64, metadata is lost.
+
+    Commas, semicolons, tabs or bars may separate columns.
+
+    Attributes:
+        delimiter: What separates columns in files that are written.
+    """
+
+    delimiter = ","
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
+    def dialect(self) -> Dialect:
+        """What separates columns, recognised from the first rows, and the names of the columns."""
+        others = [delimiter for delimiter in _DELIMITERS if delimiter != self.delimiter]
+        found = [(delimiter, self._first_rows(delimiter)) for delimiter in (self.delimiter, *others)]
+        # Of several that give a table, the one with most columns; of equal ones, that of the suffix.
+        delimiter, rows = max(found, key=lambda each: (_fits(each[1]), len(each[1][0]) if each[1] else 0))
+        header = rows[0] if rows else []
+        if len(header) == 1 and len(re.split(r"[\s:]+", header[0].strip())) > 1:
+            raise FormatError(
+                f"expected columns separated by commas, semicolons, tabs or bars, got one column "
+                f"{header[0][:40]!r}; write the table with one of these"
+            )
+        if not _has_index(rows):
+            return Dialect(delimiter, header)
+        at_the_end = all(row[-1] == "" for row in rows[1:])  # a delimiter at the end of each row
+        return Dialect(delimiter, [*header, ""] if at_the_end else ["", *header], is_named=False)
+
+    def _first_rows(self, delimiter: str) -> list[list[str]]:
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
+            try:
+                return list(islice(rows, _DECIDING))
+            except csv.Error:  # a row of many columns is a cell that is too long for another delimiter
+                return []
+
+    @property
     def header(self) -> list[str]:
         """The names of all columns."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            return next((row for row in csv.reader(file) if row), [])
+        return self.dialect.header
 
-    def read(self) -> tuple[dict[str, Any], list[str]]:
+    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, and all names; headers other than numbers name the classes."""
-        columns, beside = find_columns(self.header), beside_columns(self.header)
+        ours = under_our_names(self.header, columns)
+        spread, beside = find_columns(list(ours)), beside_columns(list(ours))
+        own = [*(column for each in spread.values() for column in each), *beside]
+        check_once((ours[column] for column in own), self.header)
         # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
-        numbers = [c for key, spread in columns.items() if key not in ("labels", "correct") for c in spread]
-        types = {name: pa.string() if name == GROUPS else pa.float64() for name in (*numbers, *beside)}
-        own = [column for spread in columns.values() for column in spread]
-        table = self._read(include_columns=[*own, *beside], column_types=types)
-        return to_values(table, columns) | _beside(table, beside), self.header
+        numbers = {c for key, each in spread.items() if key not in ("labels", "correct") for c in each}
+        numbers |= {name for name in beside if name != GROUPS}
+        types = {ours[name]: pa.float64() for name in numbers} | (
+            {GROUPS: pa.string()} if GROUPS in beside else {}
+        )
+        named = [ours[column] for column in own]
+        if not own:  # without names, all columns would be read
+            return {}, self.header
+        try:
+            table = self._read(include_columns=named, column_types=types).rename_columns(own)
+        except pa.ArrowInvalid:
+            texts = types | {ours[name]: pa.string() for name in numbers}
+            table = self._read(include_columns=named, column_types=texts, **_EMPTY_IS_NULL).rename_columns(
+                own
+            )
+            table = _from_texts(table, numbers, percent=columns.percent)
+        if GROUPS in beside:
+            place = table.schema.get_field_index(GROUPS)
+            table = table.set_column(place, GROUPS, _without_guards(table[GROUPS]))
+        return to_values(table, spread) | _beside(table, beside), self.header
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return columns of text by name; numbers are parsed later, when it is known what they mean."""
         names = present(wanted, optional, self.header)
-        for name in names:
-            _check_once(name, self.header)
-        table = self._read(**_as_text(names))
-        return Rows({name: _plain(table[name]) for name in names})
+        check_once(names, self.header)
+        table = self._read(
+            include_columns=names, column_types=dict.fromkeys(names, pa.string()), **_EMPTY_IS_NULL
+        )
+        return Rows({name: _plain(_without_guards(table[name])) for name in names})
+
+    def records(self) -> list[dict[str, str]]:
+        """Return each row as text by the names of the columns."""
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            rows = (row for row in csv.reader(file, delimiter=self.dialect.delimiter) if row)
+            next(rows, None)
+            return [dict(zip(self.header, row, strict=False)) for row in rows]
 
     def _read(self, **convert: Any) -> pa.Table:  # noqa: ANN401  # options of pyarrow
+        delimiter, header, is_named = self.dialect
+        names = {} if is_named else {"column_names": header, "skip_rows": 1}
         return read_csv(
             self.path,
-            read_options=ReadOptions(block_size=_BLOCK_BYTES),
-            parse_options=ParseOptions(newlines_in_values=True),
+            read_options=ReadOptions(block_size=_BLOCK_BYTES, **names),
+            parse_options=ParseOptions(newlines_in_values=True, delimiter=delimiter),
             convert_options=ConvertOptions(**convert),
         )
 
     def write(self, predictions: Predictions) -> None:
-        """Write a header and one row per sample, with enough digits to read back the same number."""
+        """Write a header and one row per sample, with enough digits to read back the same number.
+
+        A group that a spreadsheet would take for a formula has an apostrophe before it; reading drops it.
+        """
         columns: dict[str, Any] = {}
         for key, array in to_arrays(predictions).items():
             if array.dtype.kind == "f":
@@ -128,36 +219,101 @@ class Csv:
             else:
                 headers = _headers(key, array.shape[1], predictions.class_names)
                 columns |= dict(zip(headers, array.T, strict=True))
+        if (labels := label_numbers(predictions)) is not None:
+            columns["labels"] = labels
         columns |= signal_arrays(predictions)
         if predictions.groups is not None:
-            columns[GROUPS] = predictions.groups.values
-        write_csv(pa.table(columns), self.path)
+            names = [guarded(name) for name in predictions.groups.names]
+            columns[GROUPS] = [names[code] for code in predictions.groups.codes.tolist()]
+        write_csv(pa.table(columns), self.path, WriteOptions(delimiter=self.delimiter))
 
 
-def find_columns(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the columns of each of our keys, in the order of the classes; other columns are ignored."""
-    found = {key: [key] for key in (*MATRICES, *VECTORS) if key in names}
-    for key in MATRICES:
-        spread = [f"{key}_{suffix}" for suffix in _suffixes(names, key)]
-        if spread and key in found:
-            raise FormatError(
-                f"{key}: expected one column or one per class, got both {key!r} and {spread[0]!r}; drop one"
-            )
-        if spread:
-            found[key] = spread
-    for column in (column for columns in found.values() for column in columns):
-        _check_once(column, names)
-    return found
+class Tsv(Csv):
+    """As ``.csv``, with tabs between columns."""
+
+    delimiter = "\t"
 
 
-def class_names(columns: dict[str, list[str]]) -> list[str] | None:
-    """Return the names in the headers of the predictions, unless these only count from zero."""
-    for key in ("logits", "probs"):
-        spread = columns.get(key, [key])
-        if spread != [key]:
-            named = [column.removeprefix(f"{key}_") for column in spread]
-            return None if named == [str(i) for i in range(len(named))] else named
-    return None
+# Options under which empty cells of text are null and everything else is text.
+_EMPTY_IS_NULL: dict[str, Any] = {"null_values": [""], "strings_can_be_null": True}
+_NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
+_DECIMAL_COMMA = r"^[-+]?\d*,\d+([eE][-+]?\d+)?$"
+
+
+def _fits(rows: Sequence[Sequence[str]]) -> bool:
+    """Say whether rows have as many cells as the header, which has several."""
+    if not rows or len(rows[0]) < 2:
+        return False
+    return all(len(row) == len(rows[0]) for row in rows) or _has_index(rows)
+
+
+def _has_index(rows: Sequence[Sequence[str]]) -> bool:
+    """Say whether all rows have one cell more than the header, as in tables of R with names of rows."""
+    return len(rows) > 1 and all(len(row) == len(rows[0]) + 1 for row in rows[1:])
+
+
+def _from_texts(table: pa.Table, numbers: Iterable[str], *, percent: bool) -> pa.Table:
+    """Return a table in which columns of text are numbers, or lists of them."""
+    for name in sorted(numbers):
+        place = table.schema.get_field_index(name)
+        column = pc.utf8_trim_whitespace(table[name])
+        first = next((value for value in column.to_pylist() if value is not None), "")
+        parsed = _lists(column, name) if first.startswith("[") else _numbers(column, name, percent=percent)
+        table = table.set_column(place, name, parsed)
+    for name in ("labels", "correct"):
+        if name in table.column_names and pa.types.is_string(table[name].type):
+            whole = pc.replace_substring_regex(table[name], r"^(\d+),0*$", r"\1")  # 1,0 is 1.0
+            table = table.set_column(table.schema.get_field_index(name), name, whole)
+    return table
+
+
+def _without_guards(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return text without the apostrophes that keep spreadsheets from taking it for formulas."""
+    if not pc.any(pc.starts_with(column, "'")).as_py():
+        return column
+    texts = [None if text is None else unguarded(text) for text in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _numbers(column: pa.ChunkedArray, name: str, *, percent: bool) -> pa.ChunkedArray:
+    """Return the numbers in a column of text: with a point, with a decimal comma, or in percent."""
+    marked = pc.ends_with(column, "%")
+    if percent:
+        column = pc.utf8_rtrim_whitespace(pc.utf8_rtrim(column, "%"))
+    if pc.any(pc.match_substring_regex(column, _DECIMAL_COMMA)).as_py():
+        _refuse_unless(
+            pc.invert(pc.match_substring(column, ".")), column, name, "; write all of them with a point"
+        )
+        column = pc.replace_substring(column, ",", ".")
+    advice = (
+        "; these are percent: say --percent (percent=True), or write fractions"
+        if pc.any(marked).as_py()
+        else ""
+    )
+    column = pc.if_else(pc.is_in(pc.utf8_lower(column), pa.array(["nan", "na", "null", "n/a"])), None, column)
+    _refuse_unless(pc.match_substring_regex(column, _NUMBER), column, name, advice)
+    return column.cast(pa.float64())
+
+
+def _refuse_unless(fine: pa.ChunkedArray, column: pa.ChunkedArray, name: str, advice: str) -> None:
+    row = pc.index(fine, False).as_py()
+    if row >= 0:
+        raise InputError(f"{name}: expected a number, got {str(column[row])[:40]!r} in row {row}{advice}")
+
+
+def _lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return the lists in a column of text, such as ``[0.9, 0.1]`` or ``[0.9 0.1]``."""
+    rows = []
+    for row, text in enumerate(column.to_pylist()):
+        try:
+            plain = re.sub(r"np\.float\d+\(([^)]*)\)", r"\1", (text or "").strip("[ ]"))
+            rows.append([float(value) for value in re.split(r"[\s,]+", plain)])
+        except ValueError:
+            raise InputError(
+                f"{name}: expected a list of numbers such as [0.9, 0.1], got {str(text)[:40]!r} in row "
+                f"{row}; write one column for each class"
+            ) from None
+    return pa.chunked_array([pa.array(rows, pa.list_(pa.float64()))])
 
 
 def to_values(table: pa.Table, columns: dict[str, list[str]]) -> dict[str, Any]:
@@ -168,7 +324,7 @@ def to_values(table: pa.Table, columns: dict[str, list[str]]) -> dict[str, Any]:
         values[key] = arrays[0] if spread == [key] else np.stack(arrays, axis=1)
     if (named := class_names(columns)) is not None:
         values["class_names"] = named
-    return values
+    return labels_by_number(values, named)
 
 
 def _array(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
@@ -187,21 +343,6 @@ def _array(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     flat = pc.list_flatten(column)
     _check_complete(flat, name, per_row=width)
     return np.asarray(flat.to_numpy()).reshape(len(column), width)
-
-
-def _check_once(column: str, names: Sequence[str]) -> None:
-    if names.count(column) > 1:
-        raise FormatError(f"expected each column once, got {column!r} twice; drop or rename one")
-
-
-def _as_text(columns: Sequence[str]) -> dict[str, Any]:
-    """Return options under which empty cells are null and everything else is text."""
-    return {
-        "include_columns": columns,
-        "column_types": dict.fromkeys(columns, pa.string()),
-        "null_values": [""],
-        "strings_can_be_null": True,
-    }
 
 
 def _beside(table: pa.Table, names: Sequence[str]) -> dict[str, Any]:
@@ -249,31 +390,11 @@ def _check_complete(column: pa.ChunkedArray, name: str, *, per_row: int = 1) -> 
         )
 
 
-def _suffixes(names: Sequence[str], key: str) -> list[str]:
-    """Return what follows ``key_``: numbers in numeric order, names in the order of the table."""
-    found = [name.removeprefix(f"{key}_") for name in names if name.startswith(f"{key}_")]
-    numbers = {int(suffix) for suffix in found if _is_number(suffix)}
-    if all(_is_number(suffix) for suffix in found):
-        return sorted(found, key=int)
-    if len(numbers) > 1 and numbers == set(range(len(numbers))):
-        # To take 'logits_max' next to 'logits_0' and 'logits_1' for a third class would be a silent error.
-        stray = next(suffix for suffix in found if not _is_number(suffix))
-        raise FormatError(
-            f"{key}: expected columns with numbers or with names, "
-            f"got both '{key}_0' and '{key}_{stray}'; rename one kind"
-        )
-    return found
-
-
-def _is_number(suffix: str) -> bool:
-    return suffix.isascii() and suffix.isdigit() and str(int(suffix)) == suffix
-
-
 def _headers(key: str, width: int, class_names: tuple[str, ...] | None) -> list[str]:
     if class_names is None or key == "features":
         return [f"{key}_{i}" for i in range(width)]
     headers = [f"{key}_{name}" for name in class_names]
-    if _suffixes(headers, key) != list(class_names):
+    if suffixes(headers, key) != list(class_names):
         raise InputError(
             f"class_names: expected names that do not look like column numbers, got {class_names[0]!r} and "
             "others; save as .npz, .parquet or .safetensors"

@@ -5,6 +5,7 @@ from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.evaluation.choose import Choice, choose, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.effect import Effect, effect_of
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.groups import GroupRow, GroupTable, by_group
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
@@ -19,6 +20,7 @@ __all__ = [
     "Choice",
     "ClassRow",
     "Comparison",
+    "Effect",
     "Evaluation",
     "FeasibleGroup",
     "GroupRow",
@@ -41,6 +43,7 @@ __all__ = [
     "decide",
     "detect_ood",
     "diagnose_margins",
+    "effect_of",
     "evaluate",
     "fit_method",
     "loss_shape",

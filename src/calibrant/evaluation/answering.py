@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from calibrant.errors import InputError
+from calibrant.inputs import Floats
 from calibrant.metrics.intervals import wilson_interval
 from calibrant.outcomes import LEAST_DOUBT, Outcomes
 
@@ -26,9 +28,9 @@ class Answering:
         at_most_wrong: The share of wrong answers that was accepted; the threshold is the lowest that leaves
             no more on these samples. None if the threshold itself was given.
         n: Number of samples that are answered.
-        answered: Their share of all samples.
-        wrong: Share of wrong ones among them; NaN if nothing is answered.
-        low: Lower end of Wilson's 95 % interval of that share.
+        answered: Their share of all samples, by weight if samples have weights.
+        wrong: Share of wrong ones among them, by weight; NaN if nothing is answered.
+        low: Lower end of Wilson's 95 % interval of that share, with the effective number of samples.
         high: Upper end.
     """
 
@@ -68,27 +70,56 @@ def answer_when(
         for share in shares:
             if not 0 <= share <= 1:
                 raise InputError(f"{name}: expected numbers from 0 to 1, got {share}; 80 % is 0.8")
-    ordered = outcomes.sorted()
-    confidence = ordered.confidence.double().numpy()
-    # Wrong ones from each place on, in ascending order of confidence.
-    wrong = np.append(np.cumsum(~ordered.correct.numpy()[::-1])[::-1], 0)
-    n = len(confidence)
+    confidence, tails = _tails(outcomes)
     rows = []
     for threshold in at_least:
         place = int(np.searchsorted(confidence, threshold - LEAST_DOUBT / 2))
-        rows.append(_answering(float(threshold), None, n - place, int(wrong[place]), n))
+        rows.append(_answering(float(threshold), None, tails, place))
     starts = np.flatnonzero(np.diff(confidence, prepend=-1.0) > 0)
-    rates = wrong[starts] / (n - starts)
+    rates = tails.wrong[starts] / tails.total[starts]
     for share in at_most_wrong:
         enough = starts[rates <= share]
-        place = int(enough[0]) if len(enough) else n
+        place = int(enough[0]) if len(enough) else len(confidence)
         threshold = float(confidence[place]) if len(enough) else math.nan
-        rows.append(_answering(threshold, float(share), n - place, int(wrong[place]), n))
+        rows.append(_answering(threshold, float(share), tails, place))
     return tuple(rows)
 
 
-def _answering(threshold: float, share: float | None, answered: int, wrong: int, n: int) -> Answering:
-    if answered == 0:
+class _Tails(NamedTuple):
+    """Sums over all samples from each place on, in ascending order of confidence; the last are 0.
+
+    Attributes:
+        total: Number of samples, or the sum of their weights.
+        squares: Number of samples, or the sum of the squares of their weights.
+        wrong: Number of wrong ones, or the sum of their weights.
+    """
+
+    total: Floats
+    squares: Floats
+    wrong: Floats
+
+
+def _tails(outcomes: Outcomes) -> tuple[Floats, _Tails]:
+    """Return the confidences of the samples that count, in ascending order, and the sums from each on."""
+    if outcomes.weights is None:
+        ordered = outcomes.sorted()
+        w = np.ones(len(outcomes))
+        confidence, wrong = ordered.confidence.double().numpy(), ~ordered.correct.numpy()
+    else:
+        used = outcomes.weights > 0
+        confidence = outcomes.confidence[used].double().cpu().numpy()
+        order = np.argsort(confidence, kind="stable")
+        confidence, w = confidence[order], outcomes.weights[used].cpu().numpy()[order]
+        wrong = ~outcomes.correct[used].cpu().numpy()[order]
+    sums = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (w, w * w, w * wrong))
+    return confidence, _Tails(*sums)
+
+
+def _answering(threshold: float, share: float | None, tails: _Tails, place: int) -> Answering:
+    n = len(tails.total) - 1 - place
+    if n == 0:
         return Answering(threshold, share, 0, 0.0, math.nan, math.nan, math.nan)
-    low, high = wilson_interval(wrong / answered, answered)
-    return Answering(threshold, share, answered, answered / n, wrong / answered, low, high)
+    total, squares = float(tails.total[place]), float(tails.squares[place])
+    wrong = min(float(tails.wrong[place]) / total, 1.0)
+    low, high = wilson_interval(wrong, total * (total / squares))
+    return Answering(threshold, share, n, total / float(tails.total[0]), wrong, low, high)

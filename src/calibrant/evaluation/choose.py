@@ -4,19 +4,23 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
+from torch import Tensor
+
+from calibrant.data.labels import entries_per_row
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
+from calibrant.outcomes import effective
 from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL, safe_method
 from calibrant.posthoc.pool import pool_of
+from calibrant.results import Result
 
 Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
-
-# One standard error on each side of the mean covers this share of a normal distribution.
-_ONE_STANDARD_ERROR = 0.6827
 
 _RESAMPLES = 200
 
@@ -25,11 +29,15 @@ _IN_WORDS = {"temperature": "temperature scaling", "platt": "Platt scaling", COM
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(Result):
     """The chosen method, and the reason in one sentence without a full stop."""
 
     result: MethodResult
     reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: the method, its numbers, and the reason."""
+        return {"chosen": self.result.name, "choice": self.reason, "result": self.result.to_dict()}
 
     @property
     def sentence(self) -> str:
@@ -57,7 +65,7 @@ def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False
     that of :data:`calibrant.posthoc.names.METHODS`.
 
     Standard errors are those of differences on the same samples, so samples that are hard for all methods do
-    not affect the choice.
+    not affect the choice. If samples have weights, so have their differences.
 
     Args:
         comparison: The methods, fitted and measured.
@@ -105,12 +113,12 @@ def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
         return Choice(pool, "the mixture of all methods that were compared")
     if comparison.pool is not None and comparison.pool.names == [fallback]:
         return Choice(one, "out of fold it is likelier than the pool of all methods")
-    behind = (pool.losses[score] - one.losses[score]).numpy(force=True)
-    if not _within_error(behind):
+    behind = _behind(pool, one, score)
+    if not behind.is_within_error:
         return Choice(
             one, f"out of fold the pool of all methods is more than one standard error behind it by {title}"
         )
-    if behind.mean() > 0:
+    if behind.mean > 0:
         return Choice(pool, f"out of fold it is within one standard error of {in_words} by {title}")
     return Choice(pool, f"out of fold it is better than {in_words} by {title}")
 
@@ -120,9 +128,9 @@ def _simplest(comparison: Comparison, score: ProperScore) -> Choice:
     best = min(comparison.results, key=lambda result: result.metrics[score])
     reference = best if comparison.pool is None else comparison[POOL]
     for result in comparison.results:
-        behind = (result.losses[score] - reference.losses[score]).numpy(force=True)
         if result is reference or (
-            _within_error(behind) and _within_error(_calibration_behind(result, reference))
+            _behind(result, reference, score).is_within_error
+            and _calibration_behind(result, reference).is_within_error
         ):
             break
     measures = f"{MEASURES[score].title} and smooth calibration error"
@@ -159,19 +167,61 @@ def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "c
     else:
         probs = (each.held_out.to_probs() for each in (result, best))
         given = dict(zip(("a", "b"), probs, strict=True)) | {"labels": result.held_out.labels}
+    if result.held_out.weights is not None:
+        given["weights"] = result.held_out.weights
     behind = paired_difference(
-        MEASURES[score].function, **given, n_resamples=_RESAMPLES, level=_ONE_STANDARD_ERROR
+        MEASURES[score].function,
+        **given,
+        n_resamples=_RESAMPLES,
+        per_row=entries_per_row(result.held_out),
     )
-    return behind.difference <= (behind.high - behind.low) / 2
+    return behind.difference <= behind.standard_error
 
 
-def _calibration_behind(result: MethodResult, reference: MethodResult) -> Floats:
+@dataclass(frozen=True, eq=False)
+class _Behind:
+    """How far a method is behind another on each sample, and the weights of the samples if they have any."""
+
+    terms: Floats
+    weights: Tensor | None
+
+    @property
+    def mean(self) -> float:
+        """The mean of the terms."""
+        if self.weights is None:
+            return float(self.terms.mean())
+        w = self.weights.numpy(force=True)
+        return float(w @ self.terms / w.sum())
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the mean is at most one standard error above 0."""
+        if self.weights is None:
+            return bool(self.terms.mean() <= self.terms.std(ddof=1) / math.sqrt(len(self.terms)))
+        w = effective(self.weights).numpy(force=True)
+        n, mean = w.sum(), self.mean
+        # With equal weights this is the same standard error.
+        variance = float(np.square(w * (self.terms - mean)).sum()) / (n * max(n - 1, 1e-9))
+        return mean <= math.sqrt(variance)
+
+
+def _behind(result: MethodResult, reference: MethodResult, score: ProperScore) -> _Behind:
+    """Return how much more each sample loses by a proper score."""
+    terms = (result.losses[score] - reference.losses[score]).numpy(force=True)
+    return _by_row(terms, result.held_out)
+
+
+def _calibration_behind(result: MethodResult, reference: MethodResult) -> _Behind:
     """Return how much each sample adds to the difference of smooth calibration errors."""
+    w = result.held_out.weights
     outcomes = (each.held_out.outcomes() for each in (result, reference))
-    terms, others = (smooth_ece_terms(confidence=o.confidence, correct=o.correct) for o in outcomes)
-    return terms - others
+    terms, others = (
+        smooth_ece_terms(confidence=o.confidence, correct=o.correct, weights=w) for o in outcomes
+    )
+    return _by_row(terms - others, result.held_out)
 
 
-def _within_error(behind: Floats) -> bool:
-    """Whether the mean of differences, sample by sample, is at most one standard error above 0."""
-    return bool(behind.mean() <= behind.std(ddof=1) / math.sqrt(len(behind)))
+def _by_row(terms: Floats, predictions: Predictions) -> _Behind:
+    """Return how far a method is behind in each row: rows are independent, the labels of one are not."""
+    per_row, w = entries_per_row(predictions), predictions.weights
+    return _Behind(terms.reshape(-1, per_row).mean(axis=1), None if w is None else w[::per_row])

@@ -3,25 +3,27 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
-from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.calibrated import calibrated
+from calibrant.errors import CalibrantError, InputError, did_you_mean
+from calibrant.evaluation.calibrated import calibrated, counted, in_form, repaired
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Progress, at_least_float32, check_count
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.files import without_nan
+from calibrant.inputs import Progress, at_least_float32, check_count, masked_classes
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.outcomes import Pairs
 from calibrant.posthoc.by_group import ByGroup
-from calibrant.posthoc.calibrator import Calibrator, Identity
+from calibrant.posthoc.calibrator import Calibrator, Identity, within_reach
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
 from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
@@ -35,8 +37,10 @@ from calibrant.posthoc.names import (
     resolve_for_pairs,
     resolve_methods,
     safe_method,
+    that_take_weights,
 )
 from calibrant.posthoc.pool import Pool, pool_of
+from calibrant.results import FrozenDict, Result
 from calibrant.threads import SideBySide, few_threads
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -52,7 +56,7 @@ _TIMES_LOGITS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class MethodResult:
+class MethodResult(Result):
     """Result of one method.
 
     Attributes:
@@ -66,7 +70,8 @@ class MethodResult:
         fit_seconds: Time of the fit on the whole validation set, with what it shares with other methods; for
             the pool, the time of all fits with and without folds.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
-        held_out: The out-of-fold predictions of the validation set.
+        held_out: The out-of-fold predictions of the validation set. Samples of weight 0 are in no fold:
+            theirs are those of ``calibrator``, which has not seen them.
         predict_test: Returns the predictions of the test set, see :attr:`test`.
     """
 
@@ -88,6 +93,25 @@ class MethodResult:
         """
         return self.predict_test()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values for JSON, without predictions and the calibrator."""
+        numbers = {
+            "validation": self.metrics,
+            "test": self.test_metrics,
+            "nll_difference": asdict(self.improvement),
+            "fit_seconds": self.fit_seconds,
+            "parameters": self.calibrator.n_parameters,
+            **self.pool_numbers,
+        }
+        plain: dict[str, Any] = without_nan(numbers)
+        return plain
+
+    @property
+    def pool_numbers(self) -> dict[str, Any]:
+        """The weights and the temperature of a pool; nothing for other methods."""
+        pool = pool_of(self.calibrator)
+        return {} if pool is None else {"weights": pool.weights, "temperature": float(pool.temperature)}
+
     @property
     def measured(self) -> Predictions:
         """The predictions for reports: those of the test set if there is one, else the out-of-fold ones."""
@@ -96,7 +120,7 @@ class MethodResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Result):
     """Results of all methods, from simple to complex, and the methods that were skipped, with the reason."""
 
     results: tuple[MethodResult, ...]
@@ -106,7 +130,25 @@ class Comparison:
     n_test: int | None
 
     def __getitem__(self, name: str) -> MethodResult:
-        return next(result for result in self.results if result.name == name)
+        """Return the result of a method, by its name."""
+        names = [result.name for result in self.results]
+        if name in names:
+            return self.results[names.index(name)]
+        if name in self.skipped:
+            raise InputError(f"comparison: expected a fitted method, got {name!r}: {self.skipped[name]}")
+        raise InputError(
+            f"comparison: expected one of {', '.join(names)}, got {name!r}{did_you_mean(str(name), names)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers of all methods as plain values for JSON."""
+        return {
+            "n_validation": self.n_validation,
+            "n_test": self.n_test,
+            "n_folds": self.n_folds,
+            "methods": {result.name: result.to_dict() for result in self.results},
+            "skipped": dict(self.skipped),
+        }
 
     @property
     def pool(self) -> Pool | None:
@@ -115,9 +157,9 @@ class Comparison:
 
 
 def compare(
-    validation: Predictions,
+    validation: PredictionsLike,
     *,
-    test: Predictions | None = None,
+    test: PredictionsLike | None = None,
     methods: str | Sequence[str] = "auto",
     fast: bool = False,
     keep_accuracy: bool = False,
@@ -140,10 +182,13 @@ def compare(
 
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with
-            ``correct``, which methods for two classes, wrong and right, repair. If it has groups, the pool is
-            also corrected for each of them (:class:`~calibrant.posthoc.ByGroup`), and the correction is
-            compared under the name ``by_group``.
-        test: Other samples with the same classes, on which the final fits are measured.
+            ``correct``, which methods for two classes, wrong and right, repair; or the path of a file of
+            them. If it has groups, the pool is also corrected for each of them
+            (:class:`~calibrant.posthoc.ByGroup`), and the correction is compared under the name
+            ``by_group``. If it has weights, every fit, measure and standard error uses them, samples of
+            weight 0 are left out, and methods that cannot take weights are skipped, or refused if they are
+            named.
+        test: Other samples with the same classes, on which the final fits are measured; or a path.
         methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
             :data:`calibrant.posthoc.names.METHODS`, with options as in ``"smart(settled=0)"``. A method that
             needs too much memory is skipped. ``"pool"`` mixes all others; alone, it mixes the automatic ones.
@@ -158,24 +203,32 @@ def compare(
         progress: Called with what is being fitted or measured, the time spent, and the time that all of it
             will take by what was measured so far, both in milliseconds of one core.
     """
+    given = given_predictions(validation, name="validation")
+    validation = counted(given)
+    test = None if test is None else given_predictions(test, name="test")
     problem = _problem(validation, "validation")
     assert problem.k is not None
     if test is not None and (_problem(test, "test").k, test.k) != (problem.k, validation.k):
         raise InputError(f"test: expected {_form(validation)}, as in validation, got {_form(test)}")
+    if test is not None and test.k is not None:
+        test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
     if n_folds is None:
         n_folds = 5 if validation.n * problem.k <= _MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
-    if validation.n < 2 * n_folds:
+    per_row = entries_per_row(validation)
+    n_rows = validation.n // per_row
+    if n_rows < 2 * n_folds:
         raise InputError(
-            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {validation.n}"
+            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n_rows}"
         )
-    folds = random_folds(validation.n, n_folds, seed=seed)
+    folds = random_folds(n_rows, n_folds, seed=seed).repeat_interleave(per_row)
     work = _Work(validation, test, folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
+    results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
     return Comparison(
-        tuple(work.results[name] for name in (*named, BY_GROUP) if name in work.results),
-        MappingProxyType({name: work.skipped[name] for name in named if name in work.skipped}),
+        tuple(results if validation.n == given.n else (_of_all_rows(each, given) for each in results)),
+        FrozenDict({name: work.skipped[name] for name in named if name in work.skipped}),
         n_folds,
         validation.n,
         None if test is None else test.n,
@@ -228,7 +281,10 @@ class _Work:
         assert problem.labels is not None
         logits, self._labels = problem.to_logits(), problem.labels
         self._ends = ends_of(logits) if validation.k is None else None
-        self._logits = in_folds(logits if self._ends is None else within(logits, self._ends), folds)
+        self._weights = validation.weights
+        inside = logits if self._ends is None else within(logits, self._ends)
+        self._logits = in_folds(within_reach(inside), folds, self._weights)
+        self._masked = masked_classes(logits) is not None
         self._features = validation.beside
         self._fitted: dict[str, Calibrator] = {}
         self._held_out: dict[str, Tensor] = {}
@@ -241,7 +297,7 @@ class _Work:
     def run(self, names: Sequence[str], progress: Progress | None) -> None:
         """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
         singles = [name for name in names if name != POOL]
-        self.skipped = {name: reason for name in singles if (reason := _too_large(name, self._logits))}
+        self.skipped = {name: reason for name in singles if (reason := self._why_not(name))}
         wanted = [name for name in singles if name not in self.skipped]
         self._waiting = {
             _Job(name, fold) for name in wanted for fold in (None, *self._folds.unique().tolist())
@@ -263,8 +319,16 @@ class _Work:
             fitted = [self.results[name] for name in wanted if name in self.results]
             if len(singles) < len(names):
                 self._pool(fitted)
-            if self._validation.groups is not None and fitted:
+            if self._validation.groups is not None and fitted and not self._masked:
                 self._by_group(POOL if POOL in self.results else fitted[-1].name)
+
+    def _why_not(self, name: str) -> str:
+        """Return why a method is not fitted; an empty string if it is."""
+        if self._weights is not None and not self._method(name).takes_weights:
+            return "it cannot take weights"
+        if self._masked and not self._method(name).takes_masked:
+            return "it cannot take masked classes"
+        return _too_large(name, self._logits)
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
@@ -302,11 +366,14 @@ class _Work:
         if job.measures:
             return self._measure(job.name)
         if job.fold is None:
-            return method.fit(self._logits, self._labels, features=features, seed=self._seed)
+            return method.fit(
+                self._logits, self._labels, features=features, weights=self._weights, seed=self._seed
+            )
         rest, held_out = self._folds != job.fold, self._folds == job.fold
         calibrator = method.fit(
             *without_fold(self._logits, self._labels, job.fold),
             features=None if features is None else features[rest],
+            weights=None if self._weights is None else self._weights[rest],
             seed=self._seed,
             **self._fitted[job.name].searched,
         )
@@ -327,6 +394,7 @@ class _Work:
             [self._log_probs(member) for member in members],
             self._labels,
             self._folds,
+            weights=self._weights,
             safe=safe_method([member.name for member in members], of_pairs=self._ends is not None),
         )
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
@@ -337,7 +405,8 @@ class _Work:
         groups, start = self._validation.groups, time.perf_counter()
         assert groups is not None
         places, log_probs = groups.codes.to(self._labels.device), self._log_probs(self.results[name])
-        whole = ByGroup.of(self._fitted[name], log_probs, self._labels, groups.names, places)
+        w = self._weights
+        whole = ByGroup.of(self._fitted[name], log_probs, self._labels, groups.names, places, weights=w)
         held_out = torch.empty_like(log_probs)
         for rest, inside in each_fold(self._folds.to(places.device)):
             part = ByGroup.of(
@@ -346,6 +415,7 @@ class _Work:
                 self._labels[rest],
                 groups.names,
                 places[rest],
+                weights=None if w is None else w[rest],
                 spreads=whole.spreads.tolist(),
             )
             held_out[inside] = part(log_probs[inside], None, places[inside])
@@ -365,7 +435,9 @@ class _Work:
     def _measure(self, name: str) -> MethodResult:
         calibrator, predicted = self._fitted[name], self._held_out.pop(name)
         if self._ends is not None:
-            calibrator = ConfidenceCalibrator(calibrator, self._ends)
+            calibrator = in_form(ConfidenceCalibrator(calibrator, self._ends), self._validation)
+        else:
+            calibrator.class_names = self._validation.class_names
         held_out = self._predictions(name, predicted)
         # A repair of classes hardly changes their order; combining signals of a black box does.
         also = () if self._ends is None else ("auroc_correct",)
@@ -385,7 +457,7 @@ class _Work:
             if final is None or self._test is None
             else self._improvement(final, self._test),
             fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
-            losses=MappingProxyType(_losses(held_out)),
+            losses=FrozenDict(_losses(held_out)),
             held_out=held_out,
             predict_test=predict_test,
         )
@@ -395,15 +467,12 @@ class _Work:
         own = name == _UNCALIBRATED
         if self._ends is None:
             return Predictions(
-                logits=self._logits if own else log_probs, labels=self._labels, groups=self._validation.groups
+                logits=self._logits if own else log_probs,
+                labels=self._labels,
+                groups=self._validation.groups,
+                weights=self._weights,
             )
-        stated = self._validation.confidence
-        assert stated is not None
-        return Predictions(
-            confidence=stated if own else log_probs[:, 1].exp().clamp(max=1.0),
-            correct=self._validation.correct,
-            groups=self._validation.groups,
-        )
+        return self._validation if own else repaired(self._validation, log_probs[:, 1].exp())
 
     def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
         given: dict[str, Any] = (
@@ -421,8 +490,14 @@ class _Work:
                 "correct_b": before.correct,
             }
         )
+        if after.weights is not None:
+            given["weights"] = after.weights
         return paired_difference(
-            negative_log_likelihood, **given, n_resamples=self._n_resamples, seed=self._seed
+            negative_log_likelihood,
+            **given,
+            n_resamples=self._n_resamples,
+            per_row=entries_per_row(after),
+            seed=self._seed,
         )
 
     def _is_large(self) -> bool:
@@ -450,6 +525,25 @@ class _Work:
             part.forget()
             for fold in set(self._folds.unique().tolist()) - folds_in_use:
                 part.forget(fold)
+
+
+def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:
+    """Return a result with out-of-fold predictions of the samples of weight 0 too, which no fit has seen."""
+    whole = _predicted(result.name, result.calibrator, validation)
+    assert whole is not None
+    assert validation.weights is not None
+    form = "confidence" if whole.k is None else "logits"
+    values = getattr(result.held_out, form)
+    scores = getattr(whole, form).to(values, copy=True)
+    scores[validation.weights > 0] = values
+    held_out = (
+        repaired(validation, scores)
+        if whole.k is None
+        else Predictions(
+            logits=scores, labels=validation.labels, groups=validation.groups, weights=validation.weights
+        )
+    )
+    return replace(result, held_out=held_out, losses=FrozenDict(_losses(held_out)))
 
 
 def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:
@@ -498,4 +592,6 @@ def _resolved(
     else:
         named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
         members = pool_members(POOL, n_classes=validation.k, keep_accuracy=keep_accuracy)
+    if validation.weights is not None and methods not in ("auto", "all"):
+        that_take_weights(named, asked_for=True)
     return [*members, POOL] if named == [POOL] else named

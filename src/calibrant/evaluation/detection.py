@@ -1,7 +1,6 @@
 """Out-of-distribution detection: how well each score separates such samples from known ones."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from torch import Tensor
 
@@ -9,6 +8,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics.ood import OODScores, ood_scores
 from calibrant.metrics.scores import SCORES, confidence_score
+from calibrant.outcomes import refused_weights
+from calibrant.results import FrozenDict
 
 
 def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScores]:
@@ -25,11 +26,13 @@ def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScor
         1.0
     """
     pairs = score_pairs(known, foreign)
-    return MappingProxyType({name: ood_scores(*pair) for name, pair in pairs.items()})
+    return FrozenDict({name: ood_scores(*pair) for name, pair in pairs.items()})
 
 
 def score_pairs(known: Predictions, foreign: Predictions) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return every score that both sets of predictions allow, for the samples of either set."""
+    """Return every score that both sets of predictions allow, for the samples of either set; no weights."""
+    if known.weights is not None or foreign.weights is not None:
+        raise refused_weights("out-of-distribution detection")
     if known.k is None or foreign.k is None:
         if known.confidence is None or foreign.confidence is None:
             raise InputError("predictions: expected the same form twice, got class scores and confidences")

@@ -3,32 +3,37 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from calibrant.bins import Bins, equal_mass_uppers, equal_width_bins
+from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
+from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.inputs import Progress, check_count
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.inputs import ArrayLike, Progress
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
+from calibrant.results import FrozenDict, Result
 from calibrant.threads import few_threads
 
 # Numbers computed for the resamples of a measure: several seconds. It depends on the data alone, so equal
 # seeds give equal intervals on every machine.
 MAX_WORK = 1 << 30
+#: Why a measure is skipped if samples have weights.
+NO_WEIGHTS = "takes no weights, because it depends on the number of samples"
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Result):
     """Measures of a classifier's confidence, as fractions.
 
     Attributes:
         n: Number of samples.
+        n_effective: Their effective number, which is smaller if they have unequal weights.
         k: Number of classes; None if the predictions are confidences only.
         metrics: The measures by name; NaN if a measure is undefined for these data.
         intervals: Bootstrap intervals by name, if requested and defined.
@@ -39,6 +44,7 @@ class Evaluation:
     """
 
     n: int
+    n_effective: float
     k: int | None
     metrics: Mapping[str, float]
     intervals: Mapping[str, Interval]
@@ -48,7 +54,8 @@ class Evaluation:
 
 
 def evaluate(
-    predictions: Predictions,
+    predictions: PredictionsLike | ArrayLike,
+    labels: ArrayLike | None = None,
     *,
     measures: str | Sequence[str] = "core",
     n_bins: int = 15,
@@ -61,7 +68,10 @@ def evaluate(
     """Compute measures of labelled predictions.
 
     Args:
-        predictions: Logits or probabilities with labels, or confidences with ``correct``.
+        predictions: Logits or probabilities with labels, or confidences with ``correct``; or the path of a
+            file of them; or probabilities of shape ``(n, k)``, with ``labels``. Logits are passed as
+            ``Predictions(logits=..., labels=...)``.
+        labels: Classes of shape ``(n,)``, beside probabilities.
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
         intervals: Whether to bootstrap an interval for each measure.
@@ -77,8 +87,11 @@ def evaluate(
         >>> result = evaluate(Predictions(confidence=[0.9, 0.8, 0.6], correct=[True, True, False]))
         >>> round(result.metrics["ece"], 3), result.k
         (0.3, None)
+        >>> round(evaluate([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10).metrics["ece"], 3)
+        0.35
     """
-    n_bins = check_count(n_bins, "n_bins")
+    predictions = given_predictions(predictions, labels)
+    n_bins = check_bins(n_bins)
     named = resolve_measures(measures)
     outcomes = predictions.outcomes()
     if len(outcomes) < 2:
@@ -94,7 +107,7 @@ def evaluate(
         measure = MEASURES[name]
         if progress is not None:
             progress(measure.title, done, len(named))
-        reason = why_not(measure, predictions.n, predictions.k, asked_for=not isinstance(measures, str))
+        reason = why_not(measure, predictions, asked_for=not isinstance(measures, str))
         if reason:
             skipped[name] = reason
             continue
@@ -113,6 +126,7 @@ def evaluate(
             **given,
             n_resamples=n_resamples,
             level=level,
+            per_row=entries_per_row(predictions),
             seed=seed,
             max_work=MAX_WORK,
             progress=during(progress, measure, done, len(named)),
@@ -123,12 +137,13 @@ def evaluate(
             remarks[name] = "; ".join(filter(None, (remarks.get(name), fewer)))
     return Evaluation(
         predictions.n,
+        predictions.n if outcomes.weights is None else float(outcomes.weights.sum()),
         predictions.k,
-        MappingProxyType(values),
-        MappingProxyType(known),
-        MappingProxyType(skipped),
+        FrozenDict(values),
+        FrozenDict(known),
+        FrozenDict(skipped),
         equal_width_bins(outcomes, n_bins),
-        MappingProxyType(remarks),
+        FrozenDict(remarks),
     )
 
 
@@ -137,8 +152,13 @@ def _on_ties(names: Sequence[str], outcomes: Outcomes, n_bins: int) -> dict[str,
     named = [name for name in names if MEASURES[name].equal_mass]
     if not named:
         return {}
-    uppers = equal_mass_uppers(np.sort(outcomes.confidence.cpu().numpy()), n_bins)
-    used, possible = len(np.unique(uppers)), min(n_bins, len(outcomes))
+    confidence = outcomes.confidence.cpu().numpy()
+    if outcomes.weights is None:
+        used = len(np.unique(equal_mass_uppers(np.sort(confidence), n_bins)))
+    else:
+        used = int((equal_mass_bins(outcomes, n_bins).count > 0).sum())
+    # A sample whose weight is the share of several bins leaves some of them empty too.
+    possible = min(n_bins, len(outcomes))
     if used == possible:
         return {}
     return dict.fromkeys(named, f"{used} of {n_bins} bins, because equal confidences share a bin")
@@ -156,8 +176,11 @@ def during(progress: Progress | None, measure: Measure, done: int, total: int) -
     return resampled
 
 
-def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:
+def why_not(measure: Measure, predictions: Predictions, *, asked_for: bool) -> str:
     """Return why a measure cannot be computed from such predictions; an empty string if it can."""
+    n, k = predictions.n, predictions.k
+    if predictions.weights is not None and not measure.takes_weights:
+        return NO_WEIGHTS
     if k is None:
         return "" if measure.of_pairs else "needs class probabilities"
     if k < measure.min_classes:
@@ -170,9 +193,12 @@ def why_not(measure: Measure, n: int, k: int | None, *, asked_for: bool) -> str:
 def _inputs(predictions: Predictions, outcomes: Outcomes) -> dict[str, dict[str, Any]]:
     """Return the inputs of measures by what they read; probabilities replace logits, and pairs both."""
     pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    if predictions.weights is not None:
+        pairs["weights"] = predictions.weights
     inputs: dict[str, dict[str, Any]] = dict.fromkeys(("outcomes", "probs", "logits"), pairs)
+    labelled = {"labels": predictions.labels} | {name: pairs[name] for name in ("weights",) if name in pairs}
     if predictions.k is not None:
-        inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), "labels": predictions.labels}
+        inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), **labelled}
     if predictions.logits is not None:
-        inputs["logits"] = {"logits": predictions.logits, "labels": predictions.labels}
+        inputs["logits"] = {"logits": predictions.logits, **labelled}
     return inputs

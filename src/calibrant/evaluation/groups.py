@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import counted
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats, Progress, check_choice
 from calibrant.metrics.calibration_test import CalibrationTest, cumulative_test
@@ -20,6 +20,7 @@ from calibrant.metrics.names import resolve_measures
 from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import Outcomes
+from calibrant.results import FrozenDict, Result
 
 Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
@@ -34,15 +35,16 @@ _FEW, _RESAMPLES_EACH, _MOST_RESAMPLES = 4, 25, 25_000
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTest:
+class GroupTest(Result):
     """The mean error of a group, and whether chance explains its miscalibration.
 
     Attributes:
         n: Number of samples.
-        accuracy: Share of right predictions.
+        accuracy: Share of right predictions, by weight if samples have weights.
         mean_confidence: Mean confidence.
         gap: Mean confidence minus accuracy: positive is overconfident.
-        gap_low: Lower end of the interval of the gap: Wilson's for the accuracy, given the confidences.
+        gap_low: Lower end of the interval of the gap: Wilson's for the accuracy, given the confidences, with
+            the effective number of samples.
         gap_high: Its upper end.
         statistic: Range of the cumulative difference (Kuiper) in standard deviations; NaN if not tested.
         p_value: Probability that a calibrated model reaches this statistic; NaN if not tested.
@@ -76,7 +78,7 @@ class GroupRow(GroupTest):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTable:
+class GroupTable(Result):
     """Calibration of each group, the worst first.
 
     Attributes:
@@ -87,7 +89,8 @@ class GroupTable:
         level: Level of the intervals. A group is significant if its corrected p-value is at most one minus
             the level.
         overall: The measures of all samples together.
-        within: The mean of each measure over the groups, weighted by their numbers of samples.
+        within: The mean of each measure over the groups, weighted by their numbers of samples, or by the
+            weights of these.
         skipped: Requested measures that were not computed, with the reason.
     """
 
@@ -133,6 +136,9 @@ def by_group(
     :func:`~calibrant.metrics.calibration_test` with the statistic ``"kuiper"``; its p-values are corrected
     for the number of groups. Groups with fewer than ten samples are shown but not tested.
 
+    If samples have weights, all of this counts them by weight. Samples of weight 0, and groups without any
+    others, are left out.
+
     Args:
         predictions: Predictions with ``groups``.
         measures: Names of measures; by default binned and smooth calibration error.
@@ -158,17 +164,19 @@ def by_group(
         >>> table.sentence
         "1 of 2 groups are miscalibrated (Kuiper test, Holm's correction, level 0.05)"
     """
+    predictions = counted(predictions)
     groups = _check_groups(predictions)
     level, named = check_level(level), resolve_measures(measures)
-    outcomes, places = predictions.outcomes(), _places(groups)
+    outcomes, places, w = predictions.outcomes(), _places(groups), predictions.weights
     cells = [CumulativeDifference.from_outcomes(_taken(outcomes, rows)) for rows in places]
     tests = group_tests(cells, correction=correction, level=level, seed=seed)
+    sizes = [len(place) if w is None else float(w[place].sum()) for place in places]
     rows = []
     for done, (name, place, test) in enumerate(zip(groups.names, places, tests, strict=True)):
         if progress is not None:
             progress(name, done, len(places))
-        metrics: Mapping[str, float] = MappingProxyType({})
-        known: Mapping[str, Interval] = MappingProxyType({})
+        metrics: Mapping[str, float] = FrozenDict({})
+        known: Mapping[str, Interval] = FrozenDict({})
         if len(place) > 1:
             found = evaluate(
                 predictions.take(place),
@@ -187,7 +195,7 @@ def by_group(
         correction=correction,
         level=level,
         overall=overall.metrics,
-        within=MappingProxyType({name: _within(rows, name) for name in overall.metrics}),
+        within=FrozenDict({name: _within(rows, sizes, name) for name in overall.metrics}),
         skipped=overall.skipped,
     )
 
@@ -215,9 +223,9 @@ def group_tests(
     p_corrected = corrected(p_values, correction)
     rows = []
     for each, test, p in zip(cells, tests, p_corrected, strict=True):
-        accuracy = float(each.hits.sum()) / each.n
-        confidence = float(each.count @ each.confidence) / each.n
-        low, high = wilson_interval(accuracy, each.n, level=level)
+        accuracy = min(float(each.hits.sum()) / each.total, 1.0)
+        confidence = float(each.count @ each.confidence) / each.total
+        low, high = wilson_interval(accuracy, each.total, level=level)
         rows.append(
             GroupTest(
                 n=each.n,
@@ -290,7 +298,8 @@ def _places(groups: Groups) -> list[torch.Tensor]:
 
 def _taken(outcomes: Outcomes, rows: torch.Tensor) -> Outcomes:
     rows = rows.to(outcomes.confidence.device)
-    return Outcomes(outcomes.confidence[rows], outcomes.correct[rows])
+    w = None if outcomes.weights is None else outcomes.weights[rows]
+    return Outcomes(outcomes.confidence[rows], outcomes.correct[rows]).weighed(w)
 
 
 def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator) -> CalibrationTest:
@@ -305,8 +314,9 @@ def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator
     return found
 
 
-def _within(rows: Sequence[GroupRow], name: str) -> float:
-    """Return the mean of a measure over the groups for which it is defined, weighted by their samples."""
-    defined = [(row.n, row.metrics[name]) for row in rows if not math.isnan(row.metrics.get(name, math.nan))]
-    total = sum(n for n, _ in defined)
-    return sum(n * value for n, value in defined) / total if total else math.nan
+def _within(rows: Sequence[GroupRow], sizes: Sequence[float], name: str) -> float:
+    """Return the mean of a measure over the groups for which it is defined, weighted by their sizes."""
+    values = [row.metrics.get(name, math.nan) for row in rows]
+    defined = [(size, value) for size, value in zip(sizes, values, strict=True) if not math.isnan(value)]
+    total = sum(size for size, _ in defined)
+    return sum(size * value for size, value in defined) / total if total else math.nan

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
+from calibrant.results import FrozenDict, Result
 
 
 @dataclass(frozen=True, eq=False)
-class LossShape:
+class LossShape(Result):
     """Losses as functions of the probability of the true class.
 
     Attributes:
@@ -55,4 +55,4 @@ def loss_shape(losses: Mapping[str, Callable[[Tensor], Tensor]], *, p: ArrayLike
                 )
             slopes[name] = torch.autograd.grad(value.sum(), nll)[0]
         values[name] = value.detach()
-    return LossShape(grid, MappingProxyType(values), MappingProxyType(slopes))
+    return LossShape(grid, FrozenDict(values), FrozenDict(slopes))

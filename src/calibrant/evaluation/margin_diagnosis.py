@@ -9,8 +9,8 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, to_tensor
-from calibrant.outcomes import margin
-from calibrant.surrogates import soft_ece
+from calibrant.outcomes import effective, has_runner_up, margin, mean_of
+from calibrant.surrogates import soft_bins
 
 Probe = Callable[[Tensor], Tensor]
 
@@ -22,7 +22,7 @@ class MarginDiagnosis:
     Attributes:
         edges: Group ``g`` holds the margins from ``edges[g]`` up to ``edges[g + 1]``; one entry more.
         count: Number of samples.
-        confidence: Mean confidence.
+        confidence: Mean confidence; like all that follows, by weight if samples have weights.
         accuracy: Share of right predictions.
         nll_slope: Change of the mean negative log-likelihood of all samples as the group is sharpened.
         calibration_slope: Change of the calibration error of all samples as the group is sharpened.
@@ -78,15 +78,20 @@ def diagnose_margins(
     if predictions.k is None or predictions.labels is None:
         raise InputError("predictions: expected logits or probs with labels, got predictions without them")
     z = predictions.to_logits().double()
-    y = predictions.labels.to(z.device)
+    y, w = predictions.labels.to(z.device), torch.ones(len(z), dtype=z.dtype, device=z.device)
     t = z / _checked_temperature(temperature, z)
-    t = t - t.amax(dim=1, keepdim=True)
+    used = has_runner_up(z)
+    if predictions.weights is not None:
+        used, w = used & (predictions.weights > 0), predictions.weights
+    if predictions.weights is not None or not bool(used.all()):
+        z, t, y, w = z[used], t[used], y[used], effective(w[used])
+    t = (t - t.amax(dim=1, keepdim=True)).clamp_(min=-1e15)  # masked classes, of probability 0, stay finite
     q = torch.softmax(t, dim=1)
     mean = (q * t).sum(dim=1)
     p, correct = q.amax(dim=1), (t.argmax(dim=1) == y).double()
-    nll = (mean - t.gather(1, y[:, None]).squeeze(1)) / len(z)
+    nll = w * (mean - t.gather(1, y[:, None]).squeeze(1)) / w.sum()
     # The largest scaled logit is 0, so its advantage over the mean is minus the mean.
-    calibration = _gradient(p, correct, probe) * p * -mean
+    calibration = _gradient(p, correct, None if predictions.weights is None else w, probe) * p * -mean
 
     m = margin(z)
     shares = torch.linspace(0, 1, check_count(n_groups, "n_groups") + 1, dtype=z.dtype, device=z.device)
@@ -98,22 +103,25 @@ def diagnose_margins(
     def total(values: Tensor) -> Tensor:
         return torch.zeros(n, dtype=z.dtype, device=z.device).index_add(0, group, values)
 
-    count = total(torch.ones_like(m))
+    weight = total(w)
     return MarginDiagnosis(
         edges=edges if len(edges) > 1 else edges.repeat(2),
-        count=count.long(),
-        confidence=total(p) / count,
-        accuracy=total(correct) / count,
+        count=total(torch.ones_like(m)).long(),
+        confidence=total(w * p) / weight,
+        accuracy=total(w * correct) / weight,
         nll_slope=total(nll),
         calibration_slope=total(calibration),
     )
 
 
-def _gradient(p: Tensor, correct: Tensor, probe: Probe | None) -> Tensor:
+def _gradient(p: Tensor, correct: Tensor, w: Tensor | None, probe: Probe | None) -> Tensor:
     """Return the derivative of the calibration measure in each confidence."""
     with torch.enable_grad():
         p = p.detach().requires_grad_()
-        error = soft_ece(p, correct) if probe is None else ((correct - p) * probe(p)).mean().abs()
+        if probe is None:
+            error = soft_bins(p, correct, weights=w).expected_gap()
+        else:
+            error = mean_of((correct - p) * probe(p), w).abs()
         return torch.autograd.grad(error, p)[0]
 
 

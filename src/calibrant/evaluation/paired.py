@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import MAX_WORK, during, why_not
+from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.metrics.paired import PairedDifference, paired_difference
+from calibrant.results import FrozenDict, Result
 
 
 @dataclass(frozen=True, eq=False)
-class PairedComparison:
+class PairedComparison(Result):
     """Differences between two models on the same samples, by measure."""
 
     n: int
@@ -26,8 +28,8 @@ class PairedComparison:
 
 
 def paired_comparison(
-    a: Predictions,
-    b: Predictions,
+    a: PredictionsLike,
+    b: PredictionsLike,
     *,
     measures: str | Sequence[str] = "core",
     n_bins: int = 15,
@@ -38,10 +40,11 @@ def paired_comparison(
 ) -> PairedComparison:
     """Compare two models on the same samples by a paired bootstrap of each measure.
 
-    The rows of both must be the same samples in the same order; labels or groups that differ are refused.
+    The rows of both must be the same samples in the same order; labels, groups or weights that differ are
+    refused. Weights of one of them count for both.
 
     Args:
-        a: Predictions of the first model.
+        a: Predictions of the first model, or the path of a file of them.
         b: Predictions of the second model.
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
@@ -52,16 +55,18 @@ def paired_comparison(
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
     """
+    a, b = given_predictions(a, name="a"), given_predictions(b, name="b")
     _check_pair(a, b)
     outcomes = a.outcomes(), b.outcomes()
+    w = a.weights if a.weights is not None else b.weights
     differences, skipped = {}, {}
     named = resolve_measures(measures)
     for done, name in enumerate(named):
         measure = MEASURES[name]
         if progress is not None:
             progress(measure.title, done, len(named))
-        k = None if None in (a.k, b.k) else a.k
-        reason = why_not(measure, a.n, k, asked_for=not isinstance(measures, str))
+        fewer = a if a.k is None else b
+        reason = why_not(measure, fewer, asked_for=not isinstance(measures, str))
         if not reason and measure.max_samples is not None:
             reason = "resampling a measure with quadratic cost takes too long"
         if reason:
@@ -73,6 +78,8 @@ def paired_comparison(
             "correct_a": outcomes[0].correct,
             "correct_b": outcomes[1].correct,
         }
+        if w is not None:
+            given["weights"] = w
         try:
             differences[name] = paired_difference(
                 measure.function,
@@ -80,13 +87,14 @@ def paired_comparison(
                 **measure.arguments(n_bins),
                 n_resamples=n_resamples,
                 level=level,
+                per_row=entries_per_row(a),
                 seed=seed,
                 max_work=MAX_WORK,
                 progress=during(progress, measure, done, len(named)),
             )
         except InputError as error:
             skipped[name] = str(error)
-    return PairedComparison(a.n, MappingProxyType(differences), MappingProxyType(skipped))
+    return PairedComparison(a.n, FrozenDict(differences), FrozenDict(skipped))
 
 
 def _check_pair(a: Predictions, b: Predictions) -> None:
@@ -98,11 +106,22 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
             f"labels: expected the same samples in the same order, got {int(a.labels[row])} and "
             f"{int(b.labels[row])} in row {row}"
         )
+    truths = [
+        each.correct for each in (a, b) if isinstance(each, LabelPredictions) and each.correct is not None
+    ]
+    if len(truths) == 2 and not torch.equal(truths[0].cpu(), truths[1].cpu()):
+        raise InputError("labels: expected the same samples in the same order, got other labels")
     if a.groups is not None and b.groups is not None and a.groups.values != b.groups.values:
         pairs = zip(a.groups.values, b.groups.values, strict=True)
         row, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise InputError(
             f"groups: expected the same samples in the same order, got {ours!r} and {theirs!r} in row {row}"
+        )
+    if a.weights is not None and b.weights is not None and not torch.equal(a.weights.cpu(), b.weights.cpu()):
+        row = int((a.weights.cpu() != b.weights.cpu()).nonzero()[0])
+        raise InputError(
+            f"weights: expected the same samples in the same order, got {float(a.weights[row]):.6g} and "
+            f"{float(b.weights[row]):.6g} in row {row}"
         )
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import counted
+from calibrant.metrics.accuracy import mean
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.margin import MarginSlice, margin_slices
 
@@ -15,7 +17,8 @@ class ClassRow:
     Attributes:
         name: Name or number of the class.
         n: Number of samples of this class.
-        frequency: Share of samples of this class among all samples.
+        frequency: Share of samples of this class among all samples; like all that follows, by weight if
+            samples have weights.
         mean_probability: Mean probability of this class over all samples.
         recall: Share of its samples that were predicted correctly; NaN without samples.
         ece: Binned gap between its probability and its frequency.
@@ -30,7 +33,7 @@ class ClassRow:
 
 
 def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, ...]:
-    """Measure the calibration of the probability of each class.
+    """Measure the calibration of the probability of each class; samples of weight 0 are left out.
 
     Example:
         >>> from calibrant import Predictions
@@ -40,22 +43,24 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
     """
     if predictions.k is None or predictions.labels is None:
         raise InputError("predictions: expected class probabilities with labels, got neither or only one")
-    probs, labels = predictions.to_probs(), predictions.labels
-    bins = class_bins(probs, labels, n_bins=n_bins)
-    errors, totals = bins.expected_gap(), bins.confidence_sum.sum(dim=1)
-    predicted = probs.argmax(dim=1)
-    names = predictions.class_names or tuple(str(c) for c in range(predictions.k))
+    predictions = counted(predictions)
+    probs, labels, w = predictions.to_probs(), predictions.labels, predictions.weights
+    assert labels is not None
+    bins = class_bins(probs, labels, n_bins=n_bins, weights=w)
+    errors, means = bins.expected_gap(), bins.confidence_sum.sum(dim=1) / bins.count.sum(dim=1)
+    right = probs.argmax(dim=1) == labels
+    names = predictions.class_names or tuple(str(c) for c in range(probs.shape[1]))
     rows = []
     for c, name in enumerate(names):
-        n = int((labels == c).sum())
-        hits = int(((labels == c) & (predicted == c)).sum())
+        own = labels == c
+        n = int(own.sum())
         rows.append(
             ClassRow(
                 name,
                 n,
-                n / predictions.n,
-                float(totals[c]) / predictions.n,
-                hits / n if n else float("nan"),
+                mean(own, w),
+                float(means[c]),
+                mean(right[own], None if w is None else w[own]) if n else float("nan"),
                 float(errors[c]),
             )
         )
@@ -66,4 +71,5 @@ def by_margin(predictions: Predictions, *, n_groups: int = 5) -> tuple[MarginSli
     """Measure calibration in groups of samples, by the margin between the two largest logits."""
     if predictions.logits is None or predictions.labels is None:
         raise InputError("predictions: expected logits with labels, got none; margins need logits")
-    return margin_slices(predictions.logits, predictions.labels, n_groups=n_groups)
+    given = predictions.logits, predictions.labels
+    return margin_slices(*given, n_groups=n_groups, weights=predictions.weights)

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import counted
 from calibrant.inputs import check_count, to_tensor
 from calibrant.metrics.accuracy import accuracy
 from calibrant.metrics.margin import margin_slices
-from calibrant.outcomes import margin
+from calibrant.outcomes import has_runner_up, margin
 from calibrant.posthoc.smart import SMART, feasible_temperatures
 from calibrant.posthoc.temperature import TemperatureScaling
 
@@ -45,7 +46,7 @@ class TemperatureCurve:
         feasible: Groups with the temperatures that can calibrate them; groups with an accuracy of 1, or not
             above chance, are left out.
         edges: Edges of cells of equal width over the grid.
-        share: Share of the samples in each cell.
+        share: Share of the samples in each cell, by weight if they have weights.
     """
 
     margins: Tensor
@@ -85,30 +86,45 @@ def temperature_curve(
     """
     if predictions.k is None or predictions.labels is None:
         raise InputError("predictions: expected logits or probs with labels, got predictions without them")
-    z, y = predictions.to_logits().double(), predictions.labels
+    predictions = counted(predictions)
+    several = has_runner_up(predictions.to_logits())
+    predictions = predictions if bool(several.all()) else predictions.take(several)
+    z, y, w = predictions.to_logits().double(), predictions.labels, predictions.weights
+    assert y is not None
     m = margin(z).cpu()
     n_points = check_count(n_points, "n_points", at_least=2)
-    # Computed by sorting, because torch.quantile refuses more than 16 million values.
-    end = float(m.sort().values[int(0.99 * (len(m) - 1))])
+    end = _percentile_99(m, w)
     margins = torch.linspace(0, end, n_points, dtype=torch.float64)
-    smart = SMART.fit(z, y, seed=seed) if calibrator is None else calibrator
+    smart = SMART.fit(z, y, weights=w, seed=seed) if calibrator is None else calibrator
     if smart.indicator != "margin":
         raise InputError(f"calibrator: expected SMART with the indicator 'margin', got {smart.indicator!r}")
     edges = torch.linspace(0, end, 31, dtype=torch.float64)
     cells = torch.bucketize(m[m <= end], edges[1:-1])
+    counts = torch.bincount(
+        cells, weights=None if w is None else w.cpu()[m <= end], minlength=len(edges) - 1
+    ).double()
     return TemperatureCurve(
         margins=margins,
         temperature=to_tensor(smart.temperature_curve(margins), "temperature").double(),
-        single=float((TemperatureScaling.fit(z, y) if single is None else single).temperature),
-        feasible=_feasible(z, y, n_groups, predictions.k, end),
+        single=float((TemperatureScaling.fit(z, y, weights=w) if single is None else single).temperature),
+        feasible=_feasible(z, y, w, n_groups, end),
         edges=edges,
-        share=torch.bincount(cells, minlength=len(edges) - 1).double() / len(m),
+        share=counts / (len(m) if w is None else float(w.sum())),
     )
 
 
-def _feasible(z: Tensor, y: Tensor, n_groups: int, k: int, end: float) -> tuple[FeasibleGroup, ...]:
-    groups = []
-    for part in margin_slices(z, y, n_groups=n_groups, measures={"accuracy": accuracy}):
+def _percentile_99(margins: Tensor, weights: Tensor | None) -> float:
+    # Computed by sorting, because torch.quantile refuses more than 16 million values.
+    ordered, order = margins.sort()
+    if weights is None:
+        return float(ordered[int(0.99 * (len(ordered) - 1))])
+    up_to = weights.cpu()[order].cumsum(0)
+    return float(ordered[min(int(torch.searchsorted(up_to, 0.99 * up_to[-1])), len(ordered) - 1)])
+
+
+def _feasible(z: Tensor, y: Tensor, w: Tensor | None, n_groups: int, end: float) -> tuple[FeasibleGroup, ...]:
+    groups, k = [], z.shape[1]
+    for part in margin_slices(z, y, n_groups=n_groups, measures={"accuracy": accuracy}, weights=w):
         wanted = part.metrics["accuracy"]
         if not 1 / k < wanted < 1 or part.low >= end:
             continue

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -10,10 +9,11 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.calibrated import calibrated, fit_named
+from calibrant.evaluation.calibrated import calibrated, counted, fit_named
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.inputs import Floats, Progress, check_count
+from calibrant.inputs import Floats, Progress, check_count, check_seed
 from calibrant.posthoc.names import canonical_name, resolve_for_pairs
+from calibrant.results import FrozenDict, Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class SizeCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class ValidationSizes:
+class ValidationSizes(Result):
     """A measure of several methods by number of validation samples, and of the uncalibrated model.
 
     Attributes:
@@ -80,8 +80,9 @@ def by_validation_size(
     names = list(dict.fromkeys(canonical_name(name) for name in methods))
     if validation.k is None:
         resolve_for_pairs(names)
+    validation = counted(validation)
     steps = _sizes(validation.n, sizes)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]
     before = evaluate(test, measures=[measure], n_bins=n_bins).metrics[measure]
     curves = {}
@@ -93,7 +94,7 @@ def by_validation_size(
             for size in steps
         ]
         curves[name] = _summary(steps, np.array(values))
-    return ValidationSizes(MappingProxyType(curves), measure, before, n_repeats)
+    return ValidationSizes(FrozenDict(curves), measure, before, n_repeats)
 
 
 def _measured(name: str, part: Predictions, test: Predictions, measure: str, n_bins: int, seed: int) -> float:

@@ -8,7 +8,12 @@ from torch import Tensor
 
 from calibrant.errors import InputError, MissingPackageError
 from calibrant.inputs import check_count
-from calibrant.integrations.validation import DEFAULT_MEASURES, validation_measures, validation_rows
+from calibrant.integrations.validation import (
+    DEFAULT_MEASURES,
+    validation_measures,
+    validation_rows,
+    validation_weights,
+)
 from calibrant.losses.loss import Loss
 from calibrant.losses.parts.global_batch import global_rows, world_size
 from calibrant.metrics.names import resolve_measures
@@ -29,7 +34,9 @@ class CalibrationCallback(Callback):
     """Update a loss at the end of each epoch, and log calibration measures of the validation set.
 
     ``validation_step`` must return ``{"logits": ..., "labels": ...}`` (or ``"targets"``), or the pair
-    ``(logits, labels)``. Of several validation sets only the first is used. The sanity check changes nothing.
+    ``(logits, labels)``. A dictionary may also have ``"weights"`` of the shape of the labels: the measures
+    count samples by them, the loss does not. Of several validation sets only the first is used. The sanity
+    check changes nothing.
 
     The loss is updated exactly once per training epoch, with the validation that follows its last batch, and
     before checkpoints are written. If validation runs more often, the last one of the epoch is used. If it
@@ -71,6 +78,7 @@ class CalibrationCallback(Callback):
         self._outside = loss is not None
         self._updated: int | None = None
         self._batches: list[tuple[Tensor, Tensor]] = []
+        self._weights: list[Tensor] = []
         self._latest: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -94,7 +102,7 @@ class CalibrationCallback(Callback):
         self._loss = self._given or _loss_within(pl_module)
         place = next((name for name, part in pl_module.named_modules() if part is self._loss), None)
         self._outside = self._loss is not None and place is None
-        self._updated, self._latest, self._batches = None, None, []
+        self._updated, self._latest, self._batches, self._weights = None, None, [], []
         if self._loss is not None and place is not None:
             # DistributedDataParallel would copy the buffers of the first process to all others at each step.
             known = getattr(pl_module, "_ddp_params_and_buffers_to_ignore", [])
@@ -107,6 +115,7 @@ class CalibrationCallback(Callback):
         """Move the loss to the device of the module, and refuse a run that could never update it."""
         if self._loss is None:
             return
+        self._loss.expect_updates()
         if self._loss.validates and not trainer.enable_validation:
             raise InputError(
                 f"loss: expected a trainer that validates, because {self._loss!r} learns from the validation "
@@ -117,7 +126,7 @@ class CalibrationCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
         """Drop the predictions of the previous validation."""
-        self._batches = []
+        self._batches, self._weights = [], []
 
     def on_validation_batch_end(
         self,
@@ -134,17 +143,25 @@ class CalibrationCallback(Callback):
         logits, labels = _logits_and_labels(outputs)
         if not trainer.sanity_checking:
             self._batches.append(validation_rows(logits, labels, self._loss))
+            if isinstance(outputs, Mapping) and outputs.get("weights") is not None:
+                self._weights.append(validation_weights(outputs["weights"], labels, self._loss))
 
     def on_validation_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Log the measures, and update the loss if the training epoch is over."""
         if not self._batches:
             return
         logits, labels = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
-        self._batches = []
+        weights = self._all_weights()
+        self._batches, self._weights = [], []
         if world_size() > 1:
             logits, labels = logits.to(pl_module.device), labels.to(pl_module.device)
+            weights = None if weights is None else weights.to(pl_module.device)
         measured = validation_measures(
-            global_rows(logits), global_rows(labels), measures=self.measures, n_bins=self.n_bins
+            global_rows(logits),
+            global_rows(labels),
+            measures=self.measures,
+            n_bins=self.n_bins,
+            weights=None if weights is None else global_rows(weights),
         )
         for name, value in measured.items():
             pl_module.log(f"{self.prefix}{name}", value, sync_dist=trainer.world_size > 1)
@@ -152,6 +169,14 @@ class CalibrationCallback(Callback):
             self._latest = (logits, labels)
             if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
                 self._update(trainer)
+
+    def _all_weights(self) -> Tensor | None:
+        if self._weights and len(self._weights) < len(self._batches):
+            raise InputError(
+                "validation_step: expected weights in every batch or in none, got some in "
+                f"{len(self._weights)} of {len(self._batches)} batches"
+            )
+        return torch.cat(self._weights) if self._weights else None
 
     def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
         """Update the loss if no validation followed the last batch of the epoch."""

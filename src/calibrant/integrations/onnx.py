@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.files import atomic_path
-from calibrant.inputs import check_count
+from calibrant.inputs import at_least_float32, check_count, check_flag
 from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator
@@ -34,6 +34,7 @@ def export_onnx(
     *,
     n_classes: int | None = None,
     n_features: int | None = None,
+    half_precision: bool = False,
 ) -> None:
     """Write a calibrator as an ONNX graph, all or nothing.
 
@@ -50,6 +51,8 @@ def export_onnx(
         path: Where to write; usually ends in ``.onnx``.
         n_classes: Number of classes; only needed if the calibrator does not know it.
         n_features: Number of features; only needed if the calibrator uses them and does not know it.
+        half_precision: Whether the graph takes logits, confidences and features in float16, as a model in
+            half precision gives them. What it returns is float32 in any case.
 
     Raises:
         CalibrantError: The packages of the extra ``export`` are missing, PyTorch cannot express the
@@ -68,7 +71,9 @@ def export_onnx(
         widths["features"] = _known("n_features", n_features, known)
     if calibrator.group_names is not None:
         widths["groups"] = len(calibrator.group_names)
-    frozen = _Graph(calibrator.eval(), tuple(widths))
+    frozen = _Graph(
+        calibrator.eval(), tuple(widths), half_precision=check_flag(half_precision, "half_precision")
+    )
     with atomic_path(path) as temporary:
         _write(frozen, temporary, widths)
         session, refusal = _session(temporary)
@@ -87,14 +92,16 @@ def export_onnx(
 class _Graph(nn.Module):
     """A calibrator with the named inputs of its graph in place of the arguments of ``forward``."""
 
-    def __init__(self, calibrator: Calibrator, names: tuple[str, ...]) -> None:
+    def __init__(self, calibrator: Calibrator, names: tuple[str, ...], *, half_precision: bool) -> None:
         super().__init__()
         self.calibrator = calibrator
         self.names = names
+        self.half_precision = half_precision
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return log-probabilities, or repaired confidences."""
-        given = dict(zip(self.names, inputs, strict=True))
+        wide = (at_least_float32(each) if each.is_floating_point() else each for each in inputs)
+        given = dict(zip(self.names, wide, strict=True))
         others = [given.get("features"), given["groups"]] if "groups" in given else [given.get("features")]
         if "logits" in given:
             log_probs: Tensor = self.calibrator(given["logits"], *others)
@@ -127,7 +134,7 @@ def _write(graph: _Graph, path: Path, widths: dict[str, int]) -> None:
         with _quiet():
             torch.onnx.export(
                 graph,
-                tuple(_samples(2, widths, seed=0)),
+                tuple(_samples(2, widths, seed=0, half_precision=graph.half_precision)),
                 path,
                 input_names=list(widths),
                 output_names=[graph.output],
@@ -153,7 +160,7 @@ def _session(path: Path) -> tuple[Any, str]:
 
 def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noqa: ANN401 - untyped
     for seed, n in enumerate(_BATCHES):
-        inputs = _samples(n, widths, seed=seed)
+        inputs = _samples(n, widths, seed=seed, half_precision=graph.half_precision)
         with torch.no_grad():
             expected = graph(*inputs).numpy()
         fed = {name: values.numpy() for name, values in zip(widths, inputs, strict=True)}
@@ -168,7 +175,7 @@ def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noq
             )
 
 
-def _samples(n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
+def _samples(n: int, widths: dict[str, int], *, seed: int, half_precision: bool) -> list[Tensor]:
     """Draw logits from nearly uniform to very confident, with a tie, or confidences, and what is beside."""
     rng = np.random.default_rng(seed)
     drawn: dict[str, Any] = {}
@@ -184,7 +191,8 @@ def _samples(n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
         drawn["features"] = rng.normal(size=(n, widths["features"])).astype(np.float32)
     if "groups" in widths:
         drawn["groups"] = rng.integers(-1, widths["groups"], size=n)
-    return [torch.from_numpy(drawn[name]) for name in widths]
+    samples = [torch.from_numpy(drawn[name]) for name in widths]
+    return [each.half() if half_precision and each.is_floating_point() else each for each in samples]
 
 
 @contextmanager

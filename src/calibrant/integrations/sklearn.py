@@ -6,20 +6,25 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import check_cv, cross_val_predict
 from sklearn.utils import check_random_state, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from calibrant.errors import FitError, InputError
-from calibrant.inputs import Floats, check_choice
+from calibrant.inputs import ArrayLike, Floats, check_choice
+from calibrant.outcomes import LEAST_PROB
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.names import CALIBRATORS
+from calibrant.posthoc.names import POOL, Method, method_named
 
-# No estimated probability means more certainty than this.
-_SMALLEST = 1e-12
+# Rows that samples with whole numbers as weights are repeated to; with more, the ratios of the weights count.
+_MOST_COUNTED = 1_000_000
+# Scikit-learn's name of Platt scaling, and the word for "choose for me".
+_OTHER_NAMES = {"sigmoid": "platt", "auto": POOL}
 
 
 class UncalibratedWarning(UserWarning):
@@ -35,8 +40,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     Args:
         estimator: The classifier; logistic regression if None.
-        method: Name of a method in :data:`calibrant.posthoc.names.CALIBRATORS`, or a calibrator class.
-            Methods that need features get the samples themselves.
+        method: Name of a method in :data:`calibrant.posthoc.names.METHODS`, with options as in
+            ``"smart(settled=0)"``, or a calibrator class. Scikit-learn's names ``"sigmoid"``, ``"isotonic"``
+            and ``"temperature"`` work too, and ``"auto"`` is the pool of the methods that suit the number of
+            classes. Methods that need features get the samples themselves.
         cv: ``"prefit"`` for a fitted classifier and samples that it was not trained on; otherwise what
             scikit-learn takes: a number of stratified folds, a splitter, or None for five folds.
         options: Keyword arguments for the method's ``fit``.
@@ -75,20 +82,34 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.random_state = random_state
         self.on_fit_error = on_fit_error
 
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:  # noqa: ANN401, N803 - scikit-learn's names
+    def fit(
+        self,
+        X: Any,  # noqa: ANN401, N803 - scikit-learn's names
+        y: Any,  # noqa: ANN401 - scikit-learn's names
+        sample_weight: ArrayLike | None = None,
+        **fit_params: Any,  # noqa: ANN401 - scikit-learn's names
+    ) -> Self:
         """Train the classifier, unless it is fitted already, and then the calibrator.
 
         Args:
             X: Samples, as the classifier takes them.
             y: Class labels.
+            sample_weight: How much each sample counts, for the classifier and for the calibrator. Whole
+                numbers are counts, as everywhere in scikit-learn: weight 2 is the same as the sample twice. A
+                pipeline takes them under the name of a step, as in ``model__sample_weight``, and so does the
+                calibrator.
             fit_params: Passed to the classifier's ``fit``; those with one entry per sample follow the folds.
+                A classifier that is fitted already takes none.
         """
         check_choice(self.on_fit_error, "on_fit_error", ("warn", "raise"))
         method = _method(self.method)
         check_classification_targets(y)
         X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806  # scikit-learn's names and untyped values
         estimator = self._given_estimator()
-        if isinstance(self.cv, str) and self.cv == "prefit":
+        if self._is_prefit:
+            _refuse_unused(fit_params)
+        fit_params, weights = self._weights(estimator, sample_weight, fit_params)
+        if self._is_prefit:
             check_is_fitted(estimator)
             self.estimator_ = estimator
             scores = getattr(estimator, _response(estimator))(X)
@@ -106,7 +127,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
-        self.calibrator_ = self._fit_calibrator(method, _logits(self.estimator_, scores), y, X)
+        self.calibrator_ = self._fit_calibrator(method, _logits(self.estimator_, scores), y, X, weights)
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803 - scikit-learn's names
@@ -132,15 +153,47 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         tags.input_tags.allow_nan = inner.input_tags.allow_nan
         return tags
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return what ``fit`` takes for itself, and what it passes on to the classifier."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        return router.add(estimator=self._given_estimator(), method_mapping=mapping)
+
+    def _weights(
+        self, estimator: BaseEstimator, sample_weight: ArrayLike | None, fit_params: dict[str, Any]
+    ) -> tuple[dict[str, Any], ArrayLike | None]:
+        """Return the parameters of the classifier's ``fit``, and the weights of the calibrator."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
+            return dict(routed.estimator.fit), sample_weight
+        in_steps = [value for name, value in fit_params.items() if name.endswith("__sample_weight")]
+        if sample_weight is None:
+            return fit_params, in_steps[-1] if in_steps else None
+        if has_fit_parameter(estimator, "sample_weight"):
+            return {**fit_params, "sample_weight": sample_weight}, sample_weight
+        if not in_steps and not self._is_prefit:
+            warnings.warn(
+                f"sample_weight counts for the calibrator only, because {type(estimator).__name__} does not "
+                "take it",
+                UserWarning,
+                stacklevel=3,
+            )
+        return fit_params, sample_weight
+
+    @property
+    def _is_prefit(self) -> bool:
+        return isinstance(self.cv, str) and self.cv == "prefit"
+
     def _given_estimator(self) -> BaseEstimator:
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _fit_calibrator(
         self,
-        method: type[Calibrator],
+        method: Method,
         logits: Floats,
         y: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
         X: Any,  # noqa: ANN401, N803  # scikit-learn's names and untyped values
+        weights: ArrayLike | None,
     ) -> Calibrator:
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.asarray(y)[self.classes_[labels] != y]
@@ -149,12 +202,19 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31)
+        features = _features(X) if method.calibrator.needs_features else None
+        rows = None if weights is None else _counted(weights, n=len(labels))
+        weighted = {} if weights is None or rows is not None else {"weights": weights}
+        if rows is not None:
+            logits, labels = logits[rows], labels[rows]
+            features = None if features is None else features[rows]
         try:
             return method.fit(
                 logits,
                 labels,
-                features=_features(X) if method.needs_features else None,
+                features=features,
                 seed=int(seed),
+                **weighted,
                 **(self.options or {}),
             )
         except FitError as error:
@@ -168,14 +228,36 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             return Identity.fit(logits, labels)
 
 
-def _method(method: str | type[Calibrator]) -> type[Calibrator]:
+def _method(method: str | type[Calibrator]) -> Method:
     if isinstance(method, type) and issubclass(method, Calibrator):
-        return method
-    if method not in CALIBRATORS:
+        return Method(method, "given as a class")
+    if not isinstance(method, str):
+        raise InputError(f"method: expected a calibrator class or the name of a method, got {method!r}")
+    try:
+        return method_named(_OTHER_NAMES.get(method, method))
+    except InputError as error:
+        rest = str(error).removeprefix("methods: expected ")
+        raise InputError(f"method: expected a calibrator class or {rest}") from None
+
+
+def _refuse_unused(fit_params: dict[str, Any]) -> None:
+    """Refuse what the ``fit`` of a fitted classifier would be called with; weights are the calibrator's."""
+    unused = [name for name in fit_params if not name.endswith("__sample_weight")]
+    if unused:
         raise InputError(
-            f"method: expected a calibrator class or one of {', '.join(CALIBRATORS)}, got {method!r}"
+            f"{unused[0]}: expected only sample_weight beside cv='prefit', got another keyword of fit; the "
+            "classifier is fitted already, leave it out"
         )
-    return CALIBRATORS[method]
+
+
+def _counted(weights: ArrayLike, *, n: int) -> npt.NDArray[np.intp] | None:
+    """Return the rows, each as often as its weight; None if weights are no counts or too many."""
+    w = np.asarray(weights)
+    if w.shape != (n,) or w.dtype.kind not in "biuf" or not np.isfinite(w).all():
+        return None  # refused by the fit
+    if (w < 0).any() or (w % 1).any() or not 0 < w.sum() <= max(_MOST_COUNTED, 4 * n):
+        return None
+    return np.repeat(np.arange(n), w.astype(np.intp))
 
 
 def _response(estimator: BaseEstimator) -> str:
@@ -193,7 +275,7 @@ def _logits(estimator: BaseEstimator, scores: Any) -> Floats:  # noqa: ANN401  #
     values = np.asarray(scores, dtype=np.float64)
     k = len(estimator.classes_)
     if _response(estimator) == "predict_proba":
-        return np.log(np.maximum(values, _SMALLEST))
+        return np.log(np.maximum(values, LEAST_PROB))
     if (
         values.shape[1:] != (() if k == 2 else (k,))
         or getattr(estimator, "decision_function_shape", "") == "ovo"

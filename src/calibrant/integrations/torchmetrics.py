@@ -26,7 +26,8 @@ class CalibrationMetrics(Metric):
     are always computed; classwise ECE and, for six or more classes, top-5 error if ``n_classes`` is given;
     equal-mass ECE, AUROC of correctness, AURC, excess AURC and AUGRC, with the bounds ``..._low`` and
     ``..._high`` of :class:`~calibrant.streams.sketch.RankSketch`, if ``resolution`` is given. All are NaN
-    while there are no samples, as in ``forward`` of an empty batch.
+    while there are no samples, as in ``forward`` of an empty batch. If samples have weights, AURC and excess
+    AURC, which depend on the number of samples, are NaN.
 
     State and results are float64 on the device of the metric. If a device lacks float64, leave the metric on
     the CPU, where it reads batches from any device.
@@ -88,10 +89,13 @@ class CalibrationMetrics(Metric):
                 default = torch.as_tensor(state[name])
                 self.add_state(f"{part_name}_{name}", default, dist_reduce_fx=partial(_combine, reduction))
 
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Read a batch; one without samples changes nothing."""
+    def update(self, preds: Tensor, target: Tensor, weights: Tensor | None = None) -> None:
+        """Read a batch, with a weight for each sample if some count more; an empty one changes nothing.
+
+        The weights of all batches have one scale; a sample without a weight has the weight 1.
+        """
         truth = "correct" if self.reads == "confidence" else "labels"
-        batch = check_batch(**{self.reads: preds, truth: target}, n_bins=self.n_bins)
+        batch = check_batch(**{self.reads: preds, truth: target}, weights=weights, n_bins=self.n_bins)
         if batch is None:
             return
         parts = self._filled()

@@ -45,7 +45,11 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
     Put it before a Trainer: ``class MyTrainer(CalibrationTrainerMixin, Trainer)``. All other arguments are
     those of the Trainer. The model returns logits, of texts ``(n, k)`` or of tokens ``(n, length, k)``; the
     loss is computed from them and ``labels``. Over accumulated batches the loss is the mean weighted by the
-    number of labels.
+    number of labels. A model with ``num_labels=1`` gives the log-odds of class 1.
+
+    With ``problem_type="multi_label_classification"``, logits and ``labels`` (1 or 0) have shape ``(n, l)``,
+    and each entry is a binary problem of its own: the loss is the mean over all entries, and measures are
+    those of the probability of a label.
 
     At the end of each epoch the loss is updated, exactly once and before a checkpoint is written. A loss that
     learns from the validation set gets the predictions of ``eval_dataset``: those of an evaluation at the end
@@ -76,6 +80,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         self.calibration_bins = check_count(calibration_bins, "calibration_bins")
         super().__init__(*args, compute_loss_func=self._loss_of_batch, **kwargs)
         self.calibration_loss = self._made(calibration_loss).to(self.args.device)
+        self.calibration_loss.expect_updates()
         self._check()
         self._evaluation_loss = _without_indices(self.calibration_loss)
         self._fresh = {name: value.clone() for name, value in self.calibration_loss.state_dict().items()}
@@ -119,7 +124,10 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
             logits, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
             self._predicted = (logits, labels)
             chosen, n_bins = self.calibration_measures, self.calibration_bins
-            for name, value in validation_measures(logits, labels, measures=chosen, n_bins=n_bins).items():
+            measured = validation_measures(
+                logits, labels, measures=chosen, n_bins=n_bins, of_labels=self._of_labels
+            )
+            for name, value in measured.items():
                 output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
         return output
 
@@ -152,18 +160,33 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         if isinstance(loss, Loss):
             return loss
         n_samples = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
-        n_classes = getattr(getattr(self.model, "config", None), "num_labels", None)
+        n_labels = getattr(getattr(self.model, "config", None), "num_labels", None)
+        n_classes = 2 if self._of_labels or n_labels == 1 else n_labels
         return make_loss(loss, n_classes=n_classes, n_samples=n_samples)
+
+    @property
+    def _task(self) -> str:
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        if type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+            return "language modelling"
+        named = getattr(getattr(base, "config", None), "problem_type", None)
+        return str(named or "single_label_classification")
+
+    @property
+    def _of_labels(self) -> bool:
+        """Whether each text has any number of labels, so that every entry is a binary problem."""
+        return self._task == "multi_label_classification"
 
     def _check(self) -> None:
         """Refuse a model or settings that do not fit the loss."""
         loss, smoothing = self.calibration_loss, self.args.label_smoothing_factor
-        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-        task = getattr(getattr(base, "config", None), "problem_type", None) or "single_label_classification"
-        if type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-            task = "language modelling"
-        if task != "single_label_classification":
-            raise InputError(f"model: expected a classifier with one label per text or token, got {task}")
+        if self._task not in ("single_label_classification", "multi_label_classification"):
+            raise InputError(f"model: expected a classifier of texts or tokens, got {self._task}")
+        if self._of_labels and loss.needs:
+            raise InputError(
+                f"calibration_loss: expected a loss of single entries for several labels, got {loss!r}, "
+                "which has a history of whole texts"
+            )
         if smoothing:
             raise InputError(f"label_smoothing_factor: expected 0 with a calibration_loss, got {smoothing}")
         if any(getattr(part, "reduction", "mean") != "mean" for part in loss.modules()):
@@ -186,7 +209,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
             raise InputError("labels: expected a column of the data set named labels or label, got none")
         if self._batches is not None:
             self._batches.append(self._gathered(logits.detach(), labels))
-        value = self._value(*_by_sample(logits, labels))
+        value = self._value(*self._by_sample(logits, labels))
         if num_items_in_batch is None:
             return value
         count = (labels != IGNORED).sum()  # as the Trainer counts
@@ -210,7 +233,20 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
                 self.gather_function(self.accelerator.pad_across_processes(part, dim=1, pad_index=IGNORED))
                 for part in (logits, labels)
             )
-        return validation_rows(*_by_sample(logits, labels), self.calibration_loss)
+        return validation_rows(*self._by_sample(logits, labels), self.calibration_loss)
+
+    def _by_sample(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens as samples, or the entries of a label matrix; otherwise the inputs unchanged."""
+        if self._of_labels:
+            if logits.shape != labels.shape:
+                raise InputError(
+                    f"labels: expected 1 or 0 for each label, shape {tuple(logits.shape)}, got shape "
+                    f"{tuple(labels.shape)}"
+                )
+            return logits.flatten(), labels.flatten()
+        if logits.ndim == 3 and logits.shape[:2] == labels.shape:
+            return logits.flatten(0, 1), labels.flatten()
+        return logits, labels
 
     def _update_if_due(self) -> None:
         if not self._update_due:
@@ -275,13 +311,6 @@ def _logits_of(outputs: _Own) -> Tensor:
         return logits
     got = f"only {', '.join(outputs)}" if isinstance(outputs, Mapping) else type(outputs).__name__
     raise InputError(f"model: expected outputs with logits, got {got}")
-
-
-def _by_sample(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tokens of all texts as samples; with one label per text, return the inputs unchanged."""
-    if logits.ndim == 3 and logits.shape[:2] == labels.shape:
-        return logits.flatten(0, 1), labels.flatten()
-    return logits, labels
 
 
 def _without_indices(loss: Loss) -> Loss:

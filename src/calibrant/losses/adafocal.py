@@ -79,7 +79,8 @@ class AdaFocalLoss(SampleLoss):
     Training starts with ``gamma`` in bins of equal width. After each epoch ``update(logits, labels)`` with
     the validation set makes bins of equal count from its top-label confidences and moves the exponent of
     each bin by its calibration error. ``history`` has one entry per update: the ``edges``, the ``gap``
-    (confidence minus accuracy, 0 for an empty bin) and the ``gammas``.
+    (confidence minus accuracy, 0 for an empty bin) and the ``gammas``. Without updates it stays focal loss
+    with exponent ``gamma``; after 5,000 batches of training it warns about that, once.
 
     Example:
         >>> loss = AdaFocalLoss(n_bins=2)
@@ -118,6 +119,7 @@ class AdaFocalLoss(SampleLoss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch."""
+        self._remind(logits)
         return adafocal_loss(logits, labels, edges=self.edges, gammas=self.gammas, **self.shared)
 
     @torch.no_grad()
@@ -213,6 +215,7 @@ class CalFocalLoss(SampleLoss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch."""
+        self._remind(logits)
         bins = {"edges": self.edges, "accuracy": self.accuracy}
         confidence = self.confidence if self.case == "bin" else None
         return calfocal_loss(logits, labels, **bins, confidence=confidence, lam=self.lam, **self.shared)

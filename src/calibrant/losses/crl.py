@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.loss import EpochRecords, FunctionLoss
-from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.batch import IGNORED, two_classes
 from calibrant.losses.parts.confidence import top_label_confidence
 from calibrant.losses.parts.global_batch import global_rows
 
@@ -37,6 +37,7 @@ def crl_loss(logits: Tensor, labels: Tensor, *, correctness: Tensor, ignore_inde
         >>> float(crl_loss(logits, torch.tensor([0, 1]), correctness=torch.tensor([1.0, 0.5])))
         0.5
     """
+    logits, labels = two_classes(logits, labels, ignore_index=ignore_index)
     _check_samples(labels, correctness, "correctness")
     confidence, _ = top_label_confidence(logits, labels, ignore_index=ignore_index)
     shares = global_rows(correctness[labels != ignore_index].to(confidence.dtype))
@@ -104,6 +105,8 @@ class CRLLoss(FunctionLoss):
 
     def forward(self, logits: Tensor, labels: Tensor, *, indices: Tensor) -> Tensor:
         """Return the term of a batch, given the indices of its samples in the training set."""
+        self._remind(logits)
+        logits, labels = two_classes(logits, labels, ignore_index=self.ignore_index)
         _check_samples(labels, indices, "indices")
         place = global_rows(indices[labels != self.ignore_index])
         if place.numel() and not 0 <= int(place.min()) <= int(place.max()) < len(self.seen):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import check_batch
+from calibrant.losses.parts.batch import FAR, IGNORED, check_batch, masked_classes, without_masked
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 
@@ -36,15 +36,17 @@ def cross_entropy_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOp
 
 
 def smoothed_cross_entropy(samples: Samples, smoothing: float) -> Tensor:
-    """Return the cross-entropy of torch against labels that are mixed with the uniform distribution."""
+    """Return the cross-entropy of torch against labels that are mixed with the uniform distribution.
+
+    Masked classes have no share of that distribution.
+    """
     z, labels, ignored = samples.scores, samples.labels, samples.ignore_index
     scale = None if samples.weight is None else samples.weight.to(z.dtype)
-    cross_entropy = partial(F.cross_entropy, z, weight=scale, reduction="none", label_smoothing=smoothing)
     if samples.soft:
-        return samples.reduce_soft(cross_entropy(labels.to(z.dtype)))
+        return samples.reduce_soft(_against(z, labels.to(z.dtype), scale, smoothing))
     check_batch(samples.logits, labels)
     try:
-        values = cross_entropy(labels, ignore_index=ignored)
+        values = _against(z, labels, scale, smoothing, ignore_index=ignored)
     except IndexError:
         samples.nll()  # raises an error that names the label
         raise
@@ -54,6 +56,22 @@ def smoothed_cross_entropy(samples: Samples, smoothing: float) -> Tensor:
     kept = labels != ignored
     total = (scale[torch.where(kept, labels, 0)] * kept).sum()
     return values.sum() / torch.where(total > 0, total, 1)
+
+
+def _against(
+    z: Tensor, labels: Tensor, scale: Tensor | None, smoothing: float, *, ignore_index: int = IGNORED
+) -> Tensor:
+    """Return the cross-entropy of each sample against smoothed labels."""
+    masked = masked_classes(z) if smoothing or labels.is_floating_point() else None
+    cross_entropy = partial(F.cross_entropy, weight=scale, reduction="none", ignore_index=ignore_index)
+    if masked is None:
+        return cross_entropy(z, labels, label_smoothing=smoothing)
+    soft = labels.is_floating_point()
+    ignored = torch.zeros_like(masked) if soft else (labels == ignore_index).unsqueeze(1)
+    finite = z.clamp_min(-FAR).masked_fill(ignored, 0)
+    spread = without_masked(torch.ones_like(z), masked).masked_fill(ignored, 0)
+    hard = cross_entropy(finite if soft else z, labels)
+    return (1 - smoothing) * hard + smoothing * cross_entropy(finite, spread)
 
 
 @dataclass(eq=False, repr=False)

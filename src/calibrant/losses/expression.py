@@ -1,8 +1,10 @@
 """Read losses written as formulas in configuration files: ``"focal(gamma=3) + 0.5 * mdca"``."""
 
 import ast
+import inspect
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from calibrant.errors import InputError, did_you_mean
 from calibrant.expressions import parse_expression, read_term
@@ -47,9 +49,24 @@ def _make(name: str, options: Mapping[str, Any], makers: Mapping[str, Maker]) ->
         hint = did_you_mean(name, makers) or f"; known are {', '.join(makers)}"
         raise InputError(f"loss: expected the name of a loss, got {name!r}{hint}")
     try:
-        return makers[name](**options)
+        made = makers[name](**options)
     except TypeError as error:
         raise InputError(f"loss: {name} does not take these options ({error})") from None
+    _check_numbers(name, made, options)
+    return made
+
+
+def _check_numbers(name: str, made: Loss, options: Mapping[str, Any]) -> None:
+    """Refuse what is no finite number for options whose default is a number, before training begins."""
+    declared = inspect.signature(type(made)).parameters
+    for option, value in options.items():
+        default = declared[option].default if option in declared else None
+        if _is_number(default) and not (_is_number(value) and math.isfinite(value)):
+            raise InputError(f"loss: expected a finite number for {option} of {name}, got {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _not_understood(text: str) -> InputError:

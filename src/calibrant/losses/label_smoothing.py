@@ -23,7 +23,8 @@ def label_smoothing_loss(
     .. math:: L(z, y) = -(1 - \epsilon) \log p_y - \frac{\epsilon}{k} \sum_c \log p_c,
         \quad p = \mathrm{softmax}(z)
 
-    The best logits are finite. Where the classes are easy to separate, smoothing does too much: the model
+    Masked classes, whose logits are ``-inf``, have no share, and ``k`` counts the others. The best logits are
+    finite. Where the classes are easy to separate, smoothing does too much: the model
     becomes underconfident and needs a temperature below 1 afterwards.
 
     Args:

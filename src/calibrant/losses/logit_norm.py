@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.batch import FAR, has_one_logit, masked_classes
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
@@ -23,6 +24,8 @@ def logit_norm_loss(
     r"""Return the cross-entropy of normalised logits: longer logits do not lower it.
 
     .. math:: L(z, y) = -\log \mathrm{softmax}\Big(\frac{z}{\tau \lVert z \rVert}\Big)_y
+
+    Masked classes, whose logits are ``-inf``, do not count in the length.
 
     After training, the network is used without the normalisation, so the scale of its logits is not trained:
     an MLP on CLINC150 stayed near uniform confidence (ECE 92 %) until a temperature was fitted (2 %). Fit one
@@ -42,6 +45,11 @@ def logit_norm_loss(
         >>> logit_norm_loss(logits, torch.tensor([1, 1]), reduction="none")
         tensor([0.0067, 0.0067])
     """
+    if has_one_logit(logits):
+        raise InputError(
+            f"logits: expected one score for each of two or more classes, got shape {tuple(logits.shape)}; "
+            "of a single logit the normalisation leaves only the sign, so give the model two outputs"
+        )
     samples = Samples(logits, labels, **shared)
     if not temperature > 0:
         raise InputError(f"temperature: expected a positive number, got {temperature}")
@@ -58,19 +66,28 @@ def logit_norm_loss(
 
 
 def _normalised(logits: Tensor, temperature: float) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(logits, dim=1, keepdim=True)
-    return logits / (temperature * (length + _SHORTEST))
+    masked = masked_classes(logits)
+    existing = logits if masked is None else logits.masked_fill(masked, 0)
+    length: Tensor = torch.linalg.vector_norm(existing, dim=1, keepdim=True)
+    normalised = existing / (temperature * (length + _SHORTEST))
+    return normalised if masked is None else normalised.masked_fill(masked, -FAR)
 
 
 def _shortcut(logits: Tensor, index: Tensor, temperature: float) -> tuple[Tensor, Gradient]:
+    masked = masked_classes(logits)
+    if masked is not None:
+        logits = logits.masked_fill(masked, 0)
     length = torch.linalg.vector_norm(logits, dim=1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).tiny)
     longer = length + _SHORTEST
     scale = longer.reciprocal().mul_(1 / temperature)
-    top, true = logits.amax(dim=1, keepdim=True), logits.gather(1, index)
+    true = logits.gather(1, index)
     u = logits * scale
+    if masked is not None:
+        u.masked_fill_(masked, -FAR)
+    top = u.amax(dim=1, keepdim=True)
     p = F.softmax(u, dim=1)
     # The log of the normaliser follows from the largest probability.
-    nll = (top - true) * scale - p.amax(dim=1, keepdim=True).log()
+    nll = top - true * scale - p.amax(dim=1, keepdim=True).log()
     mean = u.mul_(p).sum(dim=1, keepdim=True)
 
     def gradient(outer: Tensor) -> Tensor:

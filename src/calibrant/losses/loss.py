@@ -1,5 +1,6 @@
 """What the losses share as modules: options, weighted sums, and the hook that ends an epoch."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Annotated, Any, ClassVar
@@ -8,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InputError
-from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.batch import IGNORED, check_tensor
 from calibrant.losses.parts.samples import Reduction, SampleOptions
+
+# About an epoch of ImageNet in batches of 256: after this many batches an epoch should have ended.
+_EPOCH = 5_000
 
 
 class Loss(nn.Module):
@@ -32,6 +36,32 @@ class Loss(nn.Module):
 
         Losses without memory do nothing. Losses that learn from validation need both arguments.
         """
+
+    def expect_updates(self) -> None:
+        """Rely on a training loop that calls ``update`` itself, however long its epochs are."""
+        for part in self.modules():
+            if isinstance(part, Loss):
+                part._unreminded = False
+
+    def _remind(self, logits: Tensor) -> None:
+        """Count a batch of training, and warn once if an epoch's worth of them passed without an update."""
+        check_tensor(logits, "logits")
+        if not (self._unreminded and self.training and logits.requires_grad) or torch.compiler.is_compiling():
+            return
+        self._batches += 1
+        if self.history or self._batches < _EPOCH:
+            return
+        self._unreminded = False
+        given = "update(logits, labels) with the validation set" if self.validates else "update()"
+        warnings.warn(
+            f"{self!r} has trained on {self._batches:,} batches without an update, so it is still in its "
+            f"first epoch; call loss.{given} at the end of each epoch (if epochs are longer, all is well)",
+            stacklevel=2,
+        )
+
+    # How many batches it has trained on without an update, and whether nobody was reminded of that yet.
+    _batches = 0
+    _unreminded = True
 
     @property
     def history(self) -> list[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.batch import masked_classes
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
@@ -18,6 +19,8 @@ def mbls_loss(
     r"""Return how far logits lie below the largest one, beyond a margin.
 
     .. math:: L(z) = \frac{1}{k} \sum_c \max(0, \max_j z_j - z_c - m)
+
+    Masked classes, whose logits are ``-inf``, are left out of the mean.
 
     A term to add: the paper trains ``CrossEntropyLoss() + 0.1 * MbLSLoss(margin=10)``. Its formula sums over
     the classes, but its code, where the 0.1 comes from, averages over them; this averages. A margin of 0
@@ -42,22 +45,34 @@ def mbls_loss(
     _, kept = samples.true_class()
     return samples.reduce_known(
         kept,
-        definition=lambda z: (z.amax(dim=1, keepdim=True) - z - margin).relu().mean(dim=1),
+        definition=lambda z: _definition(z, margin),
         shortcut=lambda z: _shortcut(z, margin),
     )
 
 
+def _definition(logits: Tensor, margin: float) -> Tensor:
+    top, masked = logits.amax(dim=1, keepdim=True), masked_classes(logits)
+    beyond = (top - logits - margin).relu()
+    if masked is None:
+        return beyond.mean(dim=1)
+    return beyond.masked_fill(masked, 0).sum(dim=1) / (~masked).sum(dim=1)
+
+
 def _shortcut(logits: Tensor, margin: float) -> tuple[Tensor, Gradient]:
-    top = logits.amax(dim=1, keepdim=True)
+    top, masked = logits.amax(dim=1, keepdim=True), masked_classes(logits)
     beyond = (top - margin - logits).clamp_min_(0)
-    values = beyond.mean(dim=1)
+    share: Tensor | float = 1 / logits.shape[1]
+    if masked is not None:
+        beyond.masked_fill_(masked, 0)
+        share = 1 / (~masked).sum(dim=1, keepdim=True).to(logits.dtype)
+    values = (beyond.sum(dim=1, keepdim=True) * share).squeeze(1)
     beyond.sign_()
 
     def gradient(outer: Tensor) -> Tensor:
         # Equal largest logits share the pull of all that lie beyond the margin.
         largest = (logits - top).sign_().add_(1)
         pull = beyond.sum(dim=1, keepdim=True) / largest.sum(dim=1, keepdim=True)
-        return largest.mul_(pull).sub_(beyond).mul_(outer.unsqueeze(1) / logits.shape[1])
+        return largest.mul_(pull).sub_(beyond).mul_(outer.unsqueeze(1) * share)
 
     return values, gradient
 

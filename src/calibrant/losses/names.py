@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from calibrant.docstrings import Option, description
 from calibrant.errors import InputError
 from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss
 from calibrant.losses.brier import BrierLoss
@@ -28,15 +29,6 @@ from calibrant.losses.seca import SECALoss
 from calibrant.losses.selective_risk import AURCLoss, SelectiveRiskLoss
 from calibrant.losses.soft_ece import CharbonnierLoss, SoftECELoss
 from calibrant.losses.supervised_contrastive import SupervisedContrastiveLoss
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a loss: its default as Python writes it (None if it must be given) and its meaning."""
-
-    name: str
-    default: str | None
-    meaning: str
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ class TrainingLoss:
     @property
     def explanation(self) -> str:
         """Formula and description from the documentation of the function and the class, as plain text."""
-        return "\n\n".join(filter(None, map(_description, (self.module.function, self.module))))
+        return "\n\n".join(filter(None, map(description, (self.module.function, self.module))))
 
 
 LOSSES: dict[str, TrainingLoss] = {
@@ -315,13 +307,3 @@ def _maker(name: str, loss: TrainingLoss, sizes: Mapping[str, int | None]) -> Ca
         return loss.make(**options)
 
     return make
-
-
-def _description(documented: object) -> str:
-    """Return the documentation between its first line and its sections, without the marks of the markup."""
-    text = (inspect.getdoc(documented) or "").partition("\n")[2]
-    for section in ("\nArgs:\n", "\nExample:\n"):
-        text = text.partition(section)[0]
-    for mark, plain in ((".. math:: ", "    "), ("``", ""), ("**", "")):
-        text = text.replace(mark, plain)
-    return text.strip("\n")

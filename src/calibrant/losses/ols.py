@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.loss import EpochRecords, SampleLoss
+from calibrant.losses.parts.batch import FAR, masked_classes, without_masked
 from calibrant.losses.parts.global_batch import global_sum
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
@@ -31,6 +32,9 @@ def ols_loss(
     r"""Return the cross-entropy against a mixture of the label and the soft label of its class.
 
     .. math:: L(z, y) = -\alpha \log p_y - (1 - \alpha) \sum_c S_{yc} \log p_c
+
+    Where a sample has masked classes, whose logits are ``-inf``, the others share their part of the soft
+    label.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
@@ -61,9 +65,10 @@ def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: Record | N
         )
     soft = soft_labels.to(z.dtype).index_select(0, index.flatten())
     soft = soft.view(*samples.labels.shape, z.shape[1]).movedim(-1, 1)
+    soft = without_masked(soft, masked_classes(z))
 
     def definition(z: Tensor) -> Tensor:
-        log_p = F.log_softmax(z, dim=1)
+        log_p = F.log_softmax(z, dim=1).clamp_min(-FAR)
         return -hard * log_p.gather(1, index).squeeze(1) - (1 - hard) * (soft * log_p).sum(dim=1)
 
     return samples.reduce_known(
@@ -81,7 +86,7 @@ def _shortcut(
         correct = (true == top).squeeze(1)
         record(p, correct if kept is None else correct & kept)
     mass = hard + (1 - hard) * soft.sum(dim=1, keepdim=True)
-    below = (top - logits).mul_(soft).sum(dim=1, keepdim=True)
+    below = (top - logits).clamp_max_(FAR).mul_(soft).sum(dim=1, keepdim=True)
     values = hard * (top - true) + (1 - hard) * below - mass * p.amax(dim=1, keepdim=True).log()
     slope = p.mul_(mass).sub_(soft, alpha=1 - hard).scatter_add_(1, index, torch.full_like(true, -hard))
     return values.squeeze(1), lambda outer: outer.unsqueeze(1) * slope
@@ -123,13 +128,15 @@ class OLSLoss(SampleLoss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch, and add up its correct predictions while training."""
+        self._remind(logits)
         learns = self.training and logits.requires_grad
+
+        samples = Samples(logits, labels, **self.shared)
 
         def record(probs: Tensor, correct: Tensor) -> None:
             predictions = probs.movedim(1, -1)[correct].to(self.sums.dtype)
-            self.sums.index_add_(0, labels[correct], predictions)
+            self.sums.index_add_(0, samples.labels[correct], predictions)
 
-        samples = Samples(logits, labels, **self.shared)
         return _loss(samples, self.soft_labels, self.hard, record if learns else None)
 
     @torch.no_grad()

@@ -21,7 +21,13 @@ from calibrant.metrics.classwise import (
 from calibrant.metrics.corp import CorpReliability, corp_reliability
 from calibrant.metrics.cumulative import ks_error, kuiper_error
 from calibrant.metrics.debiased import debiased_calibration_error
-from calibrant.metrics.decomposition import Decomposition, decompose_brier, decompose_nll
+from calibrant.metrics.decomposition import (
+    Decomposition,
+    brier_calibration,
+    brier_refinement,
+    decompose_brier,
+    decompose_nll,
+)
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
 from calibrant.metrics.intervals import Interval, wilson_interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
@@ -73,6 +79,8 @@ __all__ = [
     "auroc_ovo",
     "auroc_ovr",
     "average_calibration_error",
+    "brier_calibration",
+    "brier_refinement",
     "brier_score",
     "calibration_test",
     "charbonnier_error",

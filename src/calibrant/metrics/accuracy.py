@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labelled_probs
-from calibrant.outcomes import Pairs, check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes, checked_weights
 
 # A block of rows and its mask fit into the processor's cache.
 _ROWS = 256
@@ -24,7 +24,8 @@ def accuracy(
         >>> accuracy([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.5
     """
-    return float(check_outcomes(probs, labels, **pairs).correct.mean(dtype=torch.float64))
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return mean(outcomes.correct, outcomes.weights)
 
 
 def mean_confidence(
@@ -36,19 +37,36 @@ def mean_confidence(
         >>> mean_confidence([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.75
     """
-    return float(check_outcomes(probs, labels, **pairs).confidence.mean(dtype=torch.float64))
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return mean(outcomes.confidence, outcomes.weights)
 
 
-def top_k_error(probs: ArrayLike, labels: ArrayLike, *, k: int = 5) -> float:
+def top_k_error(
+    probs: ArrayLike, labels: ArrayLike, *, k: int = 5, weights: ArrayLike | None = None
+) -> float:
     """Return the share of samples whose true class is not among the ``k`` most probable classes.
 
     Equally probable classes are ranked by class number, as in :func:`accuracy`.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``.
+        labels: Integer classes of shape ``(n,)``.
+        k: How many classes count as predicted.
+        weights: One weight per sample.
 
     Example:
         >>> top_k_error([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], k=2)
         0.5
     """
-    return float(top_k_misses(probs, labels, k=k).mean(dtype=torch.float64))
+    misses = top_k_misses(probs, labels, k=k)
+    return mean(misses, checked_weights(weights, len(misses)))
+
+
+def mean(terms: Tensor, weights: Tensor | None) -> float:
+    """Return the mean of one number for each sample, in float64; with weights, their weighted mean."""
+    if weights is None:
+        return float(terms.mean(dtype=torch.float64))
+    return float((terms * weights.to(terms.device)).sum() / weights.sum())
 
 
 def hits(**outcomes: ArrayLike) -> Tensor:

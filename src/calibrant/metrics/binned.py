@@ -3,12 +3,12 @@
 import math
 from typing import Literal, TypeAlias, Unpack, get_args
 
-import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, BinOptions, top_label_bins
 from calibrant.inputs import ArrayLike, check_choice
-from calibrant.outcomes import Pairs, check_outcomes
+from calibrant.metrics.accuracy import mean
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 
 def expected_calibration_error(
@@ -147,7 +147,7 @@ def overconfidence(
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.overconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
-    return _mean(outcomes.confidence[~outcomes.correct])
+    return _mean_of(outcomes, outcomes.confidence, ~outcomes.correct)
 
 
 def underconfidence(
@@ -164,8 +164,17 @@ def underconfidence(
     .. math:: \sum_b \frac{n_b}{n} \max(\mathrm{acc}_b - \mathrm{conf}_b, 0)
         \quad\text{or, conditional,}\quad \mathrm{mean}(1 - \mathrm{conf} \mid \text{right})
 
-    Arguments and references are those of :func:`overconfidence`; the conditional form is NaN if no
-    prediction is right.
+    References are those of :func:`overconfidence`.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``, with ``labels``.
+        labels: Integer classes of shape ``(n,)``.
+        definition: ``"binned"``: the sum with :func:`overconfidence` is the expected calibration error of the
+            same bins. ``"conditional"``: one minus the mean confidence of the right predictions; NaN if none
+            is right.
+        n_bins: Number of bins of the binned definition.
+        binning: Bins of equal ``"width"`` or of equal ``"mass"``.
+        **pairs: ``confidence`` with ``correct`` instead of ``probs``, and ``weights``.
 
     Example:
         >>> pairs = {"confidence": [0.9, 0.8, 0.6], "correct": [True, False, True]}
@@ -178,8 +187,11 @@ def underconfidence(
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.underconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
-    return _mean(1 - outcomes.confidence[outcomes.correct].double())
+    return _mean_of(outcomes, 1 - outcomes.confidence.double(), outcomes.correct)
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.mean(dtype=torch.float64)) if len(values) else math.nan
+def _mean_of(outcomes: Outcomes, values: Tensor, chosen: Tensor) -> float:
+    """Return the mean of the chosen samples, with their weights; NaN if there are none."""
+    weights = None if outcomes.weights is None else outcomes.weights[chosen]
+    some = len(values[chosen]) > 0 if weights is None else bool(weights.any())
+    return mean(values[chosen], weights) if some else math.nan

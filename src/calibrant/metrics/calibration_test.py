@@ -7,27 +7,18 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.special import ndtr
-from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.errors import InputError
-from calibrant.inputs import (
-    ArrayLike,
-    Floats,
-    Progress,
-    check_confidence,
-    check_count,
-    check_labelled_probs,
-    check_probs,
-)
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_labelled_probs
 from calibrant.metrics.cumulative import CumulativeDifference, CumulativeStatistic, brownian_tail
 from calibrant.metrics.kernel import skce_pairs
 from calibrant.metrics.resampling.bins import fine_bins
 from calibrant.metrics.resampling.bootstrap import check_finite
+from calibrant.metrics.resampling.calibrated import redrawn
 from calibrant.metrics.resampling.rows import Rows, as_rows, call, generator
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import Outcomes, check_outcomes, refused_weights
 
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal", "Brownian motion"]
 
@@ -123,17 +114,19 @@ def calibration_test(
         predictions", JMLR 2022.
     """
     n_resamples = check_count(n_resamples, "n_resamples")
+    if options.get("weights") is not None:
+        raise refused_weights("a calibration test")
     rows = as_rows(probs=probs, labels=labels, confidence=confidence, correct=correct)
     rng = generator(seed)
     if statistic == "skce":
-        return _skce_test(rows, rng, **options)
+        return _skce_test(rows, seed, **options)
     if statistic == "kuiper" or statistic == "ks":
         cells = CumulativeDifference.from_outcomes(check_outcomes(**rows))
         return cumulative_test(cells, statistic, n_resamples=n_resamples, rng=rng, **options)
     if statistic == "ece":
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
     elif callable(statistic):
-        value, redraw = call(statistic, rows, options, name="statistic"), _redraw(rows)
+        value, redraw = call(statistic, rows, options, name="statistic"), redrawn(rows)
         null = np.empty(n_resamples)
         for r in range(n_resamples):
             null[r] = call(statistic, redraw(rng), options)
@@ -207,29 +200,7 @@ def _ece_null(
     return float(error(fine.correct_sum.numpy()[used])), np.concatenate(null)
 
 
-def _redraw(rows: Rows) -> Callable[[np.random.Generator], Rows]:
-    """Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated."""
-    (given, predictions), (drawn, _) = rows.items()
-    n = len(predictions)
-
-    def same_kind(values: Tensor) -> Rows:
-        return {given: predictions, drawn: values if isinstance(predictions, Tensor) else values.numpy()}
-
-    if given == "confidence":
-        c = check_confidence(predictions)
-        return lambda rng: same_kind(torch.from_numpy(rng.random(n)).to(c.device) < c)
-    cumulative = check_probs(predictions).cumsum(dim=1)
-    total = cumulative[:, -1:]
-
-    def labels(rng: np.random.Generator) -> Rows:
-        uniform = torch.from_numpy(rng.random((n, 1))).to(total)
-        classes = torch.searchsorted(cumulative, uniform * total, right=True)
-        return same_kind(classes.squeeze(1).clamp_(max=cumulative.shape[1] - 1))
-
-    return labels
-
-
-def _skce_test(rows: Rows, rng: np.random.Generator, *, width: float | None = None) -> CalibrationTest:
+def _skce_test(rows: Rows, seed: int, *, width: float | None = None) -> CalibrationTest:
     """Test whether the mean of the kernel terms of random pairs is above zero."""
     if "confidence" in rows:
         outcomes = check_outcomes(**rows)
@@ -237,8 +208,7 @@ def _skce_test(rows: Rows, rng: np.random.Generator, *, width: float | None = No
     p, y = check_labelled_probs(rows["probs"], rows["labels"])
     if len(p) < 4:
         raise InputError(f"probs: expected at least four samples, for two pairs, got {len(p)}")
-    order = torch.from_numpy(rng.permutation(len(p))).to(p.device)
-    terms = skce_pairs(p[order], y[order], width=width)
+    terms = skce_pairs(p, y, width=width, seed=seed)
     mean, error = float(terms.mean()), float(terms.std()) / math.sqrt(len(terms))
     p_value = float(ndtr(-mean / error)) if error > 0 else float(mean <= 0)
     return CalibrationTest(p_value, mean, 0, "asymptotic normal")

@@ -56,7 +56,7 @@ def charbonnier_error(
     """
     check_number(lam, "lam")
     check_number(delta, "delta", at_least=0)
-    return float(_terms(check_outcomes(probs, labels, **pairs), lam, delta).mean())
+    return charbonnier_weights(probs, labels, lam=lam, delta=delta, **pairs).value
 
 
 def charbonnier_weights(
@@ -68,7 +68,8 @@ def charbonnier_weights(
     **pairs: Unpack[Pairs],
 ) -> Weighted:
     """Return :func:`charbonnier_error` as a function of counts: it is a mean over samples."""
-    return mean_weights(_terms(check_outcomes(probs, labels, **pairs), lam, delta))
+    outcomes = check_outcomes(probs, labels, **pairs)
+    return mean_weights(_terms(outcomes, lam, delta), outcomes.weights)
 
 
 def smoothing_bias(lam: float = 200.0) -> float:

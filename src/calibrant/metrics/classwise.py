@@ -9,18 +9,31 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from calibrant.bins import Binning, Bins, equal_mass_bins, equal_width_bins, equal_width_index, rounded_down
-from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
+from calibrant.bins import (
+    Binning,
+    Bins,
+    check_bins,
+    equal_mass_bins,
+    equal_width_bins,
+    equal_width_index,
+    rounded_down,
+)
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs
 from calibrant.metrics.resampling.classes import class_table, mass_class_weights, width_class_weights
 from calibrant.metrics.resampling.weighted import Counts, Weighted
-from calibrant.outcomes import Outcomes
+from calibrant.outcomes import Outcomes, checked_weights
 
 # Rows are processed in blocks of about this many entries, which fit into the processor's cache.
 _BLOCK_ENTRIES = 1 << 20
 
 
 def classwise_calibration_error(
-    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width"
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
 ) -> float:
     r"""Return the binned gap between the probability and the frequency of each class, averaged (cwECE).
 
@@ -35,6 +48,7 @@ def classwise_calibration_error(
         labels: Integer classes of shape ``(n,)``.
         n_bins: Number of bins of each class.
         binning: Right-closed bins of equal ``"width"``, or of equal ``"mass"`` for each class.
+        weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
     Example:
         >>> round(classwise_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10), 6)
@@ -44,16 +58,26 @@ def classwise_calibration_error(
         Nixon et al., "Measuring Calibration in Deep Learning", CVPR workshops 2019.
         Kull et al., "Beyond temperature scaling", NeurIPS 2019.
     """
+    if weights is not None:
+        return classwise_weights(probs, labels, n_bins=n_bins, binning=binning, weights=weights).value
     return float(class_bins(probs, labels, n_bins=n_bins, binning=binning).expected_gap().mean())
 
 
-def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15) -> float:
+def adaptive_calibration_error(
+    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, weights: ArrayLike | None = None
+) -> float:
     r"""Return the mean gap over all classes and their bins of equal count (ACE of Nixon et al.).
 
     .. math:: \mathrm{ACE} = \frac{1}{k R} \sum_c \sum_r |\mathrm{freq}_{cr} - \mathrm{prob}_{cr}|
 
     Every bin has the same weight. Without ties this is the classwise error with bins of equal mass, except
     that counts may differ by one sample. Bins that are empty because of ties are not counted.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``.
+        labels: Integer classes of shape ``(n,)``.
+        n_bins: Number of bins of equal count of each class.
+        weights: One weight per sample.
 
     Example:
         >>> round(adaptive_calibration_error([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=2), 6)
@@ -62,6 +86,8 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, n_bins: i
     References:
         Nixon et al., "Measuring Calibration in Deep Learning", CVPR workshops 2019.
     """
+    if weights is not None:
+        return adaptive_weights(probs, labels, n_bins=n_bins, weights=weights).value
     return float(class_bins(probs, labels, n_bins=n_bins, binning="mass").average_gap().mean())
 
 
@@ -71,6 +97,7 @@ def static_calibration_error(
     *,
     n_bins: int = 15,
     definition: Literal["nixon", "true_class"] = "nixon",
+    weights: ArrayLike | None = None,
 ) -> float:
     r"""Return the mean over classes of a binned calibration error, by either of two definitions of SCE.
 
@@ -85,16 +112,25 @@ def static_calibration_error(
     times 100. Grouping samples by their true class conditions on the outcome: even a calibrated model has a
     large error of the second kind, so use it only to compare with papers that do.
 
+    Args:
+        probs: Class probabilities of shape ``(n, k)``.
+        labels: Integer classes of shape ``(n,)``.
+        n_bins: Number of bins of equal width.
+        definition: ``"nixon"`` or ``"true_class"``.
+        weights: One weight per sample.
+
     Example:
         >>> probs, labels = [[0.9, 0.1], [0.6, 0.4]], [0, 1]
         >>> round(static_calibration_error(probs, labels, definition="true_class"), 6)
         0.35
     """
     if check_choice(definition, "definition", ("nixon", "true_class")) == "nixon":
-        return classwise_calibration_error(probs, labels, n_bins=n_bins)
+        return classwise_calibration_error(probs, labels, n_bins=n_bins, weights=weights)
+    if weights is not None:
+        return static_weights(probs, labels, n_bins=n_bins, definition=definition, weights=weights).value
     p, y = check_labelled_probs(probs, labels)
     outcomes = Outcomes.from_probs(p, y)
-    n_bins = check_count(n_bins, "n_bins")
+    n_bins = check_bins(n_bins)
     errors = [
         equal_width_bins(
             Outcomes(outcomes.confidence[y == c], outcomes.correct[y == c]), n_bins
@@ -105,26 +141,41 @@ def static_calibration_error(
 
 
 def classwise_weights(
-    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width"
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
 ) -> Weighted:
     """Return :func:`classwise_calibration_error` as a function of counts."""
     p, y = check_labelled_probs(probs, labels)
-    if binning == "width":
-        return width_class_weights(p, y, n_bins)
-    return mass_class_weights(p, y, n_bins, Bins.expected_gap)
+    w, n_bins = checked_weights(weights, len(p)), check_bins(n_bins)
+    if check_choice(binning, "binning", get_args(Binning)) == "width":
+        return width_class_weights(p, y, n_bins, weights=w)
+    return mass_class_weights(p, y, n_bins, Bins.expected_gap, weights=w)
 
 
-def adaptive_weights(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15) -> Weighted:
+def adaptive_weights(
+    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, weights: ArrayLike | None = None
+) -> Weighted:
     """Return :func:`adaptive_calibration_error` as a function of counts."""
-    return mass_class_weights(*check_labelled_probs(probs, labels), n_bins, Bins.average_gap)
+    p, y = check_labelled_probs(probs, labels)
+    w, n_bins = checked_weights(weights, len(p)), check_bins(n_bins)
+    return mass_class_weights(p, y, n_bins, Bins.average_gap, weights=w)
 
 
 def static_weights(
-    probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, definition: str = "nixon"
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_bins: int = 15,
+    definition: str = "nixon",
+    weights: ArrayLike | None = None,
 ) -> Weighted:
     """Return :func:`static_calibration_error` as a function of counts."""
     if definition == "nixon":
-        return classwise_weights(probs, labels, n_bins=n_bins)
+        return classwise_weights(probs, labels, n_bins=n_bins, weights=weights)
     p, y = check_labelled_probs(probs, labels)
     (n, k), outcomes, true_class = p.shape, Outcomes.from_probs(p, y), y.cpu().numpy()
     confidence = outcomes.confidence.cpu().numpy()
@@ -136,29 +187,42 @@ def static_weights(
     def values(counts: Counts) -> Floats:
         across = counts.T.astype(np.float64)
         gaps, size = np.abs(in_bin @ across).reshape(k, n_bins, -1).sum(axis=1), in_class @ across
-        return np.asarray((gaps / size.clip(min=1)).sum(axis=0) / (size > 0).sum(axis=0))
+        return np.asarray((gaps / np.where(size > 0, size, 1)).sum(axis=0) / (size > 0).sum(axis=0))
 
-    return Weighted(n, values, held=k * n_bins)
+    return Weighted(n, values, held=k * n_bins, weights=checked_weights(weights, n))
 
 
-def class_bins(probs: ArrayLike, labels: ArrayLike, *, n_bins: int = 15, binning: Binning = "width") -> Bins:
+def class_bins(
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> Bins:
     """Group samples by the probability of each class; the result has a leading dimension of classes.
 
-    ``accuracy`` is then the frequency of the class, and ``confidence`` the mean of its probability.
+    ``accuracy`` is then the frequency of the class, and ``confidence`` the mean of its probability. With
+    weights, counts are sums of weights.
 
     Example:
         >>> class_bins([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=2).count.tolist()
         [[0, 2], [2, 0]]
     """
     p, y = check_labelled_probs(probs, labels)
-    n_bins = check_count(n_bins, "n_bins")
+    n_bins, w = check_bins(n_bins), checked_weights(weights, len(p))
+    bins_of = equal_mass_bins
     if check_choice(binning, "binning", get_args(Binning)) == "width":
-        return _equal_width_class_bins(p, y, n_bins)
+        if w is None:
+            return _equal_width_class_bins(p, y, n_bins)
+        bins_of = equal_width_bins
     per_class = [
-        equal_mass_bins(Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c), n_bins) for c in range(p.shape[1])
+        bins_of(Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c, w), n_bins) for c in range(p.shape[1])
     ]
     fields = ([getattr(bins, field.name) for bins in per_class] for field in dataclasses.fields(Bins))
-    return Bins(*(torch.stack(values) for values in fields))
+    bins = Bins(*(torch.stack(values) for values in fields))
+    # Bins of equal width have the same edges for all classes.
+    return dataclasses.replace(bins, edges=bins.edges[0]) if binning == "width" else bins
 
 
 def _equal_width_class_bins(p: Tensor, y: Tensor, n_bins: int) -> Bins:

@@ -75,5 +75,7 @@ def corp_reliability(
     hits, count = np.add.reduceat(hits, starts[:-1]), np.add.reduceat(count, starts[:-1])
     ends = (score[starts[:-1]], score[starts[1:] - 1])
     low, high = (torch.from_numpy(end.astype(np.float64)) for end in ends)
-    parts = decompose_brier(confidence=outcomes.confidence, correct=outcomes.correct, method="corp")
+    parts = decompose_brier(
+        confidence=outcomes.confidence, correct=outcomes.correct, weights=outcomes.weights, method="corp"
+    )
     return CorpReliability(low, high, torch.from_numpy(hits / count), torch.from_numpy(count), parts)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
+from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.inputs import ArrayLike, Floats
@@ -20,6 +21,9 @@ CumulativeStatistic: TypeAlias = Literal["kuiper", "ks"]
 
 # Hits are drawn in blocks of about this many numbers.
 _BLOCK = 1 << 20
+
+# With weights, hits of more samples than this are not drawn one by one: their sums are normal.
+_MANY = 1 << 17
 
 
 def kuiper_error(
@@ -86,35 +90,49 @@ class CumulativeDifference:
     """
 
     confidence: Floats
-    count: npt.NDArray[np.int64]
-    hits: npt.NDArray[np.int64]
+    count: npt.NDArray[Any]
+    hits: npt.NDArray[Any]
 
     @classmethod
     def from_outcomes(cls, outcomes: Outcomes) -> "CumulativeDifference":
         """Sort the samples by confidence."""
+        if outcomes.weights is not None:
+            return WeighedDifference.of(outcomes.confidence, outcomes.correct, outcomes.weights)
         ranking = Ranking.from_outcomes(outcomes)
         return cls(ranking.score[::-1].astype(np.float64), ranking.count[::-1], ranking.hits[::-1])
 
     @classmethod
-    def from_bins(cls, bins: Bins) -> "CumulativeDifference":
+    def from_bins(cls, bins: Bins, sizes: Tensor | None = None) -> "CumulativeDifference":
         """Treat the samples of a bin as if all had its mean confidence.
 
         The sum is exact at the edges of bins and unknown between them, and the variance is a bit too high. So
         statistics are a bit too low.
+
+        Args:
+            bins: Bins of the confidence.
+            sizes: If samples have weights, the effective number of samples in each bin.
         """
         used = bins.count > 0
-        confidence = bins.confidence[used].clamp(0, 1)
-        return cls(confidence.numpy(), bins.count[used].numpy(), bins.correct_sum[used].long().numpy())
+        confidence, count, hits = bins.confidence[used].clamp(0, 1), bins.count[used], bins.correct_sum[used]
+        if sizes is None:
+            return cls(confidence.numpy(), count.numpy(), hits.long().numpy())
+        trials = sizes[used].round().long().clamp(min=1)
+        return BinnedDifference(confidence.numpy(), count.numpy(), hits.numpy(), trials.numpy())
 
     @cached_property
     def n(self) -> int:
         """Number of samples."""
         return int(self.count.sum())
 
+    @cached_property
+    def total(self) -> float:
+        """Summed counts: the number of samples, or their effective number if they have weights."""
+        return float(self.count.sum())
+
     @property
     def difference(self) -> Floats:
         """Summed hits minus confidence up to each confidence, over the number of samples."""
-        return self._summed(self.hits) / self.n
+        return self._summed(self.hits) / self.total
 
     @cached_property
     def variances(self) -> Floats:
@@ -126,7 +144,7 @@ class CumulativeDifference:
 
         Without any variance, because all confidences are 0 or 1, it is 0 or infinite.
         """
-        largest = float(self.n * _EXTENTS[statistic](self.difference))
+        largest = float(self.total * _EXTENTS[statistic](self.difference))
         deviation = float(np.sqrt(self.variances.sum()))
         return largest / deviation if deviation > 0 else (np.inf if largest > 0 else 0.0)
 
@@ -159,6 +177,78 @@ class CumulativeDifference:
 
     def _summed(self, hits: npt.NDArray[Any]) -> Floats:
         return np.cumsum(hits - self.count * self.confidence, axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class WeighedDifference(CumulativeDifference):
+    """The cumulative difference of samples with weights, whose sums are ``count`` and ``hits``.
+
+    A sample of weight :math:`w` adds :math:`w^2 p (1 - p)` to the variance.
+
+    Attributes:
+        weights: The weight of each sample, in ascending order of the confidence.
+        starts: Place of the first sample with each confidence.
+    """
+
+    weights: Floats
+    starts: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, confidence: Tensor, correct: Tensor, weights: Tensor) -> "WeighedDifference":
+        """Sort the samples that count by confidence."""
+        used = weights > 0
+        values = confidence[used].double().cpu().numpy()
+        order = np.argsort(values, kind="stable")
+        w, hits = weights[used].cpu().numpy()[order], correct[used].cpu().numpy()[order]
+        distinct, starts = np.unique(values[order], return_index=True)
+        return cls(distinct, np.add.reduceat(w, starts), np.add.reduceat(w * hits, starts), w, starts)
+
+    @cached_property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.weights)
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Variance of the weighted hits at each confidence, if the model is calibrated."""
+        squares = np.add.reduceat(self.weights**2, self.starts)
+        return np.asarray(squares * self.confidence * (1 - self.confidence))
+
+    def coarser(self, most: int) -> "WeighedDifference":  # noqa: ARG002  # samples keep their own weights
+        """Return the same: hits are drawn for each sample, so nothing is saved by merging."""
+        return self
+
+    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        if self.n > _MANY:
+            noise = rng.standard_normal((n_resamples, len(self.count)))
+            return np.asarray(self.count * self.confidence + noise * np.sqrt(self.variances))
+        each = np.repeat(self.confidence, np.diff(self.starts, append=self.n))
+        rows = (self.weights * (rng.random(self.n) < each) for _ in range(n_resamples))
+        return np.stack([np.add.reduceat(row, self.starts) for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedDifference(CumulativeDifference):
+    """The cumulative difference of bins of weighted samples, each as good as some samples of equal weight.
+
+    Attributes:
+        trials: Effective number of samples in each bin, as a whole number.
+    """
+
+    trials: npt.NDArray[np.int64]
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Variance of the weighted hits in each bin, if the model is calibrated."""
+        return np.asarray(self.count**2 / self.trials * self.confidence * (1 - self.confidence))
+
+    def coarser(self, most: int) -> "BinnedDifference":  # noqa: ARG002  # there are only so many bins
+        """Return the same."""
+        return self
+
+    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        hits = rng.binomial(self.trials, self.confidence, size=(n_resamples, len(self.count)))
+        return np.asarray(hits * (self.count / self.trials))
 
 
 def brownian_tail(statistic: CumulativeStatistic, x: npt.ArrayLike) -> Floats:
@@ -208,7 +298,7 @@ def cumulative_weights(statistic: CumulativeStatistic) -> Callable[..., Weighted
             cumulative = ordered.errors(counts).cumsum(axis=1)
             return np.asarray(_EXTENTS[statistic](cumulative) / counts.sum(axis=1))
 
-        return Weighted(len(ordered), values, held=4 * len(ordered))
+        return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
 
     return weighted
 

@@ -52,7 +52,10 @@ def debiased_calibration_error(
     References:
         Kumar, Liang and Ma, "Verified Uncertainty Calibration", NeurIPS 2019.
     """
-    bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
+    outcomes = check_outcomes(probs, labels, **pairs).unweighed("the debiased error")
+    bins = top_label_bins(
+        confidence=outcomes.confidence, correct=outcomes.correct, n_bins=n_bins, binning=binning
+    )
     return float(_NORMS[check_choice(norm, "norm", _NORMS)](bins))
 
 

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Literal, TypeAlias, Unpack, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bins import equal_width_bins
-from calibrant.inputs import ArrayLike, Floats, check_choice, check_count, check_labelled_probs
+from calibrant.bins import check_bins, equal_width_bins
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs
 from calibrant.metrics.ranking import Ranking
 from calibrant.metrics.resampling.classes import ClassCells, class_weights
 from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
-from calibrant.outcomes import Outcomes, Pairs, check_outcomes
+from calibrant.outcomes import LEAST_DOUBT, LEAST_PROB, Outcomes, Pairs, check_outcomes, checked_weights
 
 Method: TypeAlias = Literal["binned", "corp"]
 _Loss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -90,41 +91,48 @@ def decompose_brier(
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for probabilistic classifiers", PNAS
         2021 (CORP).
     """
-    if probs is None or labels is None or any(value is not None for value in pairs.values()):
+    given = {name for name, value in pairs.items() if value is not None}
+    if probs is None or labels is None or given - {"weights"}:
         outcomes = check_outcomes(probs, labels, **pairs)
         return _decompose(outcomes, _squared, method, n_bins)
     p, y = check_labelled_probs(probs, labels)
-    classes = (Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c) for c in range(p.shape[1]))
+    weights = check_outcomes(p, y, **pairs).weights
+    classes = (Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c, weights) for c in range(p.shape[1]))
     parts = [astuple(_decompose(outcomes, _squared, method, n_bins)) for outcomes in classes]
     return Decomposition(*np.sum(parts, axis=0).tolist())
 
 
-def brier_calibration(probs: ArrayLike, labels: ArrayLike) -> float:
+def brier_calibration(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     """Return the calibration part of the Brier score, by isotonic regression (CORP)."""
-    return decompose_brier(probs, labels, method="corp").calibration
+    return decompose_brier(probs, labels, method="corp", weights=weights).calibration
 
 
-def brier_refinement(probs: ArrayLike, labels: ArrayLike) -> float:
+def brier_refinement(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     """Return the refinement part of the Brier score, by isotonic regression (CORP)."""
-    return decompose_brier(probs, labels, method="corp").refinement
+    return decompose_brier(probs, labels, method="corp", weights=weights).refinement
 
 
-def brier_calibration_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+def brier_calibration_weights(
+    probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None
+) -> Weighted:
     """Return :func:`brier_calibration` as a function of counts."""
     p, y = check_labelled_probs(probs, labels)
     error = p.clamp(0, 1).double()
     error[torch.arange(len(y), device=p.device), y.to(p.device)] -= 1
     score = mean_weights(error.square_().sum(dim=1).cpu().numpy())
-    refinement = brier_refinement_weights(p, y)
+    refinement = brier_refinement_weights(p, y, weights=weights)
     return Weighted(
         len(y),
         lambda counts: np.maximum(0.0, score.values(counts) - refinement.values(counts)),
         refinement.held,
         refinement.work,
+        refinement.weights,
     )
 
 
-def brier_refinement_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+def brier_refinement_weights(
+    probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None
+) -> Weighted:
     """Return :func:`brier_refinement` as a function of counts."""
     from scipy.optimize import isotonic_regression  # a slow import that only CORP needs
 
@@ -146,7 +154,7 @@ def brier_refinement_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
         left = np.bincount(row[starts], weights=hits * (count - hits) / count, minlength=len(counts))
         return np.asarray(left / counts.sum(axis=1))
 
-    return Weighted(len(y), values, held=4 * len(cells), work=p.numel())
+    return Weighted(len(y), values, 4 * len(cells), p.numel(), checked_weights(weights, len(y)))
 
 
 def decompose_nll(
@@ -168,10 +176,8 @@ def decompose_nll(
     .. math:: \mathrm{calibration} = \sum_b \tfrac{n_b}{n} \mathrm{KL}(\bar a_b \,\|\, \bar f_b), \quad
         \mathrm{refinement} = \sum_b \tfrac{n_b}{n} H(\bar a_b), \quad \mathrm{uncertainty} = H(\bar a)
 
-    A wrong forecast of exactly 0 or 1 makes the score infinite. For ``"corp"`` the calibration part is then
-    infinite too; for ``"binned"`` it is the remainder, or the calibration part if the whole bin has that
-    forecast. The other parts are finite, as :math:`0 \log 0 = 0`. Arguments are those of
-    :func:`decompose_brier`.
+    Forecasts of exactly 0 or 1 count as in that measure: 1e-12 away from it for class probabilities, 1e-6 for
+    confidences. Arguments are those of :func:`decompose_brier`.
 
     Example:
         >>> parts = decompose_nll(confidence=[0.8, 0.8, 0.4, 0.4], correct=[1, 1, 0, 1], method="corp")
@@ -183,20 +189,22 @@ def decompose_nll(
         Dimitriadis, Gneiting and Jordan, "Stable reliability diagrams for probabilistic classifiers", PNAS
         2021 (CORP).
     """
-    return _decompose(check_outcomes(probs, labels, **pairs), _logarithmic, method, n_bins)
+    loss = partial(_logarithmic, least=LEAST_DOUBT if probs is None else LEAST_PROB)
+    return _decompose(check_outcomes(probs, labels, **pairs), loss, method, n_bins)
 
 
 def _decompose(outcomes: Outcomes, loss: _Loss, method: Method, n_bins: int) -> Decomposition:
     check_choice(method, "method", get_args(Method))
-    n = len(outcomes)
-    hits = outcomes.correct.double()
-    score = averaged = float(loss(outcomes.confidence.double(), hits, 1 - hits).sum() / n)
+    each = torch.ones_like(outcomes.confidence, dtype=torch.float64)
+    if outcomes.weights is not None:
+        each = outcomes.weights
+    n, hits = float(each.sum()), each * outcomes.correct
+    score = averaged = float(loss(outcomes.confidence.double(), hits, each - hits).sum() / n)
     if method == "binned":
-        bins = equal_width_bins(outcomes, check_count(n_bins, "n_bins"))
+        bins = equal_width_bins(outcomes, check_bins(n_bins))
         filled = bins.count > 0
         count, hits = bins.count[filled].double(), bins.correct_sum[filled].double()
-        of_means = float(loss(bins.confidence[filled], hits, count - hits).sum() / n)
-        averaged = of_means if np.isfinite(of_means) else score
+        averaged = float(loss(bins.confidence[filled], hits, count - hits).sum() / n)
     else:
         count, hits = _isotonic_groups(Ranking.from_outcomes(outcomes))
     refinement = float(loss(hits / count, hits, count - hits).sum() / n)
@@ -206,7 +214,7 @@ def _decompose(outcomes: Outcomes, loss: _Loss, method: Method, n_bins: int) -> 
         calibration=max(0.0, averaged - refinement),
         refinement=refinement,
         uncertainty=float(loss(right / n, right, n - right) / n),
-        remainder=0.0 if averaged == score else score - averaged,
+        remainder=score - averaged,
     )
 
 
@@ -227,7 +235,6 @@ def _squared(forecast: Tensor, hits: Tensor, misses: Tensor) -> Tensor:
     return hits * (1 - forecast).square() + misses * forecast.square()
 
 
-def _logarithmic(forecast: Tensor, hits: Tensor, misses: Tensor) -> Tensor:
-    """Return the sum of the log losses of a forecast with these counts of hits and misses."""
-    surprise: Tensor = torch.xlogy(hits, forecast) + torch.special.xlog1py(misses, -forecast)
-    return -surprise
+def _logarithmic(forecast: Tensor, hits: Tensor, misses: Tensor, *, least: float) -> Tensor:
+    """Return the sum of the log losses of a forecast, at least so far from 0 and 1 where it is wrong."""
+    return -hits * forecast.clamp(min=least).log() - misses * (1 - forecast).clamp(min=least).log()

@@ -11,6 +11,7 @@ from calibrant.metrics.ranking import Ranked, Ranking, check_ranking, last_of_eq
 from calibrant.metrics.resampling.classes import ClassCells, class_table, class_weights
 from calibrant.metrics.resampling.ordered import ranked_weights
 from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.outcomes import checked_weights
 
 
 def auroc_correctness(
@@ -30,7 +31,7 @@ def auroc_correctness(
     return check_ranking(probs, labels, **ranked).auroc()
 
 
-def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:
+def auroc_ovo(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     r"""Return the AUROC of class probabilities, averaged over all pairs of classes (macro one-vs-one).
 
     .. math:: \frac{2}{k (k - 1)} \sum_{i < j} \frac{A(i \mid j) + A(j \mid i)}{2}, \quad
@@ -49,6 +50,8 @@ def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:
         Hand and Till, "A simple generalisation of the area under the ROC curve for multiple class
         classification problems", Machine Learning 2001.
     """
+    if weights is not None:
+        return auroc_ovo_weights(probs, labels, weights=weights).value
     wins, count = _wins(probs, labels)
     if len(count) < 2:
         return math.nan
@@ -56,7 +59,7 @@ def auroc_ovo(probs: ArrayLike, labels: ArrayLike) -> float:
     return float(chances[~np.eye(len(count), dtype=bool)].mean())
 
 
-def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
+def auroc_ovr(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     r"""Return the AUROC of class probabilities, averaged over all classes (macro one-vs-rest).
 
     .. math:: \frac{1}{k} \sum_i P\left(p_i(x) > p_i(x') \mid y = i,\ y' \ne i\right)
@@ -73,6 +76,8 @@ def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
     References:
         Provost and Domingos, "Well-trained PETs: improving probability estimation trees", 2000.
     """
+    if weights is not None:
+        return auroc_ovr_weights(probs, labels, weights=weights).value
     wins, count = _wins(probs, labels)
     if len(count) < 2:
         return math.nan
@@ -83,30 +88,33 @@ def auroc_ovr(probs: ArrayLike, labels: ArrayLike) -> float:
 auroc_correctness_weights = ranked_weights(Ranking.aurocs)
 
 
-def auroc_ovo_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+def auroc_ovo_weights(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> Weighted:
     """Return :func:`auroc_ovo` as a function of counts.
 
     It is the AUROC of one class against the rest if each class has the same total weight.
     """
-    return _one_against_rest(probs, labels, balanced=True)
+    return _one_against_rest(probs, labels, balanced=True, weights=weights)
 
 
-def auroc_ovr_weights(probs: ArrayLike, labels: ArrayLike) -> Weighted:
+def auroc_ovr_weights(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> Weighted:
     """Return :func:`auroc_ovr` as a function of counts."""
-    return _one_against_rest(probs, labels, balanced=False)
+    return _one_against_rest(probs, labels, balanced=False, weights=weights)
 
 
-def _one_against_rest(probs: ArrayLike, labels: ArrayLike, *, balanced: bool) -> Weighted:
+def _one_against_rest(
+    probs: ArrayLike, labels: ArrayLike, *, balanced: bool, weights: ArrayLike | None
+) -> Weighted:
     p, y = check_labelled_probs(probs, labels)
     cells, place = ClassCells.from_probs(p, y), y.cpu().numpy()
     in_class = class_table(y, p.shape[1])
 
     def values(counts: Counts) -> Floats:
         of_class = (in_class @ counts.T).T
-        weights = class_weights(counts)
+        each = class_weights(counts)
         if balanced:
-            weights = weights / of_class[:, place].clip(min=1)
-        members, others = cells.sums(weights)
+            total = of_class[:, place]
+            each = each / np.where(total > 0, total, 1)
+        members, others = cells.sums(each)
         up_to = others.cumsum(axis=1)
         # A member beats the others before it in its class, and half of those with an equal probability.
         before_class = np.append(np.zeros((len(counts), 1)), up_to[:, cells.start[1:] - 1], axis=1)
@@ -119,7 +127,7 @@ def _one_against_rest(probs: ArrayLike, labels: ArrayLike, *, balanced: bool) ->
         chance = np.divide(wins, pairs, out=np.zeros_like(wins), where=pairs > 0).sum(axis=1)
         return np.where(n_classes > 1, chance / n_classes, math.nan)
 
-    return Weighted(len(place), values, held=4 * len(cells), work=p.numel())
+    return Weighted(len(place), values, 4 * len(cells), p.numel(), checked_weights(weights, len(place)))
 
 
 def _wins(probs: ArrayLike, labels: ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -10,8 +10,9 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_labelled_probs, check_number
 from calibrant.metrics.resampling.ordered import Ordered
+from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
-from calibrant.outcomes import Pairs, check_outcomes
+from calibrant.outcomes import Pairs, check_outcomes, refused_weights
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]
 
@@ -58,6 +59,8 @@ def mmce(
         embeddings", ICML 2018.
     """
     check_number(width, "width")
+    if pairs.get("weights") is not None:
+        return mmce_weights(probs, labels, width=width, **pairs).value
     ordered = check_outcomes(probs, labels, **pairs).sorted()
     p = ordered.confidence.numpy().astype(np.float64)
     return float(_kernel_norm(p, ordered.correct.numpy() - p, width)) / len(p)
@@ -77,7 +80,7 @@ def mmce_weights(
     def values(counts: Counts) -> Floats:
         return np.asarray(_kernel_norm(p, ordered.errors(counts), width) / counts.sum(axis=1))
 
-    return Weighted(len(ordered), values, held=4 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
 
 
 def _kernel_norm(p: Floats, error: Floats, width: float) -> Floats:
@@ -110,6 +113,7 @@ def skce(
     *,
     estimator: SKCEEstimator = "unbiased",
     width: float | None = None,
+    weights: ArrayLike | None = None,
 ) -> float:
     r"""Return the squared kernel calibration error of whole distributions (SKCE).
 
@@ -117,15 +121,17 @@ def skce(
 
     ``"biased"`` is the mean of ``h`` over all pairs and is never negative. ``"unbiased"`` is the mean over
     pairs of different samples; for a calibrated model it is zero on average and may be negative. Both take
-    O(k n^2) time and bounded memory. ``"linear"`` is the mean over the pairs (1, 2), (3, 4) and so on: it is
-    unbiased and takes O(k n) time, but it is noisier and depends on the order of the rows.
+    O(k n^2) time and bounded memory. ``"linear"`` is the mean over n / 2 random pairs: it is unbiased and
+    takes O(k n) time, but it is noisier. Its pairs are those of :func:`skce_pairs` with seed 0, so equal rows
+    give equal values, and rows that are sorted by class or confidence are not paired with their neighbours.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
         labels: Integer classes of shape ``(n,)``.
         estimator: ``"biased"``, ``"unbiased"`` or ``"linear"``.
         width: The ``w`` of the kernel. The default is the median of the nonzero distances in total variation
-            between at most 1024 evenly spaced rows.
+            between at most 1024 rows: evenly spaced ones, or random ones for ``"linear"``.
+        weights: Refused, because a mean over pairs of different samples needs whole samples.
 
     Example:
         >>> round(skce([[0.75, 0.25], [0.75, 0.25]], [0, 1]), 6)
@@ -137,11 +143,14 @@ def skce(
         Widmann, Lindsten and Zachariah, "Calibration tests in multi-class classification: a unifying
         framework", NeurIPS 2019.
     """
+    if weights is not None:
+        raise refused_weights("SKCE")
     if estimator == "linear":
         return float(skce_pairs(probs, labels, width=width).mean())
     if estimator not in ("biased", "unbiased"):
         raise InputError(f"estimator: expected 'biased', 'unbiased' or 'linear', got {estimator!r}")
-    p, y, width = _read(probs, labels, width, at_least=1 if estimator == "biased" else 2)
+    p, y = _read(probs, labels, at_least=1 if estimator == "biased" else 2)
+    width = _width(width, p[:: -(-len(p) // _ROWS_FOR_WIDTH)])
     p, n = p.double(), len(p)
     residual = _residual(p, y)
     different = 0.0
@@ -171,25 +180,34 @@ def skce_weights(
     return mean_weights(skce_pairs(probs, labels, width=width).cpu().numpy())
 
 
-def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None) -> Tensor:
+def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None, seed: int = 0) -> Tensor:
     """Return independent terms whose mean is the linear estimator of :func:`skce`, for a calibration test.
 
-    Entry ``i`` is ``h`` of the samples ``2i`` and ``2i + 1``; an odd last sample is left out. For a
-    calibrated model, a given width and rows in random order, the terms are independent with mean zero.
+    Each entry is ``h`` of two samples. They are paired by a random permutation, because an order that depends
+    on the labels would look like miscalibration; of an odd number one sample is left out. For a calibrated
+    model and a given width, the terms are independent with mean zero.
+
+    Args:
+        probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
+        labels: Integer classes of shape ``(n,)``.
+        width: The width of the kernel, as in :func:`skce`.
+        seed: Equal seeds give equal pairs of row numbers.
 
     Returns:
         A float64 tensor of shape ``(n // 2,)``.
 
     Example:
-        >>> skce_pairs([[0.75, 0.25], [0.75, 0.25], [0.5, 0.5]], [0, 1, 0]).tolist()
+        >>> skce_pairs([[0.75, 0.25], [0.75, 0.25]], [0, 1]).tolist()
         [-0.375]
     """
-    p, y, width = _read(probs, labels, width, at_least=2)
+    p, y = _read(probs, labels, at_least=2)
+    order = torch.from_numpy(generator(seed).permutation(len(p))).to(p.device)
+    width = _width(width, p[order[:_ROWS_FOR_WIDTH]])
     n = len(p) // 2 * 2
     rows = 2 * max(1, _ENTRIES_AT_ONCE // (2 * p.shape[1]))
     terms = []
     for start in range(0, n, rows):
-        here = slice(start, min(start + rows, n))
+        here = order[start : min(start + rows, n)]
         block = p[here].double()
         residual = _residual(block, y[here])
         distance = (block[0::2] - block[1::2]).abs().sum(dim=1) / 2
@@ -197,14 +215,12 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
     return torch.cat(terms)
 
 
-def _read(
-    probs: ArrayLike, labels: ArrayLike, width: float | None, *, at_least: int
-) -> tuple[Tensor, Tensor, float]:
-    """Return checked distributions and classes, and the width to use."""
+def _read(probs: ArrayLike, labels: ArrayLike, *, at_least: int) -> tuple[Tensor, Tensor]:
+    """Return checked distributions and classes."""
     p, y = check_labelled_probs(probs, labels)
     if len(p) < at_least:
         raise InputError(f"probs: expected at least {at_least} samples for this estimator, got {len(p)}")
-    return p, y, _median_distance(p) if width is None else check_number(width, "width")
+    return p, y
 
 
 def _residual(p: Tensor, y: Tensor) -> Tensor:
@@ -214,9 +230,10 @@ def _residual(p: Tensor, y: Tensor) -> Tensor:
     return residual
 
 
-def _median_distance(p: Tensor) -> float:
-    """Return the median total variation distance of rows that differ; 1 if none differ."""
-    rows = p[:: -(-len(p) // _ROWS_FOR_WIDTH)].double()
-    distance = torch.nn.functional.pdist(rows, p=1) / 2
+def _width(width: float | None, rows: Tensor) -> float:
+    """Return the width to use: by default the median distance in total variation of rows that differ."""
+    if width is not None:
+        return check_number(width, "width")
+    distance = torch.nn.functional.pdist(rows.double(), p=1) / 2
     distance = distance[distance > 0]
     return float(distance.quantile(0.5)) if len(distance) else 1.0

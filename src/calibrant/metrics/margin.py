@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import torch
 
-from calibrant.bins import equal_mass_uppers
-from calibrant.inputs import ArrayLike, check_count, check_labels, check_logits
+from calibrant.bins import equal_mass_uppers, mass_ends
+from calibrant.inputs import ArrayLike, check_count, check_labelled_logits, check_weights
 from calibrant.metrics.accuracy import accuracy, mean_confidence
 from calibrant.metrics.binned import expected_calibration_error
-from calibrant.outcomes import margin
+from calibrant.outcomes import has_runner_up, margin
+from calibrant.results import FrozenDict
 
-_DEFAULT: Mapping[str, Callable[..., float]] = MappingProxyType(
+_DEFAULT: Mapping[str, Callable[..., float]] = FrozenDict(
     {"accuracy": accuracy, "mean_confidence": mean_confidence, "ece": expected_calibration_error}
 )
 
@@ -34,6 +34,7 @@ def margin_slices(
     *,
     n_groups: int = 5,
     measures: Mapping[str, Callable[..., float]] = _DEFAULT,
+    weights: ArrayLike | None = None,
 ) -> tuple[MarginSlice, ...]:
     """Measure calibration within groups of equal count, by the margin between the two largest logits.
 
@@ -45,6 +46,8 @@ def margin_slices(
         labels: Integer classes of shape ``(n,)``.
         n_groups: Number of groups; equal margins share a group, and empty groups are dropped.
         measures: Functions ``(probs, labels) -> float`` by name.
+        weights: How much each sample counts, shape ``(n,)``. Groups then have equal weight, measures get the
+            weights of their samples as ``weights``, and samples of weight 0 are left out.
 
     Example:
         >>> logits = [[3.0, 0.0], [0.2, 0.0], [0.1, 0.0], [2.0, 0.0]]
@@ -56,18 +59,25 @@ def margin_slices(
     References:
         The groups are the margin slices of Lemma 1 in the SMART paper.
     """
-    z = check_logits(logits)
-    y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
+    z, y = check_labelled_logits(logits, labels)
     n_groups = check_count(n_groups, "n_groups")
+    w = None if weights is None else check_weights(weights, n=len(z)).to(z.device)
+    used = has_runner_up(z) if w is None else has_runner_up(z) & (w > 0)
+    if not bool(used.all()):
+        z, y, w = z[used], y[used], None if w is None else w[used]
     margins = margin(z).double().cpu().numpy()
-    ordered = np.sort(margins)
-    uppers = np.unique(equal_mass_uppers(ordered, n_groups))
+    if w is None:
+        uppers = np.unique(equal_mass_uppers(np.sort(margins), n_groups))
+    else:
+        order = np.argsort(margins)
+        uppers = np.unique(margins[order][mass_ends(np.cumsum(w.cpu().numpy()[order]), n_groups)])
     group = np.searchsorted(uppers, margins, side="left")
-    slices, low = [], float(ordered[0])
+    slices, low = [], float(margins.min())
     for g, high in enumerate(uppers.tolist()):
         rows = torch.from_numpy(np.flatnonzero(group == g)).to(z.device)
         probs = torch.softmax(z[rows], dim=1)
-        values = {name: measure(probs, y[rows]) for name, measure in measures.items()}
-        slices.append(MarginSlice(low, high, len(rows), MappingProxyType(values)))
+        weighted = {} if w is None else {"weights": w[rows]}
+        values = {name: measure(probs, y[rows], **weighted) for name, measure in measures.items()}
+        slices.append(MarginSlice(low, high, len(rows), FrozenDict(values)))
         low = high
     return tuple(slices)

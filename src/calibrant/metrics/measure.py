@@ -8,11 +8,15 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 
 from calibrant.bins import Bins
+from calibrant.docstrings import Option, call, description, options_of, section, summary
 from calibrant.metrics.resampling.weighted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
 RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
+
+# Arguments of measures that hold predictions and labels; the others are options.
+_INPUTS = ("probs", "labels", "logits", "confidence", "correct", "weights")
 
 
 def column_heading(short: str, better: Better, *, percent: bool) -> str:
@@ -43,6 +47,10 @@ class Measure:
         max_samples: For measures with quadratic cost: with more samples than this, the measure is computed
             only if it is named.
         min_classes: The smallest number of classes for which it is defined.
+        takes_weights: Whether samples may have weights; not if it depends on the number of samples, and not
+            only on shares of them.
+        noise_floor: Whether a calibrated model has the value 0 with infinitely many samples, and more by
+            chance with few, so that the interval must allow for it.
         terms: Takes the arguments of ``function`` and returns one number per sample; the measure is their
             mean.
         of_bins: The measure as a function of the bins of the top-label confidence. It reduces the last
@@ -66,6 +74,8 @@ class Measure:
     percent: bool = True
     max_samples: int | None = None
     min_classes: int = 2
+    takes_weights: bool = True
+    noise_floor: bool = False
     terms: Callable[..., Tensor] | None = None
     of_bins: Callable[[Bins], Tensor] | None = None
     of_class_bins: Callable[[Bins], Tensor] | None = None
@@ -90,6 +100,32 @@ class Measure:
     def heading(self) -> str:
         """The short heading with its unit and an arrow towards better values."""
         return column_heading(self.short, self.better, percent=self.percent)
+
+    @property
+    def meaning(self) -> str:
+        """What it measures: the first line of the function's docstring."""
+        return summary(self.function).removeprefix("Return ")
+
+    @property
+    def explanation(self) -> str:
+        """Formula and description from the docstring of the function, as plain text."""
+        return description(self.function)
+
+    @property
+    def references(self) -> str:
+        """Papers that define it, from the docstring of the function; empty if there are none."""
+        return section(self.function, "References")
+
+    @property
+    def option_details(self) -> tuple[Option, ...]:
+        """The options of the function with the defaults of this measure and their meaning."""
+        return options_of(self.function, given=self.options, leave_out=_INPUTS)
+
+    @property
+    def python(self) -> str:
+        """How the function is called in Python."""
+        inputs = ("logits=logits", "labels=labels") if self.reads == "logits" else ("probs", "labels")
+        return call(self.function.__name__, inputs, self.options)
 
     def best(self, values: list[float]) -> float:
         """Return the best defined value; NaN if none is defined or neither direction is better."""

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.bins import Bins
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
 from calibrant.metrics.accuracy import accuracy, confidences, hits, mean_confidence, top_k_error, top_k_misses
 from calibrant.metrics.binned import (
     average_calibration_error,
@@ -99,6 +99,7 @@ MEASURES: dict[str, Measure] = {
         compared=True,
         takes_bins=True,
         of_bins=Bins.expected_gap,
+        noise_floor=True,
     ),
     "ece_equal_mass": Measure(
         expected_calibration_error,
@@ -110,6 +111,7 @@ MEASURES: dict[str, Measure] = {
         options={"binning": "mass"},
         of_bins=Bins.expected_gap,
         of_ranks="equal_mass_error",
+        noise_floor=True,
     ),
     "classwise_ece": Measure(
         classwise_calibration_error,
@@ -121,6 +123,7 @@ MEASURES: dict[str, Measure] = {
         takes_bins=True,
         of_class_bins=_mean_over_classes,
         weighted=classwise_weights,
+        noise_floor=True,
     ),
     "mce": Measure(
         maximum_calibration_error,
@@ -129,9 +132,16 @@ MEASURES: dict[str, Measure] = {
         core=True,
         takes_bins=True,
         of_bins=Bins.largest_gap,
+        noise_floor=True,
     ),
     "aurc": Measure(
-        aurc, "area under risk-coverage (AURC)", "AURC", core=True, of_ranks="aurc", weighted=aurc_weights
+        aurc,
+        "area under risk-coverage (AURC)",
+        "AURC",
+        core=True,
+        of_ranks="aurc",
+        takes_weights=False,
+        weighted=aurc_weights,
     ),
     "auroc_correct": Measure(
         auroc_correctness,
@@ -151,12 +161,20 @@ MEASURES: dict[str, Measure] = {
         min_classes=6,
         terms=top_k_misses,
     ),
-    "smece": Measure(smooth_ece, "smooth ECE (smECE)", "smECE", compared=True, weighted=smooth_ece_weights),
+    "smece": Measure(
+        smooth_ece,
+        "smooth ECE (smECE)",
+        "smECE",
+        compared=True,
+        weighted=smooth_ece_weights,
+        noise_floor=True,
+    ),
     "smce": Measure(
         smooth_calibration_error,
         "smooth calibration error (smCE)",
         "smCE",
         weighted=smooth_calibration_weights,
+        noise_floor=True,
     ),
     "ece_debiased": Measure(
         debiased_calibration_error,
@@ -164,17 +182,25 @@ MEASURES: dict[str, Measure] = {
         "debiased ECE",
         takes_bins=True,
         options={"norm": "l1"},
+        takes_weights=False,
         weighted=debiased_weights,
+        noise_floor=True,
     ),
     "rmsce_debiased": Measure(
         debiased_calibration_error,
         "debiased RMSCE, equal mass",
         "debiased RMSCE",
         takes_bins=True,
+        takes_weights=False,
         weighted=debiased_weights,
+        noise_floor=True,
     ),
     "ece_sweep": Measure(
-        sweep_calibration_error, "ECE-sweep, equal mass", "ECE-sweep", weighted=sweep_weights
+        sweep_calibration_error,
+        "ECE-sweep, equal mass",
+        "ECE-sweep",
+        weighted=sweep_weights,
+        noise_floor=True,
     ),
     "ece_sweep_width": Measure(
         sweep_calibration_error,
@@ -182,6 +208,7 @@ MEASURES: dict[str, Measure] = {
         "ECE-sweep, width",
         options={"binning": "width"},
         weighted=sweep_weights,
+        noise_floor=True,
     ),
     "rmsce": Measure(
         rms_calibration_error,
@@ -189,6 +216,7 @@ MEASURES: dict[str, Measure] = {
         "RMSCE",
         takes_bins=True,
         of_bins=Bins.root_mean_square_gap,
+        noise_floor=True,
     ),
     "ace": Measure(
         average_calibration_error,
@@ -196,19 +224,44 @@ MEASURES: dict[str, Measure] = {
         "ACE",
         takes_bins=True,
         of_bins=Bins.average_gap,
+        noise_floor=True,
     ),
-    "ks": Measure(ks_error, "Kolmogorov-Smirnov (KS)", "KS", weighted=cumulative_weights("ks")),
+    "ks": Measure(
+        ks_error,
+        "Kolmogorov-Smirnov (KS)",
+        "KS",
+        weighted=cumulative_weights("ks"),
+        noise_floor=True,
+    ),
     "kuiper": Measure(
-        kuiper_error, "cumulative difference (Kuiper)", "Kuiper", weighted=cumulative_weights("kuiper")
+        kuiper_error,
+        "cumulative difference (Kuiper)",
+        "Kuiper",
+        weighted=cumulative_weights("kuiper"),
+        noise_floor=True,
     ),
-    "mmce": Measure(mmce, "kernel error (MMCE)", "MMCE", weighted=mmce_weights),
-    "kde_ece": Measure(kde_calibration_error, "kernel density ECE", "KDE-ECE", max_samples=20_000),
+    "mmce": Measure(
+        mmce,
+        "kernel error (MMCE)",
+        "MMCE",
+        weighted=mmce_weights,
+        noise_floor=True,
+    ),
+    "kde_ece": Measure(
+        kde_calibration_error,
+        "kernel density ECE",
+        "KDE-ECE",
+        takes_weights=False,
+        max_samples=20_000,
+        noise_floor=True,
+    ),
     "overconfidence": Measure(
         overconfidence,
         "overconfident part of ECE",
         "overconfidence",
         takes_bins=True,
         of_bins=Bins.overconfident_part,
+        noise_floor=True,
     ),
     "underconfidence": Measure(
         underconfidence,
@@ -216,6 +269,7 @@ MEASURES: dict[str, Measure] = {
         "underconfidence",
         takes_bins=True,
         of_bins=Bins.underconfident_part,
+        noise_floor=True,
     ),
     "classwise_ece_equal_mass": Measure(
         classwise_calibration_error,
@@ -225,6 +279,7 @@ MEASURES: dict[str, Measure] = {
         takes_bins=True,
         options={"binning": "mass"},
         weighted=classwise_weights,
+        noise_floor=True,
     ),
     "adaptive_ece": Measure(
         adaptive_calibration_error,
@@ -233,6 +288,7 @@ MEASURES: dict[str, Measure] = {
         "probs",
         takes_bins=True,
         weighted=adaptive_weights,
+        noise_floor=True,
     ),
     "sce_true_class": Measure(
         static_calibration_error,
@@ -250,6 +306,7 @@ MEASURES: dict[str, Measure] = {
         "probs",
         percent=False,
         max_samples=20_000,
+        takes_weights=False,
         weighted=skce_weights,
     ),
     "skce_linear": Measure(
@@ -259,6 +316,7 @@ MEASURES: dict[str, Measure] = {
         "probs",
         percent=False,
         options={"estimator": "linear"},
+        takes_weights=False,
         weighted=skce_weights,
     ),
     "brier_calibration": Measure(
@@ -268,6 +326,7 @@ MEASURES: dict[str, Measure] = {
         "probs",
         percent=False,
         weighted=brier_calibration_weights,
+        noise_floor=True,
     ),
     "brier_refinement": Measure(
         brier_refinement,
@@ -278,7 +337,12 @@ MEASURES: dict[str, Measure] = {
         weighted=brier_refinement_weights,
     ),
     "excess_aurc": Measure(
-        excess_aurc, "excess AURC", "E-AURC", of_ranks="excess_aurc", weighted=excess_aurc_weights
+        excess_aurc,
+        "excess AURC",
+        "E-AURC",
+        of_ranks="excess_aurc",
+        takes_weights=False,
+        weighted=excess_aurc_weights,
     ),
     "augrc": Measure(augrc, "generalised risk (AUGRC)", "AUGRC", of_ranks="augrc", weighted=augrc_weights),
     "auroc_ovo": Measure(
@@ -311,9 +375,8 @@ def resolve_measures(measures: str | Sequence[str]) -> list[str]:
     named = [measures] if isinstance(measures, str) else list(measures)
     for name in named:
         if name not in MEASURES:
-            raise InputError(
-                f"measures: expected core, all, or names from {', '.join(MEASURES)}, got {name!r}"
-            )
+            hint = did_you_mean(str(name), MEASURES) or f"; known are {', '.join(MEASURES)}"
+            raise InputError(f"measures: expected core, all, or names of measures, got {name!r}{hint}")
     return named
 
 

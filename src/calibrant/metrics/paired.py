@@ -7,21 +7,31 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
+from calibrant.inputs import ArrayLike, Progress, check_choice, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
+from calibrant.metrics.resampling.calibrated import if_calibrated
 from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
+from calibrant.metrics.resampling.ends import corrected_ends, two_sided_p_value
 from calibrant.metrics.resampling.rows import (
     RowResampler,
     Rows,
     as_rows,
     call,
     generator,
+    in_rows,
+    in_samples,
     n_numbers,
     same_length,
 )
-from calibrant.metrics.resampling.terms import TermResampler, terms_of
+from calibrant.metrics.resampling.swaps import swap_p_value
+from calibrant.metrics.resampling.terms import term_resampler
+from calibrant.metrics.resampling.weighted import by_row
+from calibrant.outcomes import check_outcomes
 from calibrant.threads import few_threads
+
+# Draws of each model as if it were calibrated.
+_FLOOR_DRAWS = 20
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,11 @@ class PairedDifference:
         low: Lower end of the interval of the difference.
         high: Upper end of the interval of the difference.
         p_value: Two-sided probability of a difference at least as large between models that do not differ.
-            Below ``1 - level`` when the interval does not contain 0.
+            Below ``1 - level`` if and only if the interval does not contain 0, but for rounding.
         value_a: The measure of ``a``.
         value_b: The measure of ``b``.
-        level: Share of repeated samples whose interval would cover the true difference.
+        level: Share of repeated samples whose interval would cover the difference on the population.
+        standard_error: Standard deviation of the difference over the resamples.
         n_resamples: Number of resamples on which both measures were defined.
         n_undefined: Number of resamples that were dropped because a measure was NaN or infinite.
     """
@@ -48,6 +59,7 @@ class PairedDifference:
     value_a: float
     value_b: float
     level: float
+    standard_error: float
     n_resamples: int
     n_undefined: int
 
@@ -61,8 +73,10 @@ def paired_difference(
     correct_a: ArrayLike | None = None,
     correct_b: ArrayLike | None = None,
     reads: Literal["probs", "logits"] = "probs",
+    weights: ArrayLike | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
+    per_row: int = 1,
     seed: int = 0,
     max_work: int | None = None,
     progress: Progress | None = None,
@@ -72,13 +86,22 @@ def paired_difference(
 
     Both models are measured on the same rows, drawn again with replacement. Samples that are hard for both
     models do not widen the interval of the difference, so it is narrower than the two separate intervals
-    suggest. Its ends are percentiles of the resampled differences :math:`d_1 \ldots d_B`, and
+    suggest. For means over samples (accuracy, NLL, Brier) the differences of their terms are drawn. Other
+    measures of the catalogue are computed from how often a resample contains each sample. Any other function
+    is called twice per resample.
 
-    .. math:: p = \min\Big(1,\; 2\,\frac{1 + \min(\#\{d_r \le 0\},\, \#\{d_r \ge 0\})}{1 + B}\Big)
+    The ends of the interval are percentiles of the resampled differences, and the p-value inverts them.
+    Except for means over samples, both are corrected so that a bias is not taken for a difference:
 
-    inverts that interval. For means over samples (accuracy, NLL, Brier) the differences of their terms are
-    drawn. Other measures of the catalogue are computed from how often a resample contains each sample. Any
-    other function is called twice per resample.
+    - Percentiles are moved and extended by the step from the difference to the resampled ones, as in
+      :func:`~calibrant.metrics.with_interval`.
+    - A model that is less sure has a larger calibration error by chance, even if both are calibrated. The
+      interval is extended by the difference of what calibrated models with these predictions have on average.
+    - For calibration errors and measures of ranking, a difference that is significant by then must survive a
+      swap test: the predictions of the two models (or their ranks) are swapped in random rows, again and
+      again. Two equally good models differ as much after a swap as before, so this test has its nominal size
+      whatever the number of samples. If swapped models differ as much in more than ``1 - level`` of the
+      swaps, their share is the p-value, and the interval contains 0.
 
     Args:
         metric: A measure of this library, or a function with the same arguments that returns a number.
@@ -89,8 +112,12 @@ def paired_difference(
         correct_a: Whether each prediction of ``a`` was right, shape ``(n,)``.
         correct_b: Whether each prediction of ``b`` was right, shape ``(n,)``.
         reads: ``"logits"`` if ``a`` and ``b`` are logits, for a measure that takes them.
+        weights: How much each sample counts, shape ``(n,)``. Samples are drawn with equal probability and
+            keep their weights.
         n_resamples: Number of resamples.
         level: Share of repeated samples whose interval should cover the true difference.
+        per_row: Number of samples in succession that are drawn together because they are not independent,
+            such as the labels of one picture.
         seed: Equal seeds give equal results.
         max_work: Limit on the numbers that are computed, as for :func:`~calibrant.metrics.with_interval`.
         progress: Called with ``"resamples"``, the number done, and the total.
@@ -109,22 +136,40 @@ def paired_difference(
         Koehn, "Statistical significance tests for machine translation evaluation", EMNLP 2004.
     """
     n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
-    rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads)
+    rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads, weights)
     with few_threads(n_numbers(rows_a)):
         value_a = check_finite(call(metric, rows_a, options))
         value_b = check_finite(call(metric, rows_b, options))
-        resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b)
+        check_count(per_row, "per_row")
+        resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b, per_row=per_row)
         n_resamples = resampler.affordable(n_resamples, max_work)
-        differences = defined(resampler.replicates(n_resamples, generator(seed), progress))
-    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+        rng = generator(seed)
+        differences = defined(resampler.replicates(n_resamples, rng, progress))
+        # The same random numbers for both models: equal predictions have equal floors.
+        floor = _floor(metric, rows_a, options, seed) - _floor(metric, rows_b, options, seed)
+        found, biased = value_a - value_b, not resampler.is_mean
+        low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor)
+        p_value = two_sided_p_value(found, differences, biased=biased, floor=floor)
+        both = [_to_swap(metric, rows, options) for rows in (rows_a, rows_b)]
+        if p_value <= 1 - level and both[0] is not None and both[1] is not None:
+            explained = swap_p_value(
+                lambda rows: call(metric, in_samples(rows, per_row), options),
+                in_rows(both[0], per_row),
+                in_rows(both[1], per_row),
+                n_swaps=round(3 / (1 - level)) - 1,
+                rng=rng,
+            )
+            if explained > 1 - level:
+                low, high, p_value = min(low, 0.0), max(high, 0.0), explained
     return PairedDifference(
-        difference=value_a - value_b,
-        low=float(low),
-        high=float(high),
-        p_value=_p_value(differences),
+        difference=found,
+        low=low,
+        high=high,
+        p_value=p_value,
         value_a=value_a,
         value_b=value_b,
         level=level,
+        standard_error=float(differences.std(ddof=1)),
         n_resamples=len(differences),
         n_undefined=n_resamples - len(differences),
     )
@@ -137,12 +182,19 @@ def _read(
     correct_a: ArrayLike | None,
     correct_b: ArrayLike | None,
     reads: str,
+    weights: ArrayLike | None,
 ) -> tuple[Rows, Rows]:
     check_choice(reads, "reads", ("probs", "logits"))
     if labels is not None and correct_a is None and correct_b is None:
-        both = as_rows(**{reads: a, "labels": labels}), as_rows(**{reads: b, "labels": labels})
+        both = (
+            as_rows(**{reads: a, "labels": labels, "weights": weights}),
+            as_rows(**{reads: b, "labels": labels, "weights": weights}),
+        )
     elif labels is None and correct_a is not None and correct_b is not None:
-        both = as_rows(confidence=a, correct=correct_a), as_rows(confidence=b, correct=correct_b)
+        both = (
+            as_rows(confidence=a, correct=correct_a, weights=weights),
+            as_rows(confidence=b, correct=correct_b, weights=weights),
+        )
     else:
         given = {"labels": labels, "correct_a": correct_a, "correct_b": correct_b}
         named = [name for name, value in given.items() if value is not None]
@@ -155,27 +207,52 @@ def _read(
 
 
 def _resampler(
-    metric: Callable[..., Any], rows_a: Rows, rows_b: Rows, options: dict[str, Any], *, value: float
+    metric: Callable[..., Any],
+    rows_a: Rows,
+    rows_b: Rows,
+    options: dict[str, Any],
+    *,
+    value: float,
+    per_row: int,
 ) -> Resampler:
     measure = measure_of(metric)
-    terms_a = terms_of(measure, {**rows_a, **options})
-    terms_b = terms_of(measure, {**rows_b, **options})
-    if terms_a is not None and terms_b is not None:
-        return TermResampler(terms_a - terms_b)
+    together = {f"{name}_a": values for name, values in rows_a.items()}
+    together |= {f"{name}_b": values for name, values in rows_b.items()}
+    together = dict(in_rows(together, per_row))
+    terms = term_resampler(measure, rows_a, options, minus=rows_b, per_row=per_row)
+    if terms is not None:
+        return terms
     weighted_a, weighted_b = weighted_of(measure, rows_a, options), weighted_of(measure, rows_b, options)
     if weighted_a is not None and weighted_b is not None:
-        return CountResampler(value, difference(weighted_a, weighted_b))
+        return CountResampler(value, by_row(difference(weighted_a, weighted_b), per_row))
 
     def of_rows(drawn: Rows) -> float:
+        drawn = in_samples(drawn, per_row)
         first = {name: drawn[f"{name}_a"] for name in rows_a}
         second = {name: drawn[f"{name}_b"] for name in rows_b}
         return call(metric, first, options) - call(metric, second, options)
 
-    together = {f"{name}_a": values for name, values in rows_a.items()}
-    together |= {f"{name}_b": values for name, values in rows_b.items()}
     return RowResampler(of_rows, together)
 
 
-def _p_value(differences: Floats) -> float:
-    beyond = min(np.count_nonzero(differences <= 0), np.count_nonzero(differences >= 0))
-    return min(1.0, float(2 * (1 + beyond) / (1 + len(differences))))
+def _floor(metric: Callable[..., Any], rows: Rows, options: dict[str, Any], seed: int) -> float:
+    """Return what a calibrated model with these predictions has on average by chance; 0 if nothing."""
+    draw = if_calibrated(metric, rows, options, generator(seed))
+    return 0.0 if draw is None else float(np.mean([draw() for _ in range(_FLOOR_DRAWS)]))
+
+
+def _to_swap(metric: Callable[..., Any], rows: Rows, options: dict[str, Any]) -> Rows | None:
+    """Return the rows of a model for the swap test; None for means, AUROC of classes, and other functions.
+
+    Of measures of the order of the confidences, ranks are swapped: mixing two scales would spoil the order.
+    """
+    measure = measure_of(metric)
+    if measure is None or measure.terms is not None or "score" in options:
+        return None
+    if measure.noise_floor or measure.of_ranks is None:
+        return rows if measure.better == "lower" else None
+    outcomes = check_outcomes(**rows)
+    _, place, count = np.unique(outcomes.confidence.cpu().numpy(), return_inverse=True, return_counts=True)
+    ranks = (count.cumsum() - (count - 1) / 2)[place] / (1 + len(outcomes))
+    others = {"weights": rows["weights"]} if "weights" in rows else {}
+    return {"confidence": ranks, "correct": outcomes.correct.cpu().numpy(), **others}

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_choice, check_labels, check_logits, check_probs
-from calibrant.outcomes import Pairs, check_outcomes, log_odds
+from calibrant.inputs import ArrayLike, check_choice, check_labelled_logits, check_labels, check_probs
+from calibrant.metrics.accuracy import mean
+from calibrant.outcomes import Pairs, check_outcomes, checked_weights, log_odds, log_probs
 
 
 def negative_log_likelihood(
@@ -22,9 +23,10 @@ def negative_log_likelihood(
 
     .. math:: \mathrm{NLL} = -\frac{1}{n} \sum_i \log p_{i, y_i}
 
-    A true class with probability 0 makes it infinite. Pass logits instead of probabilities to avoid this:
-    their log-probabilities do not underflow. Of a black box, which only gives ``confidence`` and ``correct``,
-    it is the NLL of being right or wrong; there confidences of 0 and 1 count as one in a million away.
+    Probabilities count as at least 1e-12, so that a true class with probability 0 costs 27.6 nats. Pass
+    logits instead of probabilities to avoid this: their log-probabilities do not underflow. Of a black box,
+    which only gives ``confidence`` and ``correct``, it is the NLL of being right or wrong; there confidences
+    of 0 and 1 count as one in a million away.
 
     Example:
         >>> round(negative_log_likelihood([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 4)
@@ -32,8 +34,9 @@ def negative_log_likelihood(
         >>> negative_log_likelihood(logits=[[0.0, 5000.0]], labels=[0])
         5000.0
     """
+    weights = pairs.pop("weights", None)
     losses = log_losses(labels, probs=probs, logits=logits, **pairs)
-    return float(losses.mean()) + 0.0  # no negative zero
+    return mean(losses, checked_weights(weights, len(losses))) + 0.0  # no negative zero
 
 
 def brier_score(
@@ -54,7 +57,9 @@ def brier_score(
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950.
     """
-    return max(0.0, float(squared_errors(probs, labels, **pairs).mean()))
+    weights = pairs.pop("weights", None)
+    errors = squared_errors(probs, labels, **pairs)
+    return max(0.0, mean(errors, checked_weights(weights, len(errors))))
 
 
 def log_losses(
@@ -76,10 +81,10 @@ def log_losses(
         )
     if logits is None:
         assert probs is not None
-        return -_of_label(check_probs(probs), labels).clamp(0, 1).log()
-    z = check_logits(logits)
+        return -log_probs(_of_label(check_probs(probs), labels))
+    z, y = check_labelled_logits(logits, labels)
     log_sums = [torch.logsumexp(block.double(), dim=1) for block in z.split(8192)]
-    return torch.cat(log_sums) - _of_label(z, labels)
+    return torch.cat(log_sums) - _of_label(z, y)
 
 
 def squared_errors(
@@ -119,15 +124,13 @@ def post_hoc_improvement(
     refinement part of a proper score, so a gain is a gain in calibration, and lost discrimination lowers it.
     1 is a perfect result. Below 0 calibration did harm; there is no lower bound.
 
-    If the score before is already perfect, the result is 0 if it stays perfect, else minus infinity. If the
-    NLL before is infinite (a true class had probability 0) and the NLL after is finite, the result is 1; if
-    both are infinite, it is NaN.
+    If the score before is already perfect, the result is 0 if it stays perfect, else minus infinity.
 
     Args:
         probs_before: Class probabilities of shape ``(n, k)``.
         probs_after: The same after calibration.
         labels: Integer classes of shape ``(n,)``.
-        score: ``"nll"`` or ``"brier"``, which is always finite.
+        score: ``"nll"`` or ``"brier"``.
         relative: Whether to divide by the score before. PHI in CalArena is the plain difference (``False``),
             which ranks methods on one task in the same way; relative gains can be averaged over tasks.
 
@@ -147,6 +150,4 @@ def post_hoc_improvement(
     gain = before - after
     if not relative or gain == 0:
         return gain
-    if before == 0:
-        return -math.inf
-    return 1.0 if math.isinf(before) and math.isfinite(after) else gain / before
+    return gain / before if before else -math.inf

@@ -7,15 +7,15 @@ Equal scores form one group, so the order of the rows does not matter.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_correct, check_score
-from calibrant.outcomes import Outcomes, Pairs, check_outcomes
+from calibrant.inputs import ArrayLike, Floats, check_correct, check_score, check_weights
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes, refused_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,22 +26,34 @@ class Ranking:
 
     Attributes:
         score: The distinct scores in descending order, on the CPU.
-        hits: Number of right predictions with each score.
-        misses: Number of wrong predictions with each score.
+        hits: Number of right predictions with each score, or their summed weights.
+        misses: Number of wrong predictions with each score, or their summed weights.
     """
 
     score: npt.NDArray[np.floating]
-    hits: npt.NDArray[np.int64]
-    misses: npt.NDArray[np.int64]
+    hits: npt.NDArray[Any]
+    misses: npt.NDArray[Any]
 
     @classmethod
     def from_outcomes(cls, outcomes: Outcomes) -> "Ranking":
-        """Rank by confidence; hits are sorted along with it."""
+        """Rank by confidence; hits are sorted along with it. Weights are counts that need not be whole."""
+        if outcomes.weights is not None:
+            return cls._weighed(outcomes.confidence, outcomes.correct, outcomes.weights)
         ordered = outcomes.sorted()
         values, hits = ordered.confidence.numpy()[::-1], ordered.correct.numpy()[::-1]
         last = last_of_equals(values)
         right = np.cumsum(hits, dtype=np.int64)[last]
         return cls(values[last], np.diff(right, prepend=0), np.diff(last + 1 - right, prepend=0))
+
+    @classmethod
+    def _weighed(cls, score: Tensor, correct: Tensor, weights: Tensor) -> "Ranking":
+        used = weights > 0
+        values, place = np.unique(score[used].cpu().numpy(), return_inverse=True)
+        hits, misses = (
+            np.bincount(place, weights=(weights * kind)[used].cpu().numpy(), minlength=len(values))
+            for kind in (correct, ~correct)
+        )
+        return cls(values[::-1], hits[::-1], misses[::-1])
 
     @classmethod
     def from_scores(cls, score: Tensor, correct: Tensor) -> "Ranking":
@@ -55,9 +67,15 @@ class Ranking:
         return cls(values[last][::-1], hits[::-1], misses[::-1])
 
     @cached_property
-    def count(self) -> npt.NDArray[np.int64]:
+    def count(self) -> npt.NDArray[Any]:
         """Number of predictions with each score."""
-        return self.hits + self.misses
+        return np.asarray(self.hits + self.misses)
+
+    def whole(self, what: str) -> "Ranking":
+        """Return the ranking if its counts are whole; ``what`` names what cannot take weights."""
+        if self.count.dtype.kind == "f":
+            raise refused_weights(what)
+        return self
 
     @property
     def n(self) -> int:
@@ -89,6 +107,7 @@ class Ranking:
 
     def expected_errors(self) -> npt.NDArray[np.float64]:
         """Return the expected number of errors among the ``j`` highest scores, for ``j`` from 1 to ``n``."""
+        self.whole("a risk at a number of samples")
         errors = np.cumsum(self.misses, dtype=np.float64)
         if len(errors) == self.n:
             return errors
@@ -113,7 +132,7 @@ def check_ranking(
 ) -> Ranking:
     """Return the ranking by confidence, or by any score instead; arguments are those of ``check_ranked``."""
     ranked = check_ranked(probs, labels, score=score, **pairs)
-    if score is None:
+    if score is None or ranked.weights is not None:
         return Ranking.from_outcomes(ranked)
     return Ranking.from_scores(ranked.confidence, ranked.correct)
 
@@ -142,11 +161,13 @@ def check_ranked(
         )
     s = check_score(score)
     if correct is not None:
-        return Outcomes(s, check_correct(correct, n=len(s)))
-    hits = check_outcomes(probs, labels).correct
-    if len(hits) != len(s):
-        raise InputError(f"score: expected {len(hits)} entries, one per prediction, got {len(s)}")
-    return Outcomes(s, hits)
+        hits = check_correct(correct, n=len(s))
+    else:
+        hits = check_outcomes(probs, labels).correct
+        if len(hits) != len(s):
+            raise InputError(f"score: expected {len(hits)} entries, one per prediction, got {len(s)}")
+    weights = pairs.get("weights")
+    return Outcomes(s, hits).weighed(None if weights is None else check_weights(weights, n=len(s)))
 
 
 def last_of_equals(ordered: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:

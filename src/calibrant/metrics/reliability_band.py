@@ -15,12 +15,12 @@ from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import check_outcomes
 
-Curve: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Curve: TypeAlias = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The range of the accuracy over most resamples, at each place; float64 on the CPU.
+    """The range of the accuracy over most resamples, which contains that of the sample; float64 on the CPU.
 
     Attributes:
         low: Lower end at each bin, or at each point of a curve; NaN where too few resamples have a value.
@@ -35,7 +35,14 @@ class Band:
     n_resamples: int
 
 
-def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Band:
+def accuracy_band(
+    bins: Bins,
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    sizes: Tensor | None = None,
+) -> Band:
     """Bootstrap the accuracy of each bin, from the counts of the bins alone.
 
     The numbers of misses and hits in the bins of a resample are multinomial, so no rows are drawn; the edges
@@ -47,6 +54,7 @@ def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, s
         n_resamples: Number of resamples.
         level: Share of the resamples within the band in each bin.
         seed: Equal seeds give equal bands.
+        sizes: If samples have weights, the effective number of samples in each bin: as many are drawn.
 
     Example:
         >>> from calibrant.bins import top_label_bins
@@ -60,13 +68,19 @@ def accuracy_band(bins: Bins, *, n_resamples: int = 1000, level: float = 0.95, s
             f"bins: expected the bins of one set of predictions, got shape {tuple(bins.count.shape)}"
         )
     n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
+    if sizes is not None:
+        trials = torch.where(bins.count > 0, sizes.round().clamp(min=1), 0).long().numpy()
+        shares = bins.accuracy.nan_to_num(0.0).clamp(0, 1).numpy()
+        hits = generator(seed).binomial(trials, shares, size=(n_resamples, len(trials)))
+        drawn = np.where(trials > 0, hits / np.maximum(trials, 1), np.nan)
+        return _band(drawn, bins.accuracy.numpy(), level)
     hits = bins.correct_sum.numpy()
     cells = np.concatenate([bins.count.numpy() - hits, hits])
     drawn = generator(seed).multinomial(bins.n, cells / cells.sum(), size=n_resamples)
     misses, hits = np.split(drawn, 2, axis=1)
     count = hits + misses
     accuracy = np.where(count > 0, hits / np.maximum(count, 1), np.nan)
-    return _band(accuracy, level)
+    return _band(accuracy, bins.accuracy.numpy(), level)
 
 
 def curve_band(
@@ -74,6 +88,7 @@ def curve_band(
     *,
     confidence: ArrayLike,
     correct: ArrayLike,
+    weights: ArrayLike | None = None,
     n_resamples: int = 200,
     level: float = 0.95,
     seed: int = 0,
@@ -82,9 +97,11 @@ def curve_band(
     """Bootstrap a reliability curve: draw rows with replacement and compute the curve again.
 
     Args:
-        curve: Takes confidences and hits, both of shape ``(n,)``, and returns accuracies at fixed places.
+        curve: Takes confidences and hits, and weights if they are given, each of shape ``(n,)``, and returns
+            accuracies at fixed places.
         confidence: Confidences of shape ``(n,)``.
         correct: Whether each prediction was right, shape ``(n,)``.
+        weights: How much each sample counts, shape ``(n,)``; drawn samples keep their weights.
         n_resamples: Number of resamples.
         level: Share of the resamples within the band at each place.
         seed: Equal seeds give equal bands.
@@ -100,19 +117,27 @@ def curve_band(
         (0.7, 0.9)
     """
     n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
-    outcomes = check_outcomes(confidence=confidence, correct=correct)
-    rng, n = generator(seed), len(outcomes)
+    outcomes = check_outcomes(confidence=confidence, correct=correct, weights=weights)
+    samples = [outcomes.confidence, outcomes.correct]
+    if outcomes.weights is not None:
+        used = outcomes.weights > 0
+        samples = [each[used] for each in (*samples, outcomes.weights)]
+    rng, n = generator(seed), len(samples[0])
     curves = []
     for done in range(n_resamples):
         if progress is not None:
             progress("resamples", done, n_resamples)
         rows = torch.from_numpy(rng.integers(n, size=n)).to(outcomes.confidence.device)
-        curves.append(curve(outcomes.confidence[rows], outcomes.correct[rows]).cpu().numpy())
-    return _band(np.stack(curves), level)
+        curves.append(curve(*(each[rows] for each in samples)).cpu().numpy())
+    itself = curve(*samples).cpu().numpy()
+    return _band(np.stack(curves), itself, level)
 
 
-def _band(values: Floats, level: float) -> Band:
-    """Return quantiles over the first dimension, where more than half of the values are defined."""
+def _band(values: Floats, itself: Floats, level: float) -> Band:
+    """Return quantiles over the first dimension, widened to contain the accuracies of the sample itself.
+
+    They are defined where more than half of the values are.
+    """
     tails = [(1 - check_level(level)) / 2, (1 + level) / 2]
     ends = np.full((2, *values.shape[1:]), np.nan)
     defined = np.isfinite(values)
@@ -121,4 +146,9 @@ def _band(values: Floats, level: float) -> Band:
         ends[:, always] = np.quantile(values[:, always], tails, axis=0)
     if (common & ~always).any():  # several times slower
         ends[:, common & ~always] = np.nanquantile(values[:, common & ~always], tails, axis=0)
-    return Band(torch.from_numpy(ends[0]), torch.from_numpy(ends[1]), level, len(values))
+    # A smoothed or monotone curve of a resample may lie on one side of that of the sample.
+    known = np.isfinite(itself) & np.isfinite(ends[0])
+    low, high = (
+        np.where(known, limit(end, itself), end) for limit, end in zip((np.fmin, np.fmax), ends, strict=True)
+    )
+    return Band(torch.from_numpy(low), torch.from_numpy(high), level, len(values))

@@ -71,11 +71,13 @@ def max_logit(logits: Tensor) -> Tensor:
 def logit_margin(logits: Tensor) -> Tensor:
     r"""Return the difference of the two largest logits, :math:`z_{(1)} - z_{(2)}`; it never saturates.
 
+    If all classes but one are masked, it is 1e15.
+
     Example:
         >>> logit_margin(torch.tensor([[3.0, 1.0, 0.0]])).tolist()
         [2.0]
     """
-    return margin(logits)
+    return margin(logits).clamp(max=1e15)
 
 
 def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -94,19 +96,20 @@ def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Score:
-    """A score: its function of a block of rows, and whether the rows are probabilities or logits."""
+    """A score: its function of a block of rows, whether these are probabilities or logits, and its title."""
 
     function: Callable[[Tensor], Tensor]
     reads: Literal["probs", "logits"]
+    title: str
 
 
 SCORES: Mapping[str, Score] = {
-    "msp": Score(msp, "probs"),
-    "softmax_margin": Score(softmax_margin, "probs"),
-    "negative_entropy": Score(negative_entropy, "probs"),
-    "max_logit": Score(max_logit, "logits"),
-    "logit_margin": Score(logit_margin, "logits"),
-    "energy": Score(energy, "logits"),
+    "msp": Score(msp, "probs", "maximum softmax probability"),
+    "softmax_margin": Score(softmax_margin, "probs", "softmax margin"),
+    "negative_entropy": Score(negative_entropy, "probs", "negative entropy"),
+    "max_logit": Score(max_logit, "logits", "maximum logit"),
+    "logit_margin": Score(logit_margin, "logits", "logit margin"),
+    "energy": Score(energy, "logits", "energy"),
 }
 
 

@@ -67,8 +67,8 @@ def aurc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **rank
         ICLR 2019.
     """
     if ranked.get("score") is not None:
-        return float(_risk_area(check_ranking(probs, labels, **ranked)))
-    return _risk_area_of_keys(check_ranked(probs, labels, **ranked).sorted_keys())
+        return float(_risk_area(check_ranking(probs, labels, **ranked).whole("AURC")))
+    return _risk_area_of_keys(check_ranked(probs, labels, **ranked).unweighed("AURC").sorted_keys())
 
 
 def excess_aurc(
@@ -93,8 +93,8 @@ def excess_aurc(
         ICLR 2019.
     """
     if ranked.get("score") is not None:
-        return float(_excess_area(check_ranking(probs, labels, **ranked)))
-    outcomes = check_ranked(probs, labels, **ranked)
+        return float(_excess_area(check_ranking(probs, labels, **ranked).whole("the excess AURC")))
+    outcomes = check_ranked(probs, labels, **ranked).unweighed("the excess AURC")
     area, right = _risk_area_of_keys(outcomes.sorted_keys()), int(outcomes.correct.sum())
     return float(_above_oracle(np.array(area), np.array(len(outcomes)), np.array(len(outcomes) - right)))
 
@@ -209,7 +209,7 @@ def risk_coverage_curve(
     if max_points is not None and len(shown) > check_count(max_points, "max_points", at_least=2):
         shown = np.unique(np.searchsorted(accepted, np.linspace(accepted[0], accepted[-1], max_points)))
     return RiskCoverage(
-        torch.from_numpy(accepted[shown] / ranking.n),
+        torch.from_numpy(accepted[shown] / accepted[-1]),
         torch.from_numpy(errors[shown] / accepted[shown]),
         torch.from_numpy(ranking.score[shown].astype(np.float64)),
     )

@@ -101,7 +101,7 @@ def smooth_calibration_weights(
         return np.array([_smooth_error(x, s) for s in cumulative])
 
     # A fit sorts the samples and passes over them a dozen times.
-    return Weighted(len(ordered), values, held=4 * len(ordered), work=40 * len(ordered))
+    return Weighted(len(ordered), values, 4 * len(ordered), 40 * len(ordered), ordered.weights)
 
 
 def _smooth_error(x: Floats, s: Floats) -> float:

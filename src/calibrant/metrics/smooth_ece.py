@@ -17,6 +17,8 @@ _CELLS = 1 << 12
 _BLOCK = 1 << 17
 _ONE_LESS_COSINE = 1 - np.cos(np.arange(_CELLS + 1) * (np.pi / _CELLS))
 _DAMPED = 60.0
+# All wider kernels give the same curve.
+_WIDEST = 1e6
 # The search for the bandwidth ends this close to its error, usually after fewer than ten steps.
 _CLOSE = 1e-12
 _STEPS = 100
@@ -99,7 +101,7 @@ def smooth_ece_terms(
     bandwidth: float | None = None,
     **pairs: Unpack[Pairs],
 ) -> Floats:
-    r"""Return a number for each sample whose mean is :func:`smooth_ece`, shape ``(n,)``.
+    r"""Return a number for each sample whose mean, with their weights, is :func:`smooth_ece`: ``(n,)``.
 
     With the sign :math:`s(t)` of the smoothed gap, the term of a sample is :math:`(a - p)\,(K s)(p)`. The
     deviation of the terms gives the standard error of the measure, and that of their differences between two
@@ -146,7 +148,7 @@ def smooth_ece_weights(
         spectrum = _spectrum((grid @ counts.T.astype(np.float64)).T / counts.sum(axis=1, keepdims=True))
         return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth)))
 
-    return Weighted(n, values, held=4 * _CELLS, work=max(2 * n, 16 * _CELLS))
+    return Weighted(n, values, 4 * _CELLS, max(2 * n, 16 * _CELLS), outcomes.weights)
 
 
 def smooth_reliability(
@@ -219,6 +221,7 @@ def _excess(spectrum: Floats, bandwidth: Floats) -> Floats:
 def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
     """Return the sum of ``correct - confidence`` and the count at each grid point, both over ``n``."""
     values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
+    weights = None if outcomes.weights is None else outcomes.weights.cpu().numpy()
     size = 2 * (_CELLS + 1)
     count, upper = np.zeros(size), np.zeros(size)
     for start in range(0, len(values), _BLOCK):
@@ -228,12 +231,16 @@ def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
         # Misses go to the even places and hits to the odd ones.
         place *= 2
         place += hits[start : start + _BLOCK]
-        count += np.bincount(place, minlength=size)
+        if weights is None:
+            count += np.bincount(place, minlength=size)
+        else:
+            count += np.bincount(place, weights=weights[start : start + _BLOCK], minlength=size)
+            scaled *= weights[start : start + _BLOCK]
         upper += np.bincount(place, weights=scaled, minlength=size)
     # Each sample is split between the ends of its cell so that their weighted mean is its confidence.
     shares = (count - upper).reshape(-1, 2)
     shares[1:] += upper.reshape(-1, 2)[:-1]
-    shares /= len(values)
+    shares /= len(values) if weights is None else weights.sum()
     mass = shares.sum(axis=1)
     return shares[:, 1] - mass * np.arange(_CELLS + 1) / _CELLS, mass
 
@@ -250,7 +257,7 @@ def _smooth(spectrum: Floats, bandwidth: Floats) -> Floats:
     """Smooth by a random walk on the grid, reflected at both ends, with the given standard deviation."""
     # For bandwidths of several cells the walk is the reflected Gaussian. Unlike a sampled Gaussian it is a
     # contraction at every bandwidth, so the error never rises with bandwidth and the fixed point is unique.
-    steps = (np.asarray(bandwidth)[..., None] * _CELLS) ** 2
+    steps = (np.minimum(bandwidth, _WIDEST)[..., None] * _CELLS) ** 2
     # Frequencies that are damped below any rounding are left out: numbers close to zero are slow.
     kept = int(np.searchsorted(_ONE_LESS_COSINE * steps.min(), _DAMPED, side="right"))
     damped = np.zeros_like(spectrum)

@@ -47,6 +47,8 @@ def sweep_calibration_error(
     check_choice(binning, "binning", get_args(Binning))
     check_choice(norm, "norm", ("l1", "l2"))
     max_bins = check_count(max_bins, "max_bins")
+    if pairs.get("weights") is not None:
+        return sweep_weights(probs, labels, binning=binning, norm=norm, max_bins=max_bins, **pairs).value
     ordered = check_outcomes(probs, labels, **pairs).sorted()
     values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
     confidence_below = np.append(0.0, np.cumsum(values, dtype=np.float64))
@@ -77,22 +79,25 @@ def sweep_weights(
     error = Bins.expected_gap if norm == "l1" else Bins.root_mean_square_gap
 
     def values(counts: Counts) -> Floats:
-        sums, n = ordered.sums(counts), counts.sum(axis=1)
+        sums = ordered.sums(counts)
+        # Sums of weights are rounded, and a sample is one whatever its weight.
+        rounding = 1e-12 if counts.dtype.kind == "f" else 0.0
+        n = (counts > 0).sum(axis=1) if rounding else counts.sum(axis=1)
         result = error(sums.bins(1, binning)).numpy()
         active = np.arange(len(counts))
         for n_bins in range(2, min(max_bins, int(n.max())) + 1):
             active = active[n_bins <= n[active]]
+            if not len(active):
+                break
             bins = sums.bins(n_bins, binning, active)
             # Empty bins are NaN and do not count; the others must reach all accuracies before them.
             accuracy = bins.accuracy.numpy()
-            rises = ~(accuracy < np.fmax.accumulate(accuracy, axis=1)).any(axis=1)
+            rises = ~(accuracy < np.fmax.accumulate(accuracy, axis=1) - rounding).any(axis=1)
             active = active[rises]
-            if not len(active):
-                break
             result[active] = error(bins).numpy()[rises]
         return result
 
-    return Weighted(len(ordered), values, held=4 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
 
 
 def _cuts(values: npt.NDArray[np.floating], n_bins: int, binning: Binning) -> npt.NDArray[np.intp]:

@@ -3,8 +3,9 @@
 from calibrant.monitoring.alarm import Alarm
 from calibrant.monitoring.drift import DriftMonitor, GroupDrift
 from calibrant.monitoring.files import Step, follow, gather
-from calibrant.monitoring.monitor import Monitoring, SeenFile
+from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.reference import DriftReference, ReferenceGroup
+from calibrant.monitoring.state import SeenFile
 from calibrant.monitoring.windows import Window
 
 __all__ = [

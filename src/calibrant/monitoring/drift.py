@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import InputError
+from calibrant.files import Count, Share, at_least, between, read_dataclass
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.monitoring.betting import Capital, Integers
+from calibrant.monitoring.onset import ONSET_UNIT, Onset
 from calibrant.monitoring.reference import DriftReference
 from calibrant.streams.sums import check_batch
 
@@ -19,8 +21,11 @@ Direction: TypeAlias = Literal["overconfident", "underconfident"]
 _FORMAT = 1
 _BLOCK = 4096
 _DIRECTIONS: tuple[Direction, ...] = ("overconfident", "underconfident")
-_PLAIN = ("reference", "alpha", "restart_every", "n", "alarm_at", "log_peak")
-_ARRAYS = ("drifts", "log_capital", "count", "gap_sum")
+_ONSET = ("excess", "count", "gap_sum")
+# Sums of the same numbers may differ in their last digits between machines.
+_SLACK = 1e-6
+
+_Gap: TypeAlias = Annotated[float, between(-1, 1)]
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class GroupDrift:
         high: Confidences of the group are not above this.
         n: Number of samples of the stream in the group.
         gap: Their mean of ``correct - confidence``; NaN without samples.
+        recent_n: Number of samples since the change seems to have begun, if there is one.
+        recent_gap: Their mean of ``correct - confidence``; ``gap`` if there are none.
         reference_gap: The same on the reference.
         region: Expected gaps that count as unchanged, tolerance included.
         direction: ``"overconfident"`` for less accuracy at the same confidence than on the reference,
@@ -41,11 +48,13 @@ class GroupDrift:
             any group without drift is included in the monitor's ``alpha``.
     """
 
-    low: float
-    high: float
-    n: int
-    gap: float
-    reference_gap: float
+    low: Share
+    high: Share
+    n: Count
+    gap: _Gap
+    recent_n: Count
+    recent_gap: _Gap
+    reference_gap: _Gap
     region: tuple[float, float]
     direction: Direction
     log_e_value: float
@@ -53,8 +62,8 @@ class GroupDrift:
 
     @property
     def improves(self) -> bool:
-        """Whether the stream's mean gap is smaller than the reference's: a change for the better."""
-        return abs(self.gap) < abs(self.reference_gap)
+        """Whether the mean gap since the change is smaller than the reference's: a change for the better."""
+        return abs(self.recent_gap) < abs(self.reference_gap)
 
     @property
     def change(self) -> str:
@@ -63,6 +72,33 @@ class GroupDrift:
         if self.improves and rises == (self.reference_gap < 0):
             return "less overconfident" if rises else "less underconfident"
         return f"more {self.direction}"
+
+
+@dataclass(frozen=True)
+class _OnsetState:
+    """The sums of an :class:`Onset`, for each group and both directions."""
+
+    excess: tuple[tuple[Count, Count], ...]
+    count: tuple[tuple[Count, Count], ...]
+    gap_sum: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What :meth:`DriftMonitor.state` returns; states of earlier versions have no onset."""
+
+    format: Literal[1]
+    reference: Mapping[str, Any]
+    alpha: Share
+    restart_every: Annotated[int, at_least(1)] | None
+    n: Count
+    alarm_at: Annotated[int, at_least(1)] | None
+    log_peak: Annotated[float, at_least(0)]
+    drifts: tuple[tuple[bool, bool], ...]
+    log_capital: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+    count: tuple[Count, ...]
+    gap_sum: tuple[float, ...]
+    onset: _OnsetState | None = None
 
 
 class DriftMonitor:
@@ -125,6 +161,7 @@ class DriftMonitor:
         self._edges = np.array(reference.edges)
         self._count = np.zeros(reference.n_bins, dtype=np.int64)
         self._gap_sum = np.zeros(reference.n_bins)
+        self._onset = Onset(reference)
         self._drifts = np.zeros((len(reference.groups), 2), dtype=bool)
         self._log_threshold = -math.log(self.alpha - reference.alpha)
         self.log_peak = 0.0
@@ -190,6 +227,7 @@ class DriftMonitor:
             reached = total >= self._log_threshold
             if self.alarm_at is None and reached.any():
                 self.alarm_at = before + int(reached.argmax()) + 1
+        self._onset.read(x, {group: rows for group, (rows, _) in block.paths.items()})
         self._count += np.bincount(bins, minlength=len(self._count))
         # Added one by one, so that the sums do not depend on where batches end.
         np.add.at(self._gap_sum, bins, x)
@@ -211,6 +249,8 @@ class DriftMonitor:
                         high=group.high,
                         n=n,
                         gap=gap,
+                        recent_n=int(self._onset.count[g, d]),
+                        recent_gap=self._onset.gap(g, d, otherwise=gap),
                         reference_gap=group.gap,
                         region=region,
                         direction=direction,
@@ -234,31 +274,65 @@ class DriftMonitor:
             "log_capital": self._capital.log_capital.tolist(),
             "count": self._count.tolist(),
             "gap_sum": self._gap_sum.tolist(),
+            "onset": {name: getattr(self._onset, name).tolist() for name in _ONSET},
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return the monitor that had this ``state``; it continues as if it had never stopped."""
-        if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
-            got = state.get("format") if isinstance(state, Mapping) else type(state).__name__
-            raise InputError(f"state: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
-        missing = [name for name in (*_PLAIN, *_ARRAYS) if name not in state]
-        if missing:
-            raise InputError(f"state: expected that of a drift monitor, got one without {', '.join(missing)}")
-        reference = DriftReference.from_json(state["reference"])
-        new = cls(reference, alpha=state["alpha"], restart_every=state["restart_every"])
-        new._capital.n = check_count(state["n"], "n", at_least=0)
-        new._capital.log_capital = _as(new._capital.log_capital, state, "log_capital")
-        new._drifts = _as(new._drifts, state, "drifts")
-        new._count = _as(new._count, state, "count")
-        new._gap_sum = _as(new._gap_sum, state, "gap_sum")
-        new.log_peak = float(state["log_peak"])
-        new.alarm_at = state["alarm_at"]
+    def from_state(cls, state: Mapping[str, Any], *, name: str = "state") -> Self:
+        """Return the monitor that had this ``state``; it continues as if it had never stopped.
+
+        Args:
+            state: What :meth:`state` returned; a value that it cannot have is refused.
+            name: What the state is called in error messages.
+        """
+        stored = read_dataclass(_State, state, name, error=InputError)
+        reference = DriftReference.from_json(stored.reference, name=f"{name}.reference")
+        try:
+            new = cls(reference, alpha=stored.alpha, restart_every=stored.restart_every)
+            new._fill(stored)
+        except InputError as error:
+            raise InputError(f"{name}.{error}") from None
         return new
 
+    def _fill(self, stored: _State) -> None:
+        """Continue from a state, unless its numbers contradict each other."""
+        capital = self._capital
+        capital.n, self.log_peak, self.alarm_at = stored.n, stored.log_peak, stored.alarm_at
+        capital.log_capital = _as(capital.log_capital, stored.log_capital, "log_capital")
+        self._drifts = _as(self._drifts, stored.drifts, "drifts")
+        self._count = _as(self._count, stored.count, "count")
+        self._gap_sum = _as(self._gap_sum, stored.gap_sum, "gap_sum")
+        if self._count.sum() != self.n:
+            raise InputError(f"count: expected {self.n} samples in all bins, got {self._count.sum()}")
+        if (abs(self._gap_sum) > self._count * (1 + _SLACK)).any():
+            raise InputError("gap_sum: expected sums of numbers from -1 to 1, got larger ones")
+        if (reached := self.log_peak - self._log_threshold) < -_SLACK and self.alarm:
+            raise InputError(f"alarm_at: expected none, as log_peak is too low, got {self.alarm_at}")
+        if (reached > _SLACK and not self.alarm) or (self.alarm_at or 0) > self.n:
+            raise InputError(f"alarm_at: expected one of the {self.n} samples, got {self.alarm_at}")
+        if self.log_e_value > self.log_peak + _SLACK:
+            raise InputError("log_capital: expected evidence of at most log_peak, got more")
+        if stored.onset is not None:
+            self._fill_onset(stored.onset)
 
-def _as(like: npt.NDArray[Any], state: Mapping[str, Any], name: str) -> npt.NDArray[Any]:
-    value = np.array(state[name], dtype=like.dtype)
+    def _fill_onset(self, stored: _OnsetState) -> None:
+        onset = self._onset
+        for name in _ONSET:
+            value = _as(getattr(onset, name), getattr(stored, name), f"onset.{name}")
+            setattr(onset, name, value)
+        groups = [self._count[group.first : group.last + 1].sum() for group in self.reference.groups]
+        if (onset.count > np.array(groups)[:, None]).any():
+            raise InputError("onset.count: expected at most the samples of each group, got more")
+        # A sample is at most 1 beyond 0, and at most 3 beyond a region that tolerance has widened.
+        for name, most in (("excess", 3.0), ("gap_sum", 1.0)):
+            if (abs(getattr(onset, name)) > onset.count * most / ONSET_UNIT + 1).any():
+                raise InputError(f"onset.{name}: expected sums over the samples that it counts, got others")
+
+
+def _as(like: npt.NDArray[Any], values: tuple[Any, ...], name: str) -> npt.NDArray[Any]:
+    if like.ndim == 3 and any(len(part) != like.shape[2] for row in values for part in row):
+        raise InputError(f"{name}: expected shape {like.shape}, got lists of other lengths")
+    value = np.array(values, dtype=like.dtype)
     if value.shape != like.shape:
-        raise InputError(f"state: expected {name} of shape {like.shape}, got shape {value.shape}")
+        raise InputError(f"{name}: expected shape {like.shape}, got shape {value.shape}")
     return value

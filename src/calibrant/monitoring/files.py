@@ -15,10 +15,11 @@ from calibrant.data.files import FORMATS, load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.inputs import Floats
-from calibrant.monitoring.monitor import Monitoring, SeenFile
-from calibrant.monitoring.windows import COLUMNS, Window, check_sum, columns_of
-from calibrant.streams.files import StreamFile, is_url, rows_at_once
-from calibrant.streams.prediction_stream import PredictionStream, open_stream
+from calibrant.monitoring.monitor import Monitoring
+from calibrant.monitoring.state import SeenFile
+from calibrant.monitoring.windows import COLUMNS, Window, check_sum, columns_of, unweighed_outcomes
+from calibrant.streams.files import StreamFile, find_files, is_url, rows_at_once
+from calibrant.streams.prediction_stream import PredictionStream
 
 _PARQUET = ".parquet"
 # The most rows that are read at a time.
@@ -55,13 +56,13 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
     """
     path = Path(source)
     if not path.is_dir():
-        return open_stream(source).sources
+        return find_files(os.fspath(source))
     known = [file for file in path.iterdir() if file.suffix.lower() in FORMATS]
     inside = [file for file in known if file.is_file() and not file.name.startswith((".", "_"))]
     if any(file.suffix.lower() != _PARQUET for file in inside):
         return tuple(StreamFile(file.name, str(file)) for file in sorted(inside))
     try:
-        return open_stream(source).sources
+        return find_files(os.fspath(source))
     except FormatError:
         raise FormatError(
             f"{path.name}: expected a folder with files of predictions ({', '.join(FORMATS)}), got none"
@@ -75,9 +76,7 @@ def _read_pieces(
 
     Parquet files are read in pieces, unless ``load`` is given.
     """
-    for in_pieces, some in groupby(
-        sources, lambda source: load is None and source.path.lower().endswith(_PARQUET)
-    ):
+    for in_pieces, some in groupby(sources, lambda source: load is None and source.is_parquet):
         if in_pieces:
             yield from _in_pieces(tuple(some))
             continue
@@ -114,7 +113,8 @@ def gather(
     """Read only confidence and correctness of all rows of a stream, which fit into memory.
 
     Args:
-        source: What :func:`~calibrant.streams.open_stream` takes, or a folder of predictions in any format.
+        source: What :func:`~calibrant.streams.open_stream` takes, or a folder or pattern of files of
+            predictions in any format.
         load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
 
     Example:
@@ -131,7 +131,7 @@ def gather(
     confidence, correct = [], []
     for piece in _read_pieces(_find_files(source), load):
         if piece.predictions is not None:
-            outcomes = piece.predictions.outcomes()
+            outcomes = unweighed_outcomes(piece.predictions)
             confidence.append(outcomes.confidence.cpu().numpy().astype(np.float64))
             correct.append(outcomes.correct.cpu().numpy().astype(bool))
     if not confidence:
@@ -174,8 +174,8 @@ def follow(
 
     Args:
         monitoring: The monitoring that reads the rows.
-        source: A folder, a pattern, an address or a Parquet file, as
-            :func:`~calibrant.streams.open_stream` takes them. Files are read in the order of their names.
+        source: A folder or a pattern of files of predictions in any format, a file, or an address of Parquet
+            files. Files are read in the order of their names.
         load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
         tell: Called with a sentence about anything unusual that is no reason to stop.
 

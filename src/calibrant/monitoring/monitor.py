@@ -1,9 +1,7 @@
 """Monitoring of a classifier: windows and evidence of rows as they arrive, and a state to continue from."""
 
-import json
-import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,34 +9,20 @@ import numpy as np
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path, read_dataclass
+from calibrant.files import reading, write_file
 from calibrant.inputs import Floats, check_count
 from calibrant.monitoring.alarm import Alarm, evidence, strongest_changes, where
 from calibrant.monitoring.drift import DriftMonitor
-from calibrant.monitoring.reference import DriftReference
+from calibrant.monitoring.reference import MOST_BINS, DriftReference
+from calibrant.monitoring.state import (
+    MonitoringState,
+    SeenFile,
+    pack_rows,
+    read_state,
+    state_text,
+    unpack_rows,
+)
 from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest, measure_window
-
-_FORMAT = "calibrant-monitor"
-_VERSION = 2
-
-
-@dataclass(frozen=True)
-class SeenFile:
-    """How many rows of a file of a stream were read.
-
-    Attributes:
-        stream: Hash that identifies its stream.
-        rows: Number of rows that were read, from the first one on.
-        total: Number of rows that the file had.
-        check: Checksum of the rows that were read.
-        mark: Text that changes when the file is written again: its size and time.
-    """
-
-    stream: str
-    rows: int
-    total: int
-    check: int
-    mark: str
 
 
 class Monitoring:
@@ -51,11 +35,11 @@ class Monitoring:
 
     Args:
         reference: Labelled predictions of the time before deployment.
-        window: Number of rows of a window.
+        window: Number of rows of a window, at most 10 to the 8.
         alpha: Upper bound on the probability of a false alarm over the whole stream, however long; half of it
             is spent on the reference, which is a sample itself.
         tolerance: Change of ``accuracy - confidence`` that does not count as drift.
-        n_bins: Number of bins of the reference and of the ECE.
+        n_bins: Number of bins of the reference and of the ECE, at most 1,000.
 
     Attributes:
         alarm: The alarm, if one was raised since the test began.
@@ -82,7 +66,7 @@ class Monitoring:
         if not 0 < alpha < 1:
             raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")
         self.window = check_count(window, "window", at_least=2)
-        self.n_bins = check_count(n_bins, "n_bins")
+        self.n_bins = check_count(n_bins, "n_bins", at_most=MOST_BINS)
         columns = columns_of(reference)
         regions = DriftReference.from_outcomes(
             columns[0], columns[1] == 1, n_bins=n_bins, alpha=alpha / 2, tolerance=tolerance
@@ -183,74 +167,81 @@ class Monitoring:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state as JSON, completely or not at all."""
-        state = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "reference": self.reference_digest,
-            "window": self.window,
-            "n_bins": self.n_bins,
-            "tested_from": self._tested_from,
-            "weakest": self._weakest,
-            "alarm": None if self.alarm is None else asdict(self.alarm),
-            # JSON has no number for a term that is infinite or, without class probabilities, unknown.
-            "pending": {
-                name: [term if math.isfinite(term) else str(term) for term in terms.tolist()]
-                for name, terms in zip(COLUMNS, self._pending, strict=True)
-            },
-            "files": {name: asdict(seen) for name, seen in self.files.items()},
-            "monitor": self.monitor.state(),
-        }
-        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(state, allow_nan=False))
-            file.flush()
-            os.fsync(file.fileno())
+        state = MonitoringState(
+            reference=self.reference_digest,
+            window=self.window,
+            n_bins=self.n_bins,
+            tested_from=self._tested_from,
+            weakest=self._weakest,
+            alarm=self.alarm,
+            pending=pack_rows(self._pending),
+            files=self.files,
+            monitor=self.monitor.state(),
+        )
+        write_file(path, state_text(asdict(state)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], reference: Predictions) -> Self:
         """Return the monitoring of a saved state; it continues as if it had never stopped.
 
         Raises:
-            FormatError: The file is not a state, or has another version.
+            FormatError: The file is not a state, has another version, or was changed.
             InputError: The state belongs to another reference.
         """
-        path = Path(path)
-        state = _read_state(path)
-        try:
-            new = cls.__new__(cls)
-            new.window, new.n_bins = check_count(state["window"], "window"), state["n_bins"]
-            new.reference_digest = state["reference"]
-            new._start(DriftMonitor.from_state(state["monitor"]), state["tested_from"])
-            new._weakest = (state["weakest"][0], state["weakest"][1])
-            new._pending = np.array([[float(t) for t in state["pending"][name]] for name in COLUMNS])
-            if (alarm := state["alarm"]) is not None:
-                new.alarm = read_dataclass(Alarm, alarm, "alarm")
-            new.files = {name: SeenFile(**seen) for name, seen in state["files"].items()}
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        name = Path(path).name
+        state, unchanged = read_state(path)
+        with reading(name, "the state of a monitor"):
+            new = cls._from_state(state)
+        if not unchanged:
             raise FormatError(
-                f"{path.name}: expected a valid monitor state, got an error: {error}"
-            ) from error
+                f"{name}: expected the state as it was written, got one whose digest is that of another; "
+                "take a copy of it that nobody edited, or begin a new state"
+            )
         if (given := digest(columns_of(reference))) != new.reference_digest:
             raise InputError(
-                f"{path.name}: expected the reference that this state was begun with, whose digest is "
+                f"{name}: expected the reference that this state was begun with, whose digest is "
                 f"{new.reference_digest[:12]}, got one with the digest {given[:12]}; name the "
                 "other one, or begin a new state"
             )
         return new
 
+    @classmethod
+    def _from_state(cls, state: MonitoringState) -> Self:
+        """Continue from a state, unless its values contradict each other."""
+        new = cls.__new__(cls)
+        new.window, new.n_bins, new.reference_digest = state.window, state.n_bins, state.reference
+        new._start(DriftMonitor.from_state(state.monitor, name="monitor"), state.tested_from)
+        new._weakest, new.alarm, new.files = state.weakest, state.alarm, state.files
+        new._pending = unpack_rows(state.pending, n=new.waiting)
+        if new.n_bins < new.monitor.reference.n_bins:
+            raise FormatError(
+                f"n_bins: expected at least the {new.monitor.reference.n_bins} bins of the reference, "
+                f"got {new.n_bins}"
+            )
+        row, log_e_value = state.weakest
+        if not new._tested_from <= row <= new.n or log_e_value > 0:
+            raise FormatError(
+                f"weakest: expected a row from {new._tested_from} to {new.n} and evidence of at most 0, "
+                f"got {row} and {log_e_value}"
+            )
+        if (rows := sum(seen.rows for seen in state.files.values())) > new.n:
+            raise FormatError(f"files: expected at most the {new.n} rows that were read, got {rows}")
+        new._check_alarm()
+        return new
 
-def _read_state(path: Path) -> dict[str, Any]:
-    """Read a state of this version or of version 1, which has no files."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path.name}: expected the state of a monitor, got no JSON ({error})") from error
-    if not isinstance(state, dict) or state.get("format") != _FORMAT:
-        raise FormatError(f"{path.name}: expected the state of a monitor, got other JSON; name another file")
-    if state.get("version") == 1:
-        state["files"] = {}
-    elif state.get("version") != _VERSION:
-        got = state.get("version")
-        raise FormatError(
-            f"{path.name}: expected a state of version {_VERSION} or 1, got {got!r}; begin a new one"
-        )
-    return state
+    def _check_alarm(self) -> None:
+        """Refuse an alarm that is not the monitor's own."""
+        alarm, at = self.alarm, self.monitor.alarm_at
+        if alarm is None or at is None:
+            if (alarm is None) != (at is None):
+                raise FormatError("alarm: expected one exactly if the monitor has alarm_at, got only one")
+            return
+        if alarm.row != self._tested_from + at:
+            raise FormatError(f"alarm.row: expected {self._tested_from + at}, got {alarm.row}")
+        if not self._tested_from < alarm.since <= alarm.row:
+            raise FormatError(
+                f"alarm.since: expected a row from {self._tested_from + 1} to {alarm.row}, got {alarm.since}"
+            )
+        known = {(group.low, group.high) for group in self.monitor.reference.groups}
+        if not alarm.changes or any((change.low, change.high) not in known for change in alarm.changes):
+            raise FormatError("alarm.changes: expected groups of the reference, got none or others")

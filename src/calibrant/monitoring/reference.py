@@ -4,20 +4,28 @@ A region bounds a mean by betting: a claim about the mean is refuted once bets a
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from itertools import pairwise
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
-from calibrant.files import read_dataclass
+from calibrant.files import Count, Share, at_least, between, read_dataclass
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.outcomes import check_outcomes
 from calibrant.solvers import increasing_root
 
 _FORMAT = 1
+# A mean of equal numbers may differ from them in its last digits.
+_SLACK = 1e-9
+#: A window is measured in as many bins, each with a number for every row.
+MOST_BINS = 1000
+# Less is no probability that anybody means, and is lost when it is shared among groups.
+_LEAST_ALPHA = 1e-100
 # No single bet risks more than this share of the capital.
 _AT_RISK = 0.75
 
@@ -38,14 +46,14 @@ class ReferenceGroup:
             reference.
     """
 
-    level: int
-    first: int
-    last: int
-    low: float
-    high: float
-    n: int
-    gap: float
-    region: tuple[float, float]
+    level: Count
+    first: Count
+    last: Count
+    low: Share
+    high: Share
+    n: Annotated[int, at_least(1)]
+    gap: Annotated[float, between(-1, 1)]
+    region: tuple[Annotated[float, between(-1, 1)], Annotated[float, between(-1, 1)]]
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,10 @@ class DriftReference:
         True
     """
 
-    n: int
-    alpha: float
-    tolerance: float
-    edges: tuple[float, ...]
+    n: Annotated[int, at_least(1)]
+    alpha: Share
+    tolerance: Share
+    edges: tuple[Share, ...]
     groups: tuple[ReferenceGroup, ...]
 
     @classmethod
@@ -91,18 +99,16 @@ class DriftReference:
         Args:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
-            n_bins: Number of bins of equal mass; equal confidences share one, so there may be fewer.
+            n_bins: Number of bins of equal mass, at most 1,000; equal confidences share one, so there may be
+                fewer.
             alpha: Probability that any region misses, shared evenly among levels, the groups of a level,
                 and both ends. It is part of a monitor's probability of a false alarm.
             tolerance: Change of the mean gap that does not count as drift: both ends of every region are
                 moved out by it.
         """
         outcomes = check_outcomes(confidence=confidence, correct=correct)
-        n_bins = check_count(n_bins, "n_bins")
-        if not 0 < alpha < 1:
-            raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 2.5 % is 0.025")
-        if not 0 <= tolerance < 1:
-            raise InputError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
+        n_bins = check_count(n_bins, "n_bins", at_most=MOST_BINS)
+        _check_levels(alpha, tolerance)
         c = outcomes.confidence.cpu().numpy().astype(np.float64)
         gaps = outcomes.correct.cpu().numpy() - c
         # Ties may leave bins of equal mass empty.
@@ -120,12 +126,47 @@ class DriftReference:
         return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the reference that was written by ``as_json``."""
+    def from_json(cls, stored: Mapping[str, Any], *, name: str = "reference") -> Self:
+        """Return the reference that was written by ``as_json``; ``name`` is what messages call it."""
         if not isinstance(stored, Mapping) or stored.get("format") != _FORMAT:
             got = stored.get("format") if isinstance(stored, Mapping) else type(stored).__name__
-            raise InputError(f"reference: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
-        return read_dataclass(cls, stored, "reference", error=InputError, ignore_unknown=True)
+            raise InputError(f"{name}: expected that of a drift monitor in format {_FORMAT}, got {got!r}")
+        values = {key: value for key, value in stored.items() if key != "format"}
+        new = read_dataclass(cls, values, name, error=InputError)
+        try:
+            _check_levels(new.alpha, new.tolerance)
+            _check_groups(new)
+        except InputError as error:
+            raise InputError(f"{name}.{error}") from None
+        return new
+
+
+def _check_levels(alpha: float, tolerance: float) -> None:
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 2.5 % is 0.025")
+    if alpha < _LEAST_ALPHA:
+        raise InputError(f"alpha: expected a probability of at least {_LEAST_ALPHA}, got {alpha}")
+    if not 0 <= tolerance < 1:
+        raise InputError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
+
+
+def _check_groups(reference: DriftReference) -> None:
+    """Refuse groups that are not those of the bins, and gaps that no sample of a group can have."""
+    bounds = (0.0, *reference.edges, 1.0)
+    if any(low >= high for low, high in pairwise(bounds[1:])) or reference.n_bins > MOST_BINS:
+        raise InputError(f"edges: expected at most {MOST_BINS - 1:,} numbers below 1 that rise, got others")
+    found = [(group.level, group.first, group.last, group.low, group.high) for group in reference.groups]
+    ranges = [(level, *bins) for level, some in enumerate(_levels(reference.n_bins)) for bins in some]
+    if found != [(*bins, bounds[bins[1]], bounds[bins[2] + 1]) for bins in ranges]:
+        raise InputError(f"groups: expected those of {reference.n_bins} bins, got others")
+    total = Counter[int]()
+    for group in reference.groups:
+        total[group.level] += group.n
+        low, high = -group.high - _SLACK, 1 - group.low + _SLACK
+        if not all(low <= gap <= high for gap in (group.gap, *group.region)):
+            raise InputError(f"groups.region: expected gaps of its confidences, got {group}")
+    if set(total.values()) != {reference.n}:
+        raise InputError(f"groups.n: expected {reference.n} samples in all groups of a level, got others")
 
 
 def _groups(c: Floats, gaps: Floats, edges: Floats, alpha: float) -> Iterator[ReferenceGroup]:

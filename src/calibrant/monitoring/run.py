@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, Protocol
 
@@ -102,8 +103,7 @@ class MonitorRun:
         if self.state is None:
             return
         start = time.monotonic()
-        with writing(self.state):
-            self.monitoring.save(self.state)
+        self.monitoring.save(self.state)
         end = time.monotonic()
         self._save_at = end + max(_SAVE_SECONDS, _SAVE_PART * (end - start))
 
@@ -134,8 +134,15 @@ def read_steps(
             yield Step(source, len(predictions), windows, number, len(sources))
 
 
-def check_target(target: Path, name: str, *, appends: bool) -> None:
-    """Refuse the file of an option if it cannot be written or appended to, before hours of rows are read."""
+def check_target(target: Path, name: str, *, appends: bool, others: Sequence[str]) -> None:
+    """Refuse the file of an option if it cannot be written, before hours of rows are read.
+
+    Args:
+        target: The file.
+        name: The option.
+        appends: Whether lines are appended to it; otherwise it is replaced.
+        others: Files that it must not be.
+    """
     with writing(target):
         if target.is_dir():
             raise InputError(
@@ -145,21 +152,27 @@ def check_target(target: Path, name: str, *, appends: bool) -> None:
             raise InputError(
                 f"{target}: expected a file in a folder that exists, got none; create the folder"
             )
-        # To replace a file takes the permission of its folder.
-        place = target if appends and target.exists() else target.parent
-        if not os.access(place, os.W_OK):
-            raise InputError(f"{target}: expected a file that can be written, got no permission for {place}")
+        if target.exists() and not target.is_file():
+            raise InputError(f"{name}: expected the name of a file, got the device or pipe {target}")
+        if target.resolve() in {Path(other).resolve() for other in others}:
+            raise InputError(f"{name}: expected a file of its own, got {target}, which has another use")
+        if appends and target.exists():
+            with target.open("rb+") as file:
+                if file.read(1) not in (b"", b"{"):
+                    raise InputError(f"{name}: expected a file of JSON lines, got {target}, which is another")
+        else:
+            TemporaryFile(dir=target.parent).close()
 
 
 def _append_event(path: Path, event: dict[str, Any]) -> None:
     """Append a complete line, and begin a new one if the last line is incomplete."""
     line = json.dumps(event, allow_nan=False).encode() + b"\n"
-    with writing(path), path.open("ab+", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        if size:
-            file.seek(size - 1)
+    with writing(path), path.open("ab+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
         file.write(line)
+        file.flush()
         os.fsync(file.fileno())
 
 

@@ -8,14 +8,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calibrant.bins import equal_width_index
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
 from calibrant.inputs import Floats
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.proper import log_losses, squared_errors
+from calibrant.metrics.resampling.calibrated import could_be_calibrated
+from calibrant.metrics.resampling.ends import corrected_ends
 from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.terms import TermResampler
-from calibrant.outcomes import Pairs
+from calibrant.outcomes import Outcomes, Pairs
 
 _Means: TypeAlias = tuple[list[Interval], Interval]
 
@@ -38,8 +42,7 @@ class Window:
         n: Number of rows.
         accuracy: Share of correct predictions.
         mean_confidence: Mean stated confidence.
-        ece: Expected calibration error; its interval is widened to contain the value, since resampling adds
-            noise and may only give larger errors.
+        ece: Expected calibration error; its interval allows for the error that chance adds.
         brier: Brier score; None if the window has both class scores and confidences without classes, of
             which it means different things.
         nll: Negative log-likelihood; None if the Brier score is None, or if infinite.
@@ -64,7 +67,7 @@ def columns_of(predictions: Predictions) -> Floats:
 
     The last two are those of class probabilities, and NaN for confidences without classes.
     """
-    outcomes = predictions.outcomes()
+    outcomes = unweighed_outcomes(predictions)
     columns = np.full((len(COLUMNS), len(outcomes)), np.nan)
     columns[0], columns[1] = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
     if predictions.labels is not None:
@@ -72,6 +75,16 @@ def columns_of(predictions: Predictions) -> Floats:
         columns[2] = log_losses(predictions.labels, probs=probs, logits=predictions.logits).cpu().numpy()
         columns[3] = squared_errors(predictions.to_probs(), predictions.labels).cpu().numpy()
     return columns
+
+
+def unweighed_outcomes(predictions: Predictions) -> Outcomes:
+    """Return the outcomes of predictions without weights: a test by betting counts every row once."""
+    if isinstance(predictions, LabelPredictions):
+        raise InputError(
+            "predictions: expected one prediction per row, got several labels, which are not independent; "
+            "monitor each label by itself"
+        )
+    return predictions.outcomes().unweighed("monitoring")
 
 
 def digest(columns: Floats) -> str:
@@ -106,13 +119,22 @@ def with_intervals(terms: Floats, correct: Floats, confidence: Floats, *, n_bins
     if len(confidence) > _FEW:
         return _of_many(terms, correct, confidence, n_bins=n_bins, seed=seed)
     gaps = np.zeros((n_bins, len(confidence)))
-    gaps[equal_width_index(confidence, n_bins), np.arange(len(confidence))] = correct - confidence
+    place = equal_width_index(confidence, n_bins)
+    gaps[place, np.arange(len(confidence))] = correct - confidence
     ece = float(np.abs(gaps.sum(axis=1)).sum()) / len(confidence)
     drawn = _means(np.concatenate([terms, gaps]), seed)
     means = [
         _interval(float(of.mean()), means) for of, means in zip(terms, drawn.T[: len(terms)], strict=True)
     ]
-    return means, _widened(_interval(ece, np.abs(drawn[:, len(terms) :]).sum(axis=1)))
+    found = _interval(ece, np.abs(drawn[:, len(terms) :]).sum(axis=1), biased=True)
+    rng, n = generator(seed), len(confidence)
+
+    def if_calibrated() -> float:
+        error = (rng.random(n) < confidence) - confidence
+        return float(np.abs(np.bincount(place, weights=error, minlength=n_bins)).sum()) / n
+
+    low = max(found.low, 0.0)
+    return means, replace(found, low=0.0 if could_be_calibrated(ece, if_calibrated, level=_LEVEL) else low)
 
 
 def _means(terms: Floats, seed: int) -> Floats:
@@ -141,14 +163,9 @@ def _of_many(terms: Floats, correct: Floats, confidence: Floats, *, n_bins: int,
         level=_LEVEL,
         seed=seed,
     )
-    return means, _widened(ece)
+    return means, ece
 
 
-def _interval(value: float, drawn: Floats) -> Interval:
-    low, high = (float(end) for end in np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
-    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0, "percentile")
-
-
-def _widened(found: Interval) -> Interval:
-    """Widen an interval to contain its value: resampling adds noise and may only give larger errors."""
-    return replace(found, low=min(found.low, found.value), high=max(found.high, found.value))
+def _interval(value: float, drawn: Floats, *, biased: bool = False) -> Interval:
+    low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased)
+    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0, "corrected")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
-from calibrant.plots import style
+from calibrant.plots import layout, style
 from calibrant.plots.display import Display, Place
 from calibrant.plots.training_dynamics import EpochRows
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = 5
 _SHOWN = 3
+# Points between stacks, for ticks and titles, and between the panels of a stack.
+_BETWEEN = (26.0, 40.0)
+_INSIDE = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +56,9 @@ class BinErrorsDisplay(Display):
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        return _height(len(self.bins), 2 if self._with_gammas else 1)
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        return _proportion(ax, len(self.bins), 2 if self._with_gammas else 1)
 
     @property
     def _with_gammas(self) -> bool:
@@ -104,7 +107,7 @@ class BinErrorsDisplay(Display):
             stack[0].set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
             style.percent_axis(stack[0], "y")
         if len(self.runs) > 1:
-            _draw_legend(ax, grid[0][:1], len(grid))
+            layout.legend_below(ax, **style.shared_legend(grid[0][:1]))
 
 
 @dataclass(eq=False)
@@ -133,9 +136,9 @@ class CorrespondenceDisplay(Display):
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        return _height(len(self.epochs), 2)
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        return _proportion(ax, len(self.epochs), 2)
 
     @classmethod
     def from_rows(
@@ -176,7 +179,7 @@ class CorrespondenceDisplay(Display):
             for panel in (top, bottom):
                 panel.set_xlim(0.4, self.validation.shape[1] + 0.6)
                 style.percent_axis(panel, "y")
-        _draw_legend(ax, grid[0], len(grid))
+        layout.legend_below(ax, **style.shared_legend(grid[0]))
 
     def _draw_confidence(self, ax: "Axes", place: int) -> None:
         numbers = np.arange(self.validation.shape[1]) + 1
@@ -212,25 +215,27 @@ def _draw_line(
     ax.plot(xs, ys, label=name, **style.line(number), **marks)
 
 
-def _shape(count: int) -> tuple[int, int]:
+def _grid(ax: "Axes", count: int) -> tuple[int, int]:
     """Return the rows and columns of a grid of ``count`` stacks."""
-    rows = math.ceil(count / _COLUMNS)
-    return rows, math.ceil(count / rows)
+    columns = layout.columns(ax, count, inch=1.5, most=_COLUMNS)
+    return math.ceil(count / columns), columns
 
 
-def _height(count: int, panels: int) -> float:
-    """Return the height of a figure of ``count`` stacks as a share of its width."""
-    rows, columns = _shape(count)
-    return 0.06 + rows * max(0.09 + 0.48 * panels / max(columns, 2), 0.08 + 0.11 * panels)
+def _proportion(ax: "Axes", count: int, panels: int) -> float:
+    """Return the height of ``count`` stacks of panels as a share of the width of them all."""
+    (rows, columns), inches = _grid(ax, count), layout.inches(ax)
+    points = rows * (panels - 1) * _INSIDE + (rows - 1) * _BETWEEN[1]
+    # A panel is at least as high as its label is long.
+    return rows * panels * max(0.62 / max(columns, 2), 0.95 / inches) + points / 72 / inches
 
 
 def _stacks(ax: "Axes", titles: Sequence[str], names: Sequence[str], *, x: str) -> list[list["Axes"]]:
     """Divide axes into one stack of panels per title, each with one panel per name."""
     from matplotlib.ticker import MaxNLocator
 
-    rows, columns = _shape(len(titles))
-    blocks = style.panels(ax, rows, columns, gap=(0.075, 0.25 / rows))
-    grid = [style.panels(block, len(names), 1, gap=(0, 0.1)) for block in blocks[: len(titles)]]
+    rows, columns = _grid(ax, len(titles))
+    blocks = layout.panels(ax, rows, columns, gap=_BETWEEN)
+    grid = [layout.panels(block, len(names), 1, gap=(0, _INSIDE)) for block in blocks[: len(titles)]]
     for place, (block, title, stack) in enumerate(zip(blocks, titles, grid, strict=False)):
         block.set_title(title, fontsize=7.5)
         for panel, name in zip(stack, names, strict=True):
@@ -242,12 +247,6 @@ def _stacks(ax: "Axes", titles: Sequence[str], names: Sequence[str], *, x: str) 
     for empty in blocks[len(titles) :]:
         empty.set_axis_off()
     return grid
-
-
-def _draw_legend(ax: "Axes", stack: Sequence["Axes"], count: int) -> None:
-    """Draw the legend of one stack below all ``count`` stacks."""
-    at: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2 / _shape(count)[0]), "ncols": 4}
-    ax.legend(**style.shared_legend(stack), **at)
 
 
 def _checked(rows: EpochRows) -> EpochRows:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.metrics.accuracy import accuracy, mean_confidence
-from calibrant.plots import style
+from calibrant.outcomes import Pairs
+from calibrant.plots import layout, style
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class ConfidenceHistogramDisplay(Display):
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         outcomes = predictions.outcomes()
-        pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+        pairs = Pairs(confidence=outcomes.confidence, correct=outcomes.correct, weights=outcomes.weights)
         bins = equal_width_bins(outcomes, n_bins)
         return cls(bins, accuracy(**pairs), mean_confidence(**pairs)).plot(**place)
 
@@ -45,8 +46,9 @@ class ConfidenceHistogramDisplay(Display):
         """Draw stacked bars, and a line at the accuracy and one at the mean confidence."""
         bins = self.bins
         left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
-        correct = (bins.correct_sum / bins.n).numpy()
-        wrong = ((bins.count - bins.correct_sum) / bins.n).numpy()
+        total = float(bins.count.sum())
+        correct = (bins.correct_sum / total).numpy()
+        wrong = ((bins.count - bins.correct_sum) / total).numpy()
         ax.bar(left, correct, width, align="edge", label="correct", **style.SOLID)
         ax.bar(left, wrong, width, correct, align="edge", label="wrong", **style.OVER)
         means = ((self.accuracy, "accuracy", "-"), (self.mean_confidence, "mean confidence", (0, (3, 1.5))))
@@ -60,4 +62,4 @@ class ConfidenceHistogramDisplay(Display):
         ax.set_xlabel("confidence (%)")
         ax.set_ylabel("samples (%)")
         handles, names = ax.get_legend_handles_labels()
-        ax.legend(handles[2:] + handles[:2], names[2:] + names[:2], loc="upper left")
+        layout.legend_below(ax, handles[2:] + handles[:2], names[2:] + names[:2])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
 from calibrant.errors import InputError
-from calibrant.files import atomic_path
-from calibrant.plots import style
+from calibrant.files import write_file
+from calibrant.plots import layout, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,18 +38,18 @@ class Place(TypedDict, total=False):
 class Display(ABC):
     """Values that can be drawn; after :meth:`plot` ``ax_`` holds the axes and ``figure_`` their figure."""
 
-    #: Width of a figure in inches, and its height as a share of the width.
+    #: Width of a figure in inches, and the height of its data area as a share of the area's width.
     width: ClassVar[float] = style.COLUMN
-    ratio: ClassVar[float] = 0.72
+    ratio: ClassVar[float] = 0.68
 
-    #: Points between the figure and its title; more where panels have titles of their own.
+    #: Points between axes of the user's and the title; more where panels have titles of their own.
     title_pad: ClassVar[float] = 4.0
 
     ax_: "Axes"
     figure_: "Figure"
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
+    def proportion(self, ax: "Axes") -> float:  # noqa: ARG002 - most have one shape, at every width
+        """Return the height of the data area in a new figure as a share of its width; the rest is added."""
         return self.ratio
 
     @abstractmethod
@@ -61,8 +61,8 @@ class Display(ABC):
 
         Args:
             ax: Axes to draw on; by default new ones in a figure of their own, unknown to pyplot.
-            width: Width of the new figure in inches.
-            title: Text above.
+            width: Width of the new figure in inches; its height follows from what is drawn.
+            title: Text above, in as many lines as it takes.
         """
         with style.applied():
             inches = self.width if width is None else width
@@ -70,11 +70,14 @@ class Display(ABC):
                 raise InputError(
                     f"width: expected inches from 1 to 40, got {inches:g}; a column of a paper has about 3.3"
                 )
-            axes = style.new_axes(inches, inches * self.height()) if ax is None else ax
+            axes = layout.new_axes(inches, inches) if ax is None else ax
+            share = self.proportion(axes)
             self.draw(axes)
             if title is not None:
-                axes.set_title(title, pad=self.title_pad)
-        self.ax_, self.figure_ = axes, style.figure_of(axes)
+                layout.set_title(axes, title, own=ax is None, pad=self.title_pad)
+            if ax is None:
+                layout.settle(axes, share)
+        self.ax_, self.figure_ = axes, layout.figure_of(axes)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -82,8 +85,10 @@ class Display(ABC):
         suffix = check_format(path)
         if not hasattr(self, "figure_"):
             self.plot()
-        with style.applied(), atomic_path(path) as temporary:
-            self.figure_.savefig(temporary, format=suffix[1:], metadata=_METADATA[suffix])
+        memory = io.BytesIO()  # matplotlib hides why a file cannot be written
+        with style.applied():
+            self.figure_.savefig(memory, format=suffix[1:], metadata=_METADATA[suffix])
+        write_file(path, memory.getvalue())
 
     def _repr_png_(self) -> bytes | None:
         """Return the image that a notebook shows below a cell."""

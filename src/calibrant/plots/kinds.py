@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, Unpack
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
@@ -236,8 +236,9 @@ def draw(kind: str, request: Request) -> Display:
 def check_kind(kind: str) -> Kind:
     """Return the figure of predictions with this name."""
     if kind not in KINDS:
-        known = ", ".join([*KINDS, *RUN_KINDS])
-        raise InputError(f"KIND: expected one of {known}, got {kind!r}")
+        known = [*KINDS, *RUN_KINDS]
+        hint = did_you_mean(kind, known) or f"; known are {', '.join(known)}"
+        raise InputError(f"KIND: expected the name of a figure, got {kind!r}{hint}")
     return KINDS[kind]
 
 
@@ -251,7 +252,8 @@ def draw_run(kind: str, metrics: EpochRows, dynamics: EpochRows, **place: Unpack
         **place: ``ax``, ``width`` and ``title`` of the figure.
     """
     if kind not in RUN_KINDS:
-        raise InputError(f"KIND: expected one of {', '.join(RUN_KINDS)}, got {kind!r}")
+        hint = did_you_mean(kind, RUN_KINDS)
+        raise InputError(f"KIND: expected one of {', '.join(RUN_KINDS)}, got {kind!r}{hint}")
     return RUN_KINDS[kind].draw(_last_stage(metrics), _last_stage(dynamics), place)
 
 

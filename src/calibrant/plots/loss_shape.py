@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.evaluation.loss_shape import LossShape, loss_shape
 from calibrant.inputs import ArrayLike
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -26,7 +26,18 @@ class LossShapeDisplay(Display):
     shape: LossShape
 
     width = style.PAGE
-    ratio = 0.4
+
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        return 0.4 if self._columns(ax) == 2 else 0.62 * len(self._shown)
+
+    @property
+    def _shown(self) -> dict[str, Mapping[str, Tensor]]:
+        named = {"loss": self.shape.loss, "gradient relative to cross-entropy": self.shape.weight}
+        return {name: values for name, values in named.items() if values}
+
+    def _columns(self, ax: "Axes") -> int:
+        return layout.columns(ax, len(self._shown), inch=2.2, most=2)
 
     @classmethod
     def from_functions(
@@ -52,16 +63,16 @@ class LossShapeDisplay(Display):
 
     def draw(self, ax: "Axes") -> None:
         """Draw the losses, and beside them their gradients relative to cross-entropy."""
-        named = {"loss": self.shape.loss, "gradient relative to cross-entropy": self.shape.weight}
-        shown = {name: values for name, values in named.items() if values}
-        grid = [ax] if len(shown) == 1 else style.panels(ax, 1, len(shown), gap=(0.12, 0))
+        shown, columns = self._shown, self._columns(ax)
+        grid = [ax] if len(shown) == 1 else layout.panels(ax, len(shown) // columns, columns, gap=(40, 34))
         for panel, (name, curves) in zip(grid, shown.items(), strict=True):
             for number, (label, values) in enumerate(curves.items()):
-                panel.plot(self.shape.p.numpy(), values.numpy(), label=label, **style.curve(number))
+                named = words.legend_name(label)
+                panel.plot(self.shape.p.numpy(), values.numpy(), label=named, **style.curve(number))
             panel.set_xlim(0, 1)
             panel.grid()
             panel.axhline(0, color=style.BLACK, linewidth=0.6)
             panel.set_ylim(min(0.0, *(float(values.min()) for values in curves.values())), None)
             panel.set_xlabel("probability of the true class")
             panel.set_ylabel(name)
-        grid[0].legend(loc="upper right")
+        layout.legend_below(ax, **style.shared_legend(grid))

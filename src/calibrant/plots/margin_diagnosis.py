@@ -1,12 +1,11 @@
 """Margin diagnosis: where a sharper model is likelier but worse calibrated, or the other way round."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Self, Unpack
 
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.margin_diagnosis import MarginDiagnosis, diagnose_margins
-from calibrant.plots import style
+from calibrant.plots import layout, style
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class MarginDiagnosisDisplay(Display):
 
     diagnosis: MarginDiagnosis
 
-    ratio = 0.9
+    ratio = 0.8
 
     @classmethod
     def from_predictions(cls, predictions: Predictions, *, n_groups: int = 8, **place: Unpack[Place]) -> Self:
@@ -43,7 +42,7 @@ class MarginDiagnosisDisplay(Display):
         """Put one panel for the likelihood above one for the calibration error."""
         diagnosis = self.diagnosis
         places = range(len(diagnosis.count))
-        upper, lower = style.panels(ax, 2, 1, gap=(0, 0.12))
+        upper, lower = layout.panels(ax, 2, 1, gap=(0, 14))
         upper.set_ylabel("change of NLL")
         lower.set_ylabel("change of error")
         for panel, slopes in ((upper, diagnosis.nll_slope), (lower, diagnosis.calibration_slope)):
@@ -51,11 +50,10 @@ class MarginDiagnosisDisplay(Display):
                 if diagnosis.disagree[place]:
                     panel.axvspan(place - 0.5, place + 0.5, color=style.PALE_GREY, zorder=0, label="opposite")
             _draw_slopes(panel, slopes.tolist())
-        upper.set_xticks(list(places), [])
-        names = [f"{low:.1f} to\n{high:.1f}" for low, high in pairwise(diagnosis.edges.tolist())]
-        lower.set_xticks(list(places), names)
+        style.group_edges(lower, diagnosis.edges.tolist())
+        upper.set_xticks(lower.get_xticks(), [])
         lower.set_xlabel("logit margin, in groups of equal count")
-        upper.legend(**style.shared_legend((upper, lower)), loc="best")
+        layout.legend_below(ax, **style.shared_legend((upper, lower)))
 
 
 def _draw_slopes(ax: "Axes", slopes: list[float]) -> None:

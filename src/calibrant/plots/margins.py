@@ -10,12 +10,15 @@ from calibrant.data.predictions import Predictions
 from calibrant.evaluation.slices import by_margin
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.metrics.margin import MarginSlice
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 from calibrant.posthoc.smart import SMART
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# Points between two panels, for the name of the lower one and the ticks of the upper one.
+_BETWEEN = 28.0
 
 
 @dataclass(eq=False)
@@ -28,9 +31,10 @@ class MarginGroupsDisplay(Display):
 
     groups: Mapping[str, Sequence[MarginSlice]]
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        return 0.16 + 0.46 * len(self.groups)
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        rows, inches = len(self.groups), layout.inches(ax)
+        return max(0.38, 1.35 / inches) * rows + (rows - 1) * _BETWEEN / 72 / inches
 
     @classmethod
     def from_predictions(
@@ -51,14 +55,16 @@ class MarginGroupsDisplay(Display):
         groups = {}
         for name, each in given.items():
             # Logarithms of probabilities have the margins of the logits.
-            scored = each if each.k is None else Predictions(logits=each.to_logits(), labels=each.labels)
+            scored = each
+            if each.k is not None:
+                scored = Predictions(logits=each.to_logits(), labels=each.labels, weights=each.weights)
             groups[name] = by_margin(scored, n_groups=n_groups)
         return cls(groups).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
         """Draw one panel per model."""
         rows = len(self.groups)
-        grid = [ax] if rows == 1 else style.panels(ax, rows, 1, gap=(0, 0.36 / rows))
+        grid = [ax] if rows == 1 else layout.panels(ax, rows, 1, gap=(0, _BETWEEN))
         lowest = min(
             group.metrics[name]
             for groups in self.groups.values()
@@ -70,8 +76,9 @@ class MarginGroupsDisplay(Display):
             panel.set_ylim(max(lowest - 0.05, 0), 1.03)
             panel.set_ylabel("confidence, accuracy (%)")
             if name:
-                panel.set_title(name, loc="left", fontsize=7.5, pad=3)
-        grid[0].legend(**style.shared_legend(grid), loc="lower right")
+                short = words.shortened(name, 72 * layout.inches(ax) - 40, 7.5)
+                panel.set_title(short, loc="left", fontsize=7.5, pad=3)
+        layout.legend_below(ax, **style.shared_legend(grid))
         grid[-1].set_xlabel("logit margin, groups of equal size")
 
 
@@ -84,8 +91,6 @@ class TemperatureCurveDisplay(Display):
     """
 
     curve: TemperatureCurve
-
-    ratio = 0.82
 
     @classmethod
     def from_predictions(
@@ -138,7 +143,7 @@ class TemperatureCurveDisplay(Display):
         ax.set_ylim(0, top)
         ax.set_xlabel("logit margin")
         ax.set_ylabel("temperature")
-        ax.legend(loc="lower right")
+        layout.legend_below(ax)
         strip = style.strip_above(ax, "samples", height=0.15, fontsize=5.5)
         strip.stairs(curve.share.numpy(), curve.edges.numpy(), fill=True, color="#9A9A9A")
         strip.set_yticks([])
@@ -165,5 +170,4 @@ def _draw_groups(ax: "Axes", groups: Sequence[MarginSlice]) -> None:
     ax.plot(places, accuracy, "o", color=style.BLUE, markersize=4, label="accuracy")
     ax.grid(axis="y")
     style.percent_axis(ax, "y")
-    names = [f"{group.low:.1f} to\n{group.high:.1f}" for group in groups]
-    ax.set_xticks(list(places), names)
+    style.group_edges(ax, [groups[0].low, *(group.high for group in groups)])

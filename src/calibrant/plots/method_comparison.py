@@ -11,13 +11,18 @@ from calibrant.evaluation.validation_size import ValidationSizes, by_validation_
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from calibrant.evaluation.compare import Comparison
+
+# Points from one method to the next and between both panels; names take at most this share of the width.
+_ROW = 13.0
+_BETWEEN = (14.0, 40.0)
+_NAMES = 0.38
 
 
 @dataclass(eq=False)
@@ -42,9 +47,15 @@ class MethodComparisonDisplay(Display):
 
     width = style.PAGE
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        return 0.12 + 0.028 * len(self.names)
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        rows = 2 // self._columns(ax)
+        points = rows * max(60, _ROW * len(self.names)) + (rows - 1) * _BETWEEN[1]
+        # The names take about a third of the figure, so that the area is narrower than it.
+        return points / (72 * (1 - _NAMES) * layout.inches(ax))
+
+    def _columns(self, ax: "Axes") -> int:
+        return layout.columns(ax, 2, inch=2.4, most=2)
 
     @classmethod
     def from_comparison(
@@ -73,7 +84,8 @@ class MethodComparisonDisplay(Display):
         """Draw two columns of dots."""
         from matplotlib.ticker import MaxNLocator
 
-        changes, errors = style.panels(ax, 1, 2, gap=(0.06, 0))
+        columns = self._columns(ax)
+        changes, errors = layout.panels(ax, 2 // columns, columns, gap=_BETWEEN)
         places = np.arange(len(self.names))
         middle = np.array([change.difference for change in self.improvement])
         ends = np.array([[change.low, change.high] for change in self.improvement]).T
@@ -97,10 +109,12 @@ class MethodComparisonDisplay(Display):
                 )
         errors.plot(self.measured, places, "s", color=style.VERMILION, linestyle="none")
         changes.axvline(0, color=style.BLACK, linewidth=0.7)
+        points = _NAMES * 72 * layout.inches(ax)
         names = [f"{name} (chosen)" if name == self.chosen else name for name in self.names]
+        names = [words.shortened(name, points, 6.5) for name in names]
         for panel in (changes, errors):
             panel.set_ylim(len(self.names) - 0.4, -0.6)
-            panel.set_yticks(places, names if panel is changes else [""] * len(names))
+            panel.set_yticks(places, names if panel is changes or columns == 1 else [""] * len(names))
             panel.grid()
             panel.tick_params(axis="y", length=0)
             for name, place in zip(self.names, places, strict=True):
@@ -112,9 +126,9 @@ class MethodComparisonDisplay(Display):
         level = f"{100 * self.improvement[0].level:.0f} % interval" if self.improvement else ""
         changes.set_xlabel(f"change in NLL, {self.where}, {level}")
         errors.set_xlabel(f"{measure.title}, {self.where}" + (" (%)" if measure.percent else ""))
-        errors.set_xlim(0, None)
-        changes.xaxis.set_major_locator(MaxNLocator(6))
-        changes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        errors.set_xlim(0, 1.08 * max(self.measured, default=1.0) or 1.0)
+        changes.xaxis.set_major_locator(MaxNLocator(4))
+        layout.legend_below(ax, **style.shared_legend([changes]))
 
 
 class SizeOptions(TypedDict, total=False):
@@ -170,7 +184,7 @@ class ValidationSizeDisplay(Display):
         ax.axhline(self.sizes.uncalibrated, label="uncalibrated", **style.REFERENCE)
         ax.set_xscale("log")
         ticks = next(iter(self.sizes.curves.values())).size.tolist()
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.set_xticks(ticks, style.apart(ax, ticks))
         ax.set_xticks([], minor=True)
         ax.set_ylim(0, None)
         ax.grid()
@@ -178,4 +192,4 @@ class ValidationSizeDisplay(Display):
             style.percent_axis(ax, "y")
         ax.set_xlabel("validation samples")
         ax.set_ylabel(measure.title + (" (%)" if measure.percent else ""))
-        ax.legend(loc="best")
+        layout.legend_below(ax)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display
 
 if TYPE_CHECKING:
@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 _LINE = 8.6
 _FONT = 6.0
 
-# The width of the diagram, and where names and both columns of errors stand, as shares of the whole width.
-_DIAGRAM, _NAMES, _BEFORE, _AFTER = 0.57, 0.625, 0.945, 1.0
-
-# Longer names are cut off.
-_LONGEST = 39
-
-# The height of the topmost name, below the headings.
-_TOP = 0.965
+# Points of a column of errors, and from the diagram to the names.
+_ERRORS = 26.0
+_LEAD = 14.0
 
 _ARROW = {
     "arrowstyle": "-|>,head_length=0.28,head_width=0.13",
@@ -74,17 +69,19 @@ class ModelHonestyDisplay(Display):
 
     width = style.PAGE
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width: at least as high as all names."""
-        return max(0.62, (len(self.models) * _LINE + 60) / 72 / self.width)
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width: that of all names."""
+        wide = 72 * layout.inches(ax)
+        return max(_share(ax), (len(self.models) * _LINE + 30) / wide)
 
     def draw(self, ax: "Axes") -> None:
         """Draw the diagram on the left, and the names on the right."""
         ax.set_axis_off()
-        diagram = ax.inset_axes((0, 0, _DIAGRAM, 1))
+        diagram = ax.inset_axes((0, 0, _share(ax), 1))
         models = sorted(self.models, key=lambda each: -each.accuracy)
         self._draw_diagram(diagram, models)
-        self._draw_names(diagram, models)
+        self._draw_names(ax, diagram, models)
+        layout.legend_below(ax, **style.shared_legend([diagram]))
 
     def _draw_diagram(self, ax: "Axes", models: Sequence[ModelHonesty]) -> None:
         style.unit_axes(ax)
@@ -104,26 +101,30 @@ class ModelHonestyDisplay(Display):
         ax.set_xlabel("mean confidence (%)")
         ax.set_ylabel("right answers (%)")
         ax.text(0.97, 0.03, "overconfident", color=style.VERMILION, ha="right", fontsize=7.5)
-        ax.text(0.03, 0.85, "underconfident", color=style.GREY, ha="left", fontsize=7.5)
-        ax.legend(loc="upper left")
+        ax.text(0.03, 0.95, "underconfident", color=style.GREY, ha="left", fontsize=7.5)
 
-    def _draw_names(self, ax: "Axes", models: Sequence[ModelHonesty]) -> None:
+    def _draw_names(self, whole: "Axes", ax: "Axes", models: Sequence[ModelHonesty]) -> None:
         """Write names and errors beside the diagram, each joined to its dot by a thin line."""
-        names, first, second = (place / _DIAGRAM for place in (_NAMES, _BEFORE, _AFTER))
+        # Ticks and the label beside the diagram take about 32 points of the figure.
+        points, share = 72 * layout.inches(whole) - 32, _share(whole)
+        names = 1 + _LEAD / (points * share)
+        second = 1 / share
+        first = second - _ERRORS / (points * share)
+        room = points * (1 - share) - _LEAD - 2 * _ERRORS
         look: dict[str, Any] = {"fontsize": _FONT, "va": "center"}
         columns = ((first, "before", style.VERMILION), (second, "after", style.BLUE))
         for x, text, color in columns:
-            ax.text(x, 1.0, f"ECE %\n{text}", ha="right", color=color, **look)
-        heights = np.linspace(_TOP, 0, len(models)) if len(models) > 1 else [_TOP / 2]
+            ax.text(x, 1.03, f"ECE %\n{text}", ha="right", color=color, fontsize=_FONT, va="bottom")
+        heights = np.linspace(0.98, 0, len(models)) if len(models) > 1 else [0.5]
         for each, height in zip(models, heights, strict=True):
             xs, ys = [each.before, 1, names - 0.015], [each.accuracy, each.accuracy, height]
             ax.plot(xs, ys, color="#C9C9C9", linewidth=0.4, clip_on=False, zorder=1)
-            name = (
-                each.name
-                if len(each.name) <= _LONGEST
-                else f"{each.name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
-            )
-            ax.text(names, height, name, ha="left", **look)
+            ax.text(names, height, words.shortened(each.name, room, _FONT), ha="left", **look)
             errors = (each.error_before, each.error_after)
             for (x, _, color), error in zip(columns, errors, strict=True):
                 ax.text(x, height, f"{100 * error:.1f}", ha="right", color=color, **look)
+
+
+def _share(ax: "Axes") -> float:
+    """Return the share of the width that the diagram takes; names need the more of a narrow figure."""
+    return 0.57 if layout.inches(ax) >= 6 else 0.48

@@ -9,7 +9,7 @@ from calibrant.evaluation.detection import score_pairs
 from calibrant.inputs import check_choice
 from calibrant.metrics.ood import OODCurve, ood_curve
 from calibrant.metrics.scores import SCORES
-from calibrant.plots import style
+from calibrant.plots import layout, style
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class OODRocDisplay(Display):
 
     curves: Mapping[str, OODCurve]
 
-    ratio = 0.94
+    ratio = 1.0
 
     @classmethod
     def from_predictions(
@@ -59,11 +59,12 @@ class OODRocDisplay(Display):
         ax.axhline(0.95, color=style.GREY, linewidth=0.6)
         for number, (name, curve) in enumerate(self.curves.items()):
             scores = curve.scores
-            label = f"{name}: AUROC {100 * scores.auroc:.1f}, FPR95 {100 * scores.fpr95:.1f}"
+            title = SCORES[name].title if name in SCORES else name
+            label = f"{title}: AUROC {100 * scores.auroc:.1f}, FPR95 {100 * scores.fpr95:.1f}"
             ax.plot(curve.passed.numpy(), curve.kept.numpy(), label=label, **style.curve(number))
             ax.plot([scores.fpr95], [0.95], markersize=4, **style.line(number))
         style.unit_axes(ax)
         ax.set_aspect("equal")
         ax.set_xlabel("out-of-distribution accepted (%)")
         ax.set_ylabel("in-distribution accepted (%)")
-        ax.legend(loc="lower right")
+        layout.legend_below(ax, most=1)

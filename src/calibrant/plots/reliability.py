@@ -3,25 +3,29 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 import torch
 
-from calibrant.bins import Binning, Bins, top_label_bins
+from calibrant.bins import Binning, Bins, effective_counts, top_label_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.reliability_band import Band, accuracy_band
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = 5
-_LONGEST_NAME = 20
+# Inches that a small diagram takes at least; points beside all of them, and from one to the next.
+_SMALL = 1.25
+_BESIDE, _ACROSS = 40.0, 14.0
+# The height of a small diagram as a share of its width, and points for its name, its error and its count.
+_HIGH, _NAMED = 1.1, 34.0
 
 
 @dataclass(eq=False)
@@ -38,7 +42,7 @@ class ReliabilityDisplay(Display):
     bins: Bins
     band: Band | None = None
 
-    ratio = 1.12
+    ratio = 1.0
 
     @classmethod
     def from_predictions(
@@ -65,9 +69,14 @@ class ReliabilityDisplay(Display):
         """
         outcomes = predictions.outcomes()
         bins = top_label_bins(
-            confidence=outcomes.confidence, correct=outcomes.correct, n_bins=n_bins, binning=binning
+            confidence=outcomes.confidence,
+            correct=outcomes.correct,
+            weights=outcomes.weights,
+            n_bins=n_bins,
+            binning=binning,
         )
-        ranges = accuracy_band(bins, n_resamples=n_resamples, seed=seed) if band else None
+        sizes = effective_counts(outcomes, bins)
+        ranges = accuracy_band(bins, n_resamples=n_resamples, seed=seed, sizes=sizes) if band else None
         return cls(bins, ranges).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
@@ -77,8 +86,9 @@ class ReliabilityDisplay(Display):
             _draw_band(ax, self.bins, self.band)
         ax.set_xlabel("confidence (%)")
         ax.set_ylabel("accuracy (%)")
-        note = f"ECE {100 * float(self.bins.expected_gap()):.1f} %\nn = {self.bins.n:,}"
-        ax.legend(loc="upper left", title=note, alignment="left", title_fontsize=6.5)
+        weighted = "weighted, effective " if self.bins.count.is_floating_point() else ""
+        note = f"ECE {100 * float(self.bins.expected_gap()):.1f} %, {weighted}n = {self.bins.n:,}"
+        layout.legend_below(ax, title=note)
         draw_counts(ax, self.bins)
 
 
@@ -97,10 +107,20 @@ class ClassReliabilityDisplay(Display):
     width = style.PAGE
     title_pad = style.ABOVE_TITLES
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        columns = min(len(self.names), _COLUMNS)
-        return 0.06 + 1.16 * math.ceil(len(self.names) / columns) / columns
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        columns, points = self._columns(ax), self._points(ax)
+        rows = math.ceil(len(self.names) / columns)
+        height = rows * _HIGH * points + (rows - 1) * _down(points)
+        return height / (columns * points + (columns - 1) * _ACROSS)
+
+    def _points(self, ax: "Axes") -> float:
+        """Return about how wide a small diagram is."""
+        columns = self._columns(ax)
+        return (72 * layout.inches(ax) - _BESIDE - (columns - 1) * _ACROSS) / columns
+
+    def _columns(self, ax: "Axes") -> int:
+        return layout.columns(ax, len(self.names), inch=_SMALL, most=_COLUMNS)
 
     @classmethod
     def from_predictions(
@@ -116,7 +136,8 @@ class ClassReliabilityDisplay(Display):
         """
         if predictions.k is None or predictions.labels is None:
             raise InputError("predictions: expected class probabilities with labels, got neither or only one")
-        every = class_bins(predictions.to_probs(), predictions.labels, n_bins=n_bins)
+        probs, labels, weights = predictions.to_probs(), predictions.labels, predictions.weights
+        every = class_bins(probs, labels, n_bins=n_bins, weights=weights)
         shown = torch.arange(predictions.k)
         if predictions.k > check_count(max_classes, "max_classes"):
             shown = every.expected_gap().argsort(descending=True)[:max_classes]
@@ -127,29 +148,35 @@ class ClassReliabilityDisplay(Display):
         ).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
-        """Draw a grid of diagrams."""
-        columns = min(len(self.names), _COLUMNS)
-        rows = math.ceil(len(self.names) / columns)
-        grid = style.panels(ax, rows, columns, gap=(0.045, 0.13 / rows))
+        """Draw a grid of diagrams, each below its name, its error and the number of samples of its class."""
+        columns = self._columns(ax)
+        points = self._points(ax)
+        grid = layout.panels(ax, math.ceil(len(self.names) / columns), columns, gap=(_ACROSS, _down(points)))
+        strips: list[Axes] = []
         for number, (panel, name, bins) in enumerate(zip(grid, self.names, self.bins, strict=False)):
             _draw_bars(panel, bins, name="frequency")
             style.unit_axes(panel, ticks=2)
             panel.set_aspect("auto")
-            short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-            panel.set_title(short, fontsize=7.5, pad=2, parse_math=False)
-            error = f"{100 * float(bins.expected_gap()):.1f} %"
-            panel.text(0.05, 0.95, f"ECE {error}", transform=panel.transAxes, va="top", fontsize=6)
+            strips.append(draw_counts(panel, bins, label="samples in bin (log scale, above)"))
+            note = f"ECE {100 * float(bins.expected_gap()):.1f} %, n = {float(bins.correct_sum.sum()):,.0f}"
+            panel.set_title(
+                f"{words.wrapped(name, points, 7, most=2)}\n{words.shortened(note, points, 7)}",
+                fontsize=7,
+                pad=3,
+                parse_math=False,
+            )
             panel.tick_params(
                 labelleft=number % columns == 0, labelbottom=number >= len(self.names) - columns
             )
         for empty in grid[len(self.names) :]:
             empty.set_axis_off()
-        label: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
-        below, beside = -0.2 / rows, -0.055
-        ax.text(0, below, "probability of the class (%)", ha="left", va="top", **label)
-        ax.text(beside, 0.5, "frequency of the class (%)", ha="right", va="center", rotation=90, **label)
-        handles, names = grid[0].get_legend_handles_labels()
-        ax.legend(handles, names, loc="upper right", bbox_to_anchor=(1, below + 0.02 / rows), ncols=3)
+        style.outer_labels(ax, "probability of the class (%)", "frequency of the class (%)")
+        layout.legend_below(ax, **style.shared_legend([grid[0], *strips]))
+
+
+def _down(points: float) -> float:
+    """Return the points between two rows of small diagrams: the strip of counts and the names."""
+    return style.STRIP * _HIGH * points + _NAMED
 
 
 def _draw_bars(ax: "Axes", bins: Bins, *, name: str = "accuracy") -> None:
@@ -202,11 +229,11 @@ def _draw_band(ax: "Axes", bins: Bins, band: Band) -> None:
     )
 
 
-def draw_counts(ax: "Axes", bins: Bins) -> None:
-    """Draw the number of samples in each bin above the axes, on a log scale."""
+def draw_counts(ax: "Axes", bins: Bins, *, label: str | None = None) -> "Axes":
+    """Draw the number of samples in each bin above the axes, on a log scale; labelled bars have no ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    strip = style.strip_above(ax, "samples")
+    strip = style.strip_above(ax, "samples" if label is None else "")
     left, width = bins.edges[:-1].numpy(), bins.edges.diff().numpy()
     strip.bar(
         left,
@@ -216,10 +243,16 @@ def draw_counts(ax: "Axes", bins: Bins) -> None:
         facecolor="#9A9A9A",
         edgecolor="white",
         linewidth=0.5,
+        label=label,
     )
     # On a linear scale most bins would look empty beside the bin of highest confidence.
     strip.set_yscale("log")
-    strip.set_ylim(0.7, 1.5 * max(10, int(bins.count.max())))
+    # A bin of weighted samples may count less than one.
+    lowest = min(1.0, float(bins.count[bins.count > 0].min())) if bool((bins.count > 0).any()) else 1.0
+    strip.set_ylim(0.7 * lowest, 1.5 * max(10, int(bins.count.max())))
     strip.yaxis.set_major_locator(LogLocator(numticks=4))
-    strip.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    strip.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     strip.yaxis.set_minor_locator(NullLocator())
+    if label is not None:
+        strip.set_yticks([])
+    return strip

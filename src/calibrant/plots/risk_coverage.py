@@ -8,7 +8,8 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.metrics.selective import RiskCoverage, aurc, risk_coverage_curve
-from calibrant.plots import style
+from calibrant.outcomes import Pairs
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class RiskCoverageDisplay(Display):
     ) -> Self:
         """Rank predictions by confidence and draw the error among the most confident.
 
+        Coverage and risk of weighted samples are shares of their weight; AURC takes no weights.
+
         Args:
             predictions: Logits or probabilities with labels, or confidences with hits; or several of them by
                 name. The oracle is that of the first one.
@@ -46,19 +49,23 @@ class RiskCoverageDisplay(Display):
         outcomes = {name: each.outcomes() for name, each in given.items()}
         curves, areas = {}, {}
         for name, each in outcomes.items():
-            pairs = {"confidence": each.confidence, "correct": each.correct}
+            pairs = Pairs(confidence=each.confidence, correct=each.correct, weights=each.weights)
             curves[name] = risk_coverage_curve(**pairs, max_points=_POINTS)
-            areas[name] = aurc(**pairs)
-        correct = next(iter(outcomes.values())).correct.cpu()
+            if each.weights is None:
+                areas[name] = aurc(**pairs)
+        first = next(iter(outcomes.values()))
+        correct = first.correct.cpu()
         # Correct and wrong predictions are ranked by their position among themselves: an oracle has no ties.
         ideal = correct.double() * len(correct) + torch.arange(len(correct)) / len(correct)
-        oracle = risk_coverage_curve(score=ideal, correct=correct, max_points=_POINTS)
+        w = None if first.weights is None else first.weights.cpu()
+        oracle = risk_coverage_curve(score=ideal, correct=correct, weights=w, max_points=_POINTS)
         return cls(curves, areas, oracle).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
         """Draw the curves."""
         for number, (name, curve) in enumerate(self.curves.items()):
-            label = f"{name}, AURC {100 * self.aurc[name]:.2f} %" if name in self.aurc else name
+            label = words.legend_name(name)
+            label += f", AURC {100 * self.aurc[name]:.2f} %" if name in self.aurc else ""
             ax.plot(curve.coverage.numpy(), curve.risk.numpy(), label=label, **style.curve(number))
         if self.oracle is not None:
             coverage, risk = self.oracle.coverage.numpy(), self.oracle.risk.numpy()
@@ -70,4 +77,4 @@ class RiskCoverageDisplay(Display):
         style.percent_axis(ax, "y")
         ax.set_xlabel("coverage (%)")
         ax.set_ylabel("risk: error rate (%)")
-        ax.legend(loc="upper left")
+        layout.legend_below(ax)

@@ -1,18 +1,24 @@
 """The look of figures: colours safe for colour blindness and grey print, sizes of a paper, shared parts."""
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from calibrant.plots import layout, words
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Width in inches of one column, and of the whole page, of a two-column paper.
 COLUMN, PAGE = 3.3, 6.8
 
 #: Points between the panels and the title of the figure, where panels have titles of their own.
 ABOVE_TITLES = 17.0
+
+#: The strip above axes with the space below it, and this space, as shares of the height of the axes.
+STRIP, _GAP = 0.2, 0.04
 
 # Okabe and Ito's colours, which differ for all kinds of colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#A4528A"
@@ -78,6 +84,8 @@ _SETTINGS: dict[Any, Any] = {
     "pdf.fonttype": 42,
     # Equal figures give equal files.
     "svg.hashsalt": "calibrant",
+    # A dollar in a name is a dollar.
+    "text.parse_math": False,
 }
 
 
@@ -117,52 +125,36 @@ def shared_legend(panels: Sequence["Axes"]) -> dict[str, Any]:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Apply Calibrant's matplotlib settings inside the block, and restore the user's settings afterwards."""
+    """Apply Calibrant's matplotlib settings inside the block, and restore the user's settings afterwards.
+
+    Letters that the font lacks, such as Chinese ones, are boxes in ``.png`` and ``.pdf``; ``.svg`` files
+    keep the text. Matplotlib's warnings about each of them are not shown.
+    """
     import matplotlib
 
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 
 
-def new_axes(width: float, height: float) -> "Axes":
-    """Return axes in a new figure of this size in inches, which pyplot does not manage."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained").add_subplot()
-
-
-def figure_of(ax: "Axes") -> "Figure":
-    """Return the whole figure that axes are part of."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-def panels(
-    ax: "Axes", n_rows: int, n_columns: int, *, gap: tuple[float, float] = (0.08, 0.16)
-) -> list["Axes"]:
-    """Divide axes into a grid of smaller ones, row by row from the top.
-
-    Args:
-        ax: Axes to divide; they keep their place and their title and show nothing else.
-        n_rows: Number of rows.
-        n_columns: Number of columns.
-        gap: Space between columns and between rows, as a share of the whole.
-    """
-    ax.set_axis_off()
-    width = (1 - gap[0] * (n_columns - 1)) / n_columns
-    height = (1 - gap[1] * (n_rows - 1)) / n_rows
-    lefts = [column * (width + gap[0]) for column in range(n_columns)]
-    bottoms = [1 - height - row * (height + gap[1]) for row in range(n_rows)]
-    return [ax.inset_axes((left, bottom, width, height)) for bottom in bottoms for left in lefts]
-
-
-def strip_above(ax: "Axes", label: str, *, height: float = 0.16, fontsize: float = 6.5) -> "Axes":
+def strip_above(ax: "Axes", label: str, *, height: float = STRIP - _GAP, fontsize: float = 6.5) -> "Axes":
     """Return a flat panel above the axes with the same x-axis, for the number or the density of samples."""
-    strip = ax.inset_axes((0, 1.04, 1, height), sharex=ax)
+    strip = ax.inset_axes((0, 1 + _GAP, 1, height), sharex=ax)
     strip.tick_params(axis="x", labelbottom=False, length=0)
     strip.set_ylabel(label, fontsize=fontsize)
     return strip
+
+
+def outer_labels(ax: "Axes", below: str, beside: str) -> None:
+    """Label the axes that all panels inside share."""
+    from matplotlib.transforms import ScaledTranslation
+
+    inch = layout.figure_of(ax).dpi_scale_trans
+    look: dict[str, Any] = {"fontsize": 7.5}
+    down = ax.transAxes + ScaledTranslation(0, -15 / 72, inch)
+    ax.text(0.5, 0, below, ha="center", va="top", transform=down, **look)
+    left = ax.transAxes + ScaledTranslation(-21 / 72, 0, inch)
+    ax.text(0, 0.5, beside, ha="right", va="center", rotation=90, transform=left, **look)
 
 
 def diagonal(ax: "Axes", *, linewidth: float = 0.8, zorder: float = 2) -> None:
@@ -178,6 +170,25 @@ def unit_axes(ax: "Axes", *, ticks: int = 5) -> None:
     ax.set_ylim(0, 1)
     ax.set_xticks(places, names)
     ax.set_yticks(places, names)
+
+
+def apart(ax: "Axes", ticks: Sequence[int]) -> list[str]:
+    """Return the labels of ticks on a logarithmic axis, without those that would touch the one before."""
+    points = 72 * layout.inches(ax) - 50
+    names, end = [], -math.inf
+    for tick in ticks:
+        name, share = f"{tick:,}", math.log(tick / ticks[0]) / math.log(max(ticks[-1] / ticks[0], 1 + 1e-9))
+        half = words.width_of(name, 6.5) / 2 + 1.5
+        names.append(name if share * points - half >= end else "")
+        end = share * points + half if names[-1] else end
+    return names
+
+
+def group_edges(ax: "Axes", edges: Sequence[float]) -> None:
+    """Show on the x-axis the edges of groups that stand at 0, 1, 2, ...; where they are many, not each."""
+    step = max(1, math.ceil(len(edges) * 24 / (72 * layout.inches(ax))))
+    shown = range(0, len(edges), step)
+    ax.set_xticks([place - 0.5 for place in shown], [f"{edges[place]:.1f}" for place in shown])
 
 
 def percent_axis(ax: "Axes", which: str) -> None:

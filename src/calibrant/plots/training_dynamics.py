@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
 from calibrant.metrics.names import MEASURES
-from calibrant.plots import style
+from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EpochRows: TypeAlias = Sequence[Mapping[str, Any]]
 
 _COLUMNS = 3
+# Points between panels, for ticks and titles.
+_BETWEEN = (30.0, 44.0)
 
 
 def _lines(name: str) -> dict[str, str]:
@@ -67,10 +69,14 @@ class TrainingDynamicsDisplay(Display):
         if not self.table:
             raise InputError("table: expected at least one quantity, got none")
 
-    def height(self) -> float:
-        """Return the height of a new figure as a share of its width."""
-        columns = min(len(self.table), _COLUMNS)
-        return 0.03 + math.ceil(len(self.table) / columns) * 0.85 / columns
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        columns = self._columns(ax)
+        rows = math.ceil(len(self.table) / columns)
+        return rows * 0.68 / columns + (rows - 1) * _BETWEEN[1] / 72 / layout.inches(ax)
+
+    def _columns(self, ax: "Axes") -> int:
+        return layout.columns(ax, len(self.table), inch=1.6, most=_COLUMNS)
 
     @classmethod
     def from_rows(cls, metrics: EpochRows, **place: Unpack[Place]) -> Self:
@@ -103,23 +109,21 @@ class TrainingDynamicsDisplay(Display):
         """Draw the panels."""
         from matplotlib.ticker import MaxNLocator
 
-        columns = min(len(self.table), _COLUMNS)
-        rows = math.ceil(len(self.table) / columns)
-        grid = style.panels(ax, rows, columns, gap=(0.08, 0.3 / rows))
+        columns = self._columns(ax)
+        grid = layout.panels(ax, math.ceil(len(self.table) / columns), columns, gap=_BETWEEN)
+        points = 72 * layout.inches(ax) / columns - 20
         for number, (panel, (name, lines)) in enumerate(zip(grid, self.table.items(), strict=False)):
             named = lines if isinstance(lines, Mapping) else {"": lines}
             for place, (label, values) in enumerate(named.items()):
                 _draw_line(panel, label, values, place, self.first_epoch)
-            panel.set_title(name, fontsize=7.5)
+            panel.set_title(words.wrapped(name, points, 7.5, most=2), fontsize=7.5)
             panel.grid()
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             if number >= len(self.table) - columns:
                 panel.set_xlabel("epoch")
         legend = style.shared_legend(grid)
         if legend["labels"]:
-            # Below the panels, where it hides no line.
-            at: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.23 / rows), "ncols": 4}
-            ax.legend(**legend, **at)
+            layout.legend_below(ax, **legend)
         for empty in grid[len(self.table) :]:
             empty.set_axis_off()
 
@@ -195,7 +199,7 @@ class AdaFocalGammasDisplay(Display):
             look: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "linewidth": 0}
             ax.add_collection(PatchCollection(cells, hatch="//////", **look))
         scale = ax.inset_axes((1.03, 0, 0.045, 1))
-        bar = style.figure_of(ax).colorbar(mesh, cax=scale)
+        bar = layout.figure_of(ax).colorbar(mesh, cax=scale)
         bar.set_label("gamma" + (" (hatched: below 0)" if len(below) else ""))
         bar.outline.set_linewidth(0.6)
         for axis in (ax.xaxis, ax.yaxis):

@@ -18,6 +18,7 @@ from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
@@ -56,6 +57,7 @@ __all__ = [
     "Identity",
     "IntraOrderPreserving",
     "IsotonicCalibration",
+    "LabelCalibrator",
     "LogisticSpline",
     "MatrixScaling",
     "MetaCal",

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.score_map import StepMap, ragged
 from calibrant.posthoc.fitting.sorted_scores import SortedScores
+from calibrant.posthoc.fitting.weighing import size_of
 
 _PRIOR_SAMPLES = 2.0  # N' of the paper, shared out over the bins of a model
 _RANGE = 10  # C of the paper: from a tenth of the cube root of n bins to ten times as many
@@ -37,7 +38,13 @@ class BBQ(StepMap):
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Unused]
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        mode: Mode = "top_label",
+        weights: ArrayLike | None = None,
+        **unused: Unpack[Unused],
     ) -> Self:
         """Weigh histograms from a tenth of the cube root of the number of samples to ten times as many bins.
 
@@ -48,17 +55,19 @@ class BBQ(StepMap):
             labels: Integer classes of shape ``(n,)``.
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         scores, answers = binary_questions(z, y, mode)
-        ordered = SortedScores.of(scores, answers)
-        root = len(z) ** (1 / 3)
-        most = min(len(z) // _FEWEST, int(root * _RANGE))
+        ordered = SortedScores.of(scores, answers, w)
+        n = size_of(z, w)
+        root = n ** (1 / 3)
+        most = min(int(n // _FEWEST), int(root * _RANGE))
         sizes = range(max(1, int(root / _RANGE)), max(1, most) + 1)
         models = [_Histogram(ordered, n_bins) for n_bins in sizes]
         thresholds, values = _averaged(models)
         fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier", weights=w)
 
 
 class _Histogram:
@@ -71,7 +80,9 @@ class _Histogram:
         middle = (torch.cat([ends, edges], dim=1) + torch.cat([edges, ends + 1], dim=1)) / 2
         middle = middle.clamp(1e-12, 1 - 1e-12)
         prior = _PRIOR_SAMPLES / n_bins
-        yes, no = bins.hits + prior * middle, bins.count - bins.hits + prior * (1 - middle)
+        # Sums of weights are rounded, so that all hits may be a little more than all samples.
+        misses = (bins.count - bins.hits).clamp(min=0)
+        yes, no = bins.hits + prior * middle, misses + prior * (1 - middle)
         self.rate = yes / (yes + no)
         terms = (
             torch.special.gammaln(torch.tensor(prior, dtype=torch.float64))

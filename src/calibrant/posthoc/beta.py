@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
+from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
+from calibrant.posthoc.fitting.weighing import per_question
 
 
 class BetaCalibration(ScoreMap):
@@ -29,6 +31,12 @@ class BetaCalibration(ScoreMap):
     options = ()
 
     mode: Mode = "one_vs_rest"
+    stored = declare(
+        a=Numbers(("m",), NOT_NEGATIVE),
+        b=Numbers(("m",), NOT_NEGATIVE),
+        intercept=Numbers(("m",)),
+    )
+
     a: Tensor
     b: Tensor
     intercept: Tensor
@@ -39,7 +47,13 @@ class BetaCalibration(ScoreMap):
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, shrinkage: float = 10.0, **unused: Unpack[Unused]
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        shrinkage: float = 10.0,
+        weights: ArrayLike | None = None,
+        **unused: Unpack[Unused],
     ) -> Self:
         r"""Fit a logistic regression of each class on :math:`\log p` and :math:`-\log(1 - p)`.
 
@@ -48,11 +62,12 @@ class BetaCalibration(ScoreMap):
             labels: Integer classes of shape ``(n,)``.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together,
                 in samples; classes with few samples need it. 0 is the method of the paper.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
         scores, answers = binary_questions(z, y, "one_vs_rest")
         if shrinkage == 0:
@@ -64,11 +79,12 @@ class BetaCalibration(ScoreMap):
             identity=(1.0, 1.0, 0.0),
             lower=(0.0, 0.0, -math.inf),
             shrinkage=shrinkage,
+            weights=per_question(w, scores),
         )
         theta = torch.where(both_answers(answers)[:, None], theta, shared)
         a, b, intercept = theta.unbind(dim=1)
         fitted = cls(a, b, intercept, both_answers(answers).any(), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll")
+        return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return log-odds bent at both ends."""

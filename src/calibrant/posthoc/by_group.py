@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike
+from calibrant.inputs import ArrayLike, to_tensor
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, group_places
+from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
 
 # Candidates for how much intercepts and slopes differ between groups, as standard deviations. 0 means that
 # all groups share one map.
@@ -40,6 +41,13 @@ class ByGroup(Calibrator):
     """
 
     options = ("names", "needs_features", "preserves_accuracy")
+
+    stored = declare(
+        intercepts=Numbers(("groups",)),
+        slopes=Numbers(("groups",)),
+        spreads=Numbers((2,), NOT_NEGATIVE),
+    )
+    part_names = ("base",)
 
     base: Calibrator
     names: list[str]
@@ -73,6 +81,7 @@ class ByGroup(Calibrator):
         groups: ArrayLike | None = None,
         method: str = "temperature",
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Fit a method to all samples, and a correction for each group to what it leaves.
@@ -86,6 +95,7 @@ class ByGroup(Calibrator):
             groups: The name of the group of each sample, of shape ``(n,)``.
             method: The method for all samples, from :data:`calibrant.posthoc.names.METHODS`.
             features: Penultimate activations of shape ``(n, d)``, for methods that use them.
+            weights: How much each sample counts, shape ``(n,)``.
             seed: Seed of the fit.
         """
         from calibrant.posthoc.names import method_named
@@ -93,10 +103,11 @@ class ByGroup(Calibrator):
         if groups is None:
             raise InputError("groups: expected the name of each sample's group, got none")
         z, y = check_fitting_set(logits, labels)
-        base = method_named(method).fit(z, y, features=features, seed=seed)
+        base = method_named(method).fit(z, y, features=features, weights=weights, seed=seed)
         names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
         places = group_places(groups, names, n=len(z))
-        return cls.of(base, base.predict_log_proba(z, features), y, names, places)
+        w = None if weights is None else to_tensor(weights, "weights").to(z.device)
+        return cls.of(base, base.predict_log_proba(z, features), y, names, places, weights=w)
 
     @classmethod
     @torch.no_grad()
@@ -108,6 +119,7 @@ class ByGroup(Calibrator):
         names: Sequence[str],
         places: Tensor,
         *,
+        weights: Tensor | None = None,
         spreads: Sequence[float] | None = None,
     ) -> Self:
         r"""Correct a fitted calibrator by its predictions of held-out samples.
@@ -118,9 +130,10 @@ class ByGroup(Calibrator):
             labels: Labels of shape ``(n,)``.
             names: The groups.
             places: The place of each sample's group among the names, shape ``(n,)``.
+            weights: How much each sample counts among those of its group, all above 0, shape ``(n,)``.
             spreads: :math:`\tau_a` and :math:`\tau_b`, if they are known already.
         """
-        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names))
+        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names), weights)
         if spreads is not None:
             found = samples.likeliest(tuple(spreads)[-samples.n_parameters :])
         else:
@@ -133,6 +146,11 @@ class ByGroup(Calibrator):
         if samples.n_parameters == 1:
             chosen, theta = (0.0, *chosen), torch.cat([torch.zeros_like(theta), theta], dim=1)
         return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes and that of groups."""
+        return super().sizes | {"groups": len(self.names)}
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -170,11 +188,19 @@ class _Samples:
     """Held-out log-probabilities, from which the corrections of all groups are found at once.
 
     A correction adds to the log-probabilities, which are the logits here, a multiple of each of ``parts``:
-    shape ``(n, parameters, k)``.
+    shape ``(n, parameters, k)``. Weights are scaled so that their sum over a group is its effective number of
+    samples: so many are weighed against the prior.
     """
 
-    def __init__(self, log_probs: Tensor, labels: Tensor, places: Tensor, n_groups: int) -> None:
+    def __init__(
+        self, log_probs: Tensor, labels: Tensor, places: Tensor, n_groups: int, weights: Tensor | None
+    ) -> None:
         self.log_probs, self.labels, self.places, self.n_groups = log_probs, labels, places, n_groups
+        self.weights: Tensor | None = None
+        if weights is not None:
+            w = (weights / weights.max()).to(log_probs)
+            scale = self._per_group(w) / self._per_group(w.square())
+            self.weights = w * scale[places]
         self.parts = log_probs[:, None]
         if log_probs.shape[1] == 2:
             shift = log_probs.new_tensor([-0.5, 0.5]).expand_as(log_probs)
@@ -212,8 +238,13 @@ class _Samples:
         return torch.log_softmax(self.log_probs + added, dim=1)
 
     def _losses(self, theta: Tensor) -> Tensor:
-        losses = -self._corrected(theta).gather(1, self.labels[:, None]).squeeze(1)
-        return losses.new_zeros(self.n_groups).index_add(0, self.places, losses)
+        return self._per_group(-self._corrected(theta).gather(1, self.labels[:, None]).squeeze(1))
+
+    def _per_group(self, values: Tensor) -> Tensor:
+        """Return the weighted sum of values of shape ``(n, ...)`` over the samples of each group."""
+        if self.weights is not None:
+            values = values * self.weights.view(-1, *(1,) * (values.ndim - 1))
+        return values.new_zeros(self.n_groups, *values.shape[1:]).index_add(0, self.places, values)
 
     def _derivatives(self, theta: Tensor, precision: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
         """Return the curvature ``(g, d, d)`` and the gradient ``(g, d)`` of each group's penalised loss."""
@@ -223,7 +254,6 @@ class _Samples:
         of_label = self.parts.gather(2, at_label).squeeze(2)
         centred = self.parts - mean[:, :, None]
         covariance = torch.einsum("nik,njk,nk->nij", centred, centred, p)
-        gradient = p.new_zeros(theta.shape).index_add(0, self.places, mean - of_label)
-        curvature = p.new_zeros(*theta.shape, theta.shape[1]).index_add(0, self.places, covariance)
+        gradient, curvature = self._per_group(mean - of_label), self._per_group(covariance)
         curvature = torch.where(free[:, None] & free, curvature, 0.0) + torch.diag(precision)
         return curvature, torch.where(free, gradient, 0.0) + theta * precision

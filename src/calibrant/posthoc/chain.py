@@ -1,17 +1,21 @@
 """Composition: one calibrator after another, each fitted on the log-probabilities of the one before it."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_features
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, check_weighted_set
+from calibrant.posthoc.fitting.stored import declare
 
 
 class Chain(Calibrator):
     """Apply one fitted calibrator, then another: log-probabilities are logits too."""
+
+    stored = declare()
+    part_names = ("first", "second")
 
     methods_in_order: ClassVar[tuple[type[Calibrator], ...]] = ()
 
@@ -22,18 +26,37 @@ class Chain(Calibrator):
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, features: ArrayLike | None = None, seed: int = 0
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        seed: int = 0,
     ) -> Self:
-        """Fit the first method, then the second on the first one's log-probabilities."""
+        """Fit the first method, then the second on the first one's log-probabilities.
+
+        Weights are refused if one of the methods cannot take them.
+        """
         if len(cls.methods_in_order) != 2:
             raise InputError("Chain: expected two methods to fit, got none; write A.then(B).fit(...)")
-        z, y = check_fitting_set(logits, labels)
+        z, y, w = check_weighted_set(logits, labels, weights)
         h = None if features is None else check_features(features, n=z.shape[0], missing=True).to(z.device)
         before, after = cls.methods_in_order
-        first = before.fit(z, y, features=h, seed=seed)
+        first = before.fit(z, y, features=h, weights=w, seed=seed)
         with torch.no_grad():
             between = first(z, h)
-        return cls(first, after.fit(between, y, features=h, seed=seed))
+        return cls(first, after.fit(between, y, features=h, weights=w, seed=seed))
+
+    @classmethod
+    def takes_masked(cls, **_: Any) -> bool:  # noqa: ANN401  # those of fit
+        """Return whether both methods take masked classes."""
+        return all(method.takes_masked() for method in cls.methods_in_order)
+
+    @property
+    def applies_to_masked(self) -> bool:
+        """Whether both calibrators take logits in which classes are masked."""
+        return self.first.applies_to_masked and self.second.applies_to_masked
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""

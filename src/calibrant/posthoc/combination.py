@@ -7,11 +7,14 @@ from torch import Tensor
 
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_features, check_flag, check_number
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
+from calibrant.outcomes import mean_of
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
 from calibrant.posthoc.fitting.binary import both_answers, class_log_odds, join_top, normalised, split_top
 from calibrant.posthoc.fitting.logistic import fit_likeliest_ridge, fit_ridge
 from calibrant.posthoc.fitting.natural_splines import mixed_splines, natural_splines, smoothest_mixture
 from calibrant.posthoc.fitting.score_map import interpolate
+from calibrant.posthoc.fitting.stored import ANY, ASCENDING, RISING, Numbers, declare, one_number
+from calibrant.posthoc.fitting.weighing import rows_of, size_of, spread_of
 
 _KNOTS = 5
 # The outermost knots leave this share of a normal distribution outside.
@@ -51,6 +54,17 @@ class Combination(Calibrator):
     needs_features = True
     options = ("reads_logits",)
 
+    stored = declare(
+        values=Numbers(("s+1", "b+2"), ASCENDING),
+        ranks=Numbers(("s+1", "b+2")),
+        curved=Numbers(("c", "s+1")),
+        knots=Numbers(("c+2",), RISING),
+        **{name: Numbers(("s+1",)) for name in ("straight", "offset", "absent")},
+        products=Numbers(("s+1", "s+1")),
+        intercept=one_number(),
+        active=Numbers((), ANY, "flag"),
+    )
+
     reads_logits: bool
     values: Tensor
     ranks: Tensor
@@ -89,6 +103,7 @@ class Combination(Calibrator):
         ridge: float | None = None,
         interactions: bool | None = None,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         **unused: Unpack[UnusedSeed],
     ) -> Self:
         """Fit a logistic regression on splines of the signals and on products of two signals.
@@ -103,11 +118,12 @@ class Combination(Calibrator):
                 left out.
             interactions: Whether products of two signals are used: by default with at most eight signals
                 that have more than two values.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: There are more than 64 signals.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         signals = required_features(features, cls.__name__, what="signals of shape (n, s)")
         h = check_features(signals, n=len(z), missing=True).to(z.device).double()
         if h.shape[1] > _MOST_SIGNALS:
@@ -116,26 +132,27 @@ class Combination(Calibrator):
                 "numbers that say something about the answer, such as its length"
             )
         own, answers = _question(z, y)
-        reads_logits = not _among(own, h)
+        reads_logits = not _among(own, h, w)
         h = torch.cat([own[:, None], h], dim=1) if reads_logits else h
-        inputs = _Inputs(
-            h, interactions if interactions is None else check_flag(interactions, "interactions")
-        )
+        if interactions is not None:
+            check_flag(interactions, "interactions")
+        inputs = _Inputs(h, interactions, w)
         if ridge is None:
-            theta, _ = fit_likeliest_ridge(inputs.table, answers, inputs.blocks)
+            theta, _ = fit_likeliest_ridge(inputs.table, answers, inputs.blocks, weights=w)
         else:
             strength = torch.full_like(inputs.table[0], check_number(ridge, "ridge"))
-            theta = fit_ridge(inputs.table, answers, strength)
+            theta = fit_ridge(inputs.table, answers, strength, weights=w)
         active = both_answers(answers[:, None] > 0).any()
         curves = inputs.curves(theta)
         fitted = cls(inputs.scale, curves, active, reads_logits=reads_logits, n_classes=z.shape[1])
-        return fitted._unless_worse(own, h, answers)
+        return fitted._unless_worse(own, h, answers, w)
 
     @torch.no_grad()
-    def _unless_worse(self, own: Tensor, signals: Tensor, answers: Tensor) -> Self:
+    def _unless_worse(self, own: Tensor, signals: Tensor, answers: Tensor, weights: Tensor | None) -> Self:
         """Keep the model's own log-odds if the answers are likelier with them."""
+        loss = torch.nn.functional.binary_cross_entropy_with_logits
         before, after = (
-            float(torch.nn.functional.binary_cross_entropy_with_logits(each, answers))
+            float(mean_of(loss(each, answers, reduction="none"), weights))
             for each in (own, self.log_odds(signals))
         )
         if not after <= before:
@@ -180,8 +197,12 @@ class _Scale(NamedTuple):
     ranks: Tensor
 
     @classmethod
-    def of(cls, signals: Tensor) -> Self:
-        columns = [_column_scale(column[~column.isnan()]) for column in signals.T]
+    def of(cls, signals: Tensor, weights: Tensor | None) -> Self:
+        present = ~signals.isnan()
+        columns = [
+            _column_scale(column[rows], rows_of(weights, rows))
+            for column, rows in zip(signals.T, present.T, strict=True)
+        ]
         size = max(2, *(len(values) for values, _ in columns))
         values = signals.new_full((len(columns), size), torch.inf)
         ranks = signals.new_zeros(len(columns), size)
@@ -222,8 +243,8 @@ class _Inputs:
             count as one.
     """
 
-    def __init__(self, signals: Tensor, interactions: bool | None) -> None:
-        self.scale = _Scale.of(signals)
+    def __init__(self, signals: Tensor, interactions: bool | None, weights: Tensor | None) -> None:
+        self.scale = _Scale.of(signals, weights)
         several = torch.isfinite(self.scale.values).sum(dim=1) > 2
         if interactions is None:
             interactions = int(several.sum()) <= _MOST_WITH_PRODUCTS
@@ -236,9 +257,10 @@ class _Inputs:
         _, *curved = mixed_splines(x, self._knots, self._mixture)
         bends = torch.stack(curved) * several
         # Without their straight parts, bends say the same of a signal and of its negative.
-        count = present.sum(dim=0).clamp(min=1)
-        self._centres = (bends * present).sum(dim=1) / count
-        self._slopes = (bends * x).sum(dim=1) / count
+        each = present if weights is None else present * weights[:, None]
+        count = torch.where(each.any(dim=0), each.sum(dim=0), 1.0)
+        self._centres = (bends * each).sum(dim=1) / count
+        self._slopes = (bends * x * each).sum(dim=1) / count
         bends = (bends - self._centres[:, None] - self._slopes[:, None] * x) * present
         allowed = several[:, None] & several if interactions else torch.zeros_like(several.diag())
         self._pairs = allowed.triu(diagonal=1).nonzero()
@@ -278,36 +300,51 @@ def _question(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return split_top(z).log_odds, (z.argmax(dim=1) == labels).double()
 
 
-def _among(own: Tensor, signals: Tensor) -> bool:
+def _among(own: Tensor, signals: Tensor, weights: Tensor | None) -> bool:
     """Whether one of the signals has the same order as the model's confidence, where it is not missing."""
     for column in signals.T:
         present = ~column.isnan()
         if bool(present.any()):
-            apart = _rank_shares(own[present]) - _rank_shares(column[present])
-            if float(apart.abs().mean()) < _SAME:
+            counts = rows_of(weights, present)
+            apart = _rank_shares(own[present], counts) - _rank_shares(column[present], counts)
+            if float(mean_of(apart.abs(), counts)) < _SAME:
                 return True
     return False
 
 
-def _rank_shares(values: Tensor) -> Tensor:
+def _rank_shares(values: Tensor, weights: Tensor | None) -> Tensor:
     """Return the rank of each value, that of equal ones in the middle, as a share between 0 and 1."""
-    _, place, count = torch.unique(values, return_inverse=True, return_counts=True)
-    shares: Tensor = ((count.cumsum(0) - count / 2) / len(values)).double()
+    unique, place, count = torch.unique(values, return_inverse=True, return_counts=True)
+    if weights is not None:
+        count = weights.new_zeros(len(unique)).index_add(0, place, weights)
+    shares: Tensor = ((count.cumsum(0) - count / 2) / size_of(values, weights)).double()
     return shares[place]
 
 
-def _column_scale(present: Tensor) -> tuple[Tensor, Tensor]:
+def _column_scale(present: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return all values of a signal, or some at equal steps of rank, and normal quantiles of their ranks."""
-    # A signal that is always missing counts as constant.
-    ordered = present.sort().values if len(present) else present.new_zeros(1)
-    ranks = torch.special.ndtri(_rank_shares(ordered))
-    ranks = (ranks - ranks.mean()) / ranks.std(correction=0).clamp(min=1e-9)
+    if not len(present):
+        present, weights = present.new_zeros(1), None  # a signal that is always missing counts as constant
+    ordered, order = present.sort()
+    w = rows_of(weights, order)
+    ranks = torch.special.ndtri(_rank_shares(ordered, w))
+    ranks = (ranks - mean_of(ranks, w)) / spread_of(ranks, w).clamp(min=1e-9)
     values, counts = torch.unique_consecutive(ordered, return_counts=True)
     last = counts.cumsum(0) - 1
     if len(values) > _VALUES:
-        steps = torch.linspace(0, len(ordered) - 1, _VALUES, dtype=torch.float64, device=ordered.device)
-        last = torch.unique_consecutive(last[torch.searchsorted(last, steps.long())])
+        last = torch.unique_consecutive(last[_equal_steps(last, w)])
     return ordered[last], ranks[last]
+
+
+def _equal_steps(last: Tensor, weights: Tensor | None) -> Tensor:
+    """Return places of values at equal steps of rank, from the last sample of each value."""
+    if weights is None:
+        steps = torch.linspace(0, int(last[-1]), _VALUES, dtype=torch.float64, device=last.device)
+        return torch.searchsorted(last, steps.long())
+    reached = weights.cumsum(0)[last]
+    # The tolerance makes a step that ends with a value end there whatever the rounding of the sum.
+    steps = torch.linspace(0, 1 - 1e-9, _VALUES, dtype=torch.float64, device=last.device) * reached[-1]
+    return torch.searchsorted(reached, steps).clamp(max=len(last) - 1)
 
 
 def _ranked(signals: Tensor, values: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:

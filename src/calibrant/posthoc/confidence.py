@@ -9,6 +9,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_confidence, check_correct, same_kind
 from calibrant.outcomes import LEAST_DOUBT, log_odds
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
 
 
 class ConfidenceCalibrator(Calibrator):
@@ -29,6 +30,9 @@ class ConfidenceCalibrator(Calibrator):
 
     options = ("needs_features",)
 
+    stored = declare(ends=Numbers((2,), RISING))
+    part_names = ("base",)
+
     base: Calibrator
     ends: Tensor
 
@@ -46,6 +50,7 @@ class ConfidenceCalibrator(Calibrator):
         *,
         method: str = "pool",
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Fit a method to the log-odds of confidences; :meth:`fit_pairs` takes the confidences themselves.
@@ -56,6 +61,7 @@ class ConfidenceCalibrator(Calibrator):
             method: A method for confidences (``calibrant methods --pairs``), with options if wanted;
                 ``"pool"`` mixes those that are compared by default.
             features: Signals beside the confidence, of shape ``(n, s)``, for methods that use them.
+            weights: How much each answer counts, shape ``(n,)``.
             seed: Seed of the fit.
         """
         from calibrant.posthoc.names import method_for_pairs
@@ -64,7 +70,7 @@ class ConfidenceCalibrator(Calibrator):
         if z.shape[1] != 2:
             raise InputError(f"logits: expected two classes, wrong and right, got {z.shape[1]}")
         ends = ends_of(z)
-        base = method_for_pairs(method).fit(within(z, ends), y, features=features, seed=seed)
+        base = method_for_pairs(method).fit(within(z, ends), y, features=features, weights=weights, seed=seed)
         return cls(base, ends)
 
     @classmethod
@@ -75,6 +81,7 @@ class ConfidenceCalibrator(Calibrator):
         *,
         method: str = "pool",
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Fit a method to stated confidences and whether each answer was right.
@@ -84,6 +91,7 @@ class ConfidenceCalibrator(Calibrator):
             correct: Whether each answer was right, of shape ``(n,)``.
             method: As for :meth:`fit`.
             features: As for :meth:`fit`.
+            weights: As for :meth:`fit`.
             seed: Seed of the fit.
 
         Example:
@@ -94,7 +102,9 @@ class ConfidenceCalibrator(Calibrator):
         """
         c = check_confidence(confidence)
         right = check_correct(correct, n=len(c)).to(c.device)
-        return cls.fit(log_odds(c), right.long(), method=method, features=features, seed=seed)
+        return cls.fit(
+            log_odds(c), right.long(), method=method, features=features, weights=weights, seed=seed
+        )
 
     @property
     def n_parameters(self) -> int:

@@ -1,7 +1,7 @@
 """Density-aware calibration (Tomani et al., "Robust Density-Aware Calibration", ICML 2023)."""
 
 from collections.abc import Sequence
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -9,12 +9,14 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_choice, check_count, check_features
-from calibrant.posthoc.calibrator import Calibrator, Identity, check_fitting_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, Identity, check_weighted_set, required_features
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.folds import shuffled
 from calibrant.posthoc.fitting.neighbours import nearest_distances, prepared
+from calibrant.posthoc.fitting.stored import AT_LEAST_1, NOT_NEGATIVE, POSITIVE, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting.weighing import effective_rows, moments
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.surrogates import objective_value
 
@@ -49,8 +51,16 @@ class DensityAware(Calibrator):
     needs_features = True
     options = ("n_neighbours", "widths")
 
-    n_neighbours: int
-    widths: list[int]
+    stored = declare(
+        weights=Numbers(("layers",), NOT_NEGATIVE),
+        intercept=one_number(),
+        lowest=one_number(POSITIVE),
+        references=Numbers(("n+1", "d")),
+    )
+    part_names = ("second",)
+
+    n_neighbours: Annotated[int, AT_LEAST_1]
+    widths: list[Annotated[int, AT_LEAST_1]]
     weights: Tensor
     intercept: Tensor
     lowest: Tensor
@@ -85,6 +95,7 @@ class DensityAware(Calibrator):
         objective: DensityObjective = "nll",
         then: DensityThen = "ensemble",
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Find the weights with the lowest objective, then fit the other calibrator on the divided logits.
@@ -101,31 +112,38 @@ class DensityAware(Calibrator):
             widths: How many columns of the features belong to each layer; all to one if None.
             objective: ``"nll"`` for the likelihood or ``"brier"`` for the squared error.
             then: What follows: ``"ensemble"``, ``"spline"`` or ``"none"``.
+            weights: How much each sample counts in the objective, shape ``(n,)``; only their ratios matter.
+                As neighbours all stored samples are the same.
             seed: Seed of the choice of rows, if there are more than 65,536.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y, w = check_weighted_set(logits, labels, weights)
         h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
         check_choice(objective, "objective", get_args(DensityObjective))
         second = _THEN[check_choice(then, "then", _THEN)]
         widths = _checked_widths(widths, h.shape[1])
         references = _unit_lengths(h[_some(len(h), seed).to(h.device)], widths)
         n_neighbours = min(check_count(n_neighbours, "n_neighbours"), max(1, len(references) - 1))
-        temperature = likeliest_temperature(z, y)
+        temperature = likeliest_temperature(z, y, weights=w)
         distances = _kth_distances(h, references, widths, n_neighbours).double()
-        weights, intercept = _search(z / temperature, y, distances, objective, seed)
-        weights, intercept = temperature * weights, temperature * intercept
+        slopes, intercept = _search(z / temperature, y, w, distances, objective, seed)
+        slopes, intercept = temperature * slopes, temperature * intercept
         lowest = torch.tensor(_LOWEST * temperature, dtype=torch.float64, device=z.device)
-        scale = (distances @ weights + intercept).clamp(min=lowest)
+        scale = (distances @ slopes + intercept).clamp(min=lowest)
         return cls(
-            weights,
+            slopes,
             intercept,
             lowest,
             references,
-            second.fit(z / scale.to(z.dtype)[:, None], y),
+            second.fit(z / scale.to(z.dtype)[:, None], y, weights=w),
             n_neighbours=n_neighbours,
             widths=widths,
             n_classes=z.shape[1],
         )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, that of layers, and that of all features."""
+        return super().sizes | {"layers": len(self.widths), "d": sum(self.widths)}
 
     @property
     def n_features(self) -> int:
@@ -180,16 +198,21 @@ def _kth_distances(features: Tensor, references: Tensor, widths: Sequence[int], 
 
 
 def _search(
-    z: Tensor, y: Tensor, distances: Tensor, objective: DensityObjective, seed: int
+    z: Tensor,
+    y: Tensor,
+    weights: Tensor | None,
+    distances: Tensor,
+    objective: DensityObjective,
+    seed: int,
 ) -> tuple[Tensor, Tensor]:
     """Return the weights and the intercept of the temperature, for logits that need one of about 1."""
     from scipy.optimize import minimize
 
     if len(z) > _MOST_REFERENCES:
         rows = _some(len(z), seed).to(z.device)
-        z, y, distances = z[rows], y[rows], distances[rows]
-    samples, s = FittingSet(z, y), distances
-    mean, deviation = s.mean(dim=0), s.std(dim=0, correction=0)
+        z, y, distances, weights = z[rows], y[rows], distances[rows], effective_rows(weights, rows)
+    samples, s = FittingSet(z, y, weights), distances
+    mean, deviation = moments(s, weights)
     deviation = torch.where(deviation <= 1e-6 * mean, torch.ones_like(deviation), deviation)
     x = (s - mean) / deviation
 

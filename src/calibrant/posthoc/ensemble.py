@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, at_least_float32
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.fitting.masked import mask_again, uniform
+from calibrant.posthoc.fitting.stored import POSITIVE, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.solvers import likeliest_shares
 
@@ -25,6 +27,9 @@ class EnsembleTemperatureScaling(Calibrator):
     """
 
     preserves_accuracy = True
+    masks = True
+
+    stored = declare(temperature=one_number(POSITIVE), shares=Numbers((3,), SHARES))
 
     temperature: Tensor
     shares: Tensor
@@ -34,7 +39,14 @@ class EnsembleTemperatureScaling(Calibrator):
         self.register_buffers(temperature=temperature, shares=shares)
 
     @classmethod
-    def fit(cls, logits: ArrayLike, labels: ArrayLike, **unused: Unpack[Unused]) -> Self:
+    def fit(
+        cls,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        **unused: Unpack[Unused],
+    ) -> Self:
         """Minimise the negative log-likelihood: first over the temperature, then over the shares.
 
         Both problems are convex. On the fitting set the result is never less likely than temperature scaling.
@@ -42,25 +54,27 @@ class EnsembleTemperatureScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
-        temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        temperature = torch.tensor(likeliest_temperature(z, y, weights=w), dtype=torch.float64)
         tempered = torch.log_softmax(z / temperature, dim=1).gather(1, y[:, None])
         original = torch.log_softmax(z, dim=1).gather(1, y[:, None])
-        uniform = torch.full_like(original, 1 / z.shape[1]).log()
-        of_labels = torch.cat([tempered, original, uniform], dim=1).double().exp().cpu().numpy()
-        shares = torch.from_numpy(_shares(of_labels)).to(z.device)
+        even = uniform(z).gather(1, y[:, None]).log()
+        of_labels = torch.cat([tempered, original, even], dim=1).double().exp().cpu().numpy()
+        shares = torch.from_numpy(_shares(of_labels, None if w is None else w.cpu().numpy())).to(z.device)
         return cls(temperature, shares, n_classes=z.shape[1])
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         z = at_least_float32(logits)
-        tempered, original, uniform = self.shares.to(z.dtype).unbind()
+        tempered, original, even = self.shares.to(z.dtype).unbind()
         p = tempered * torch.softmax(z / self.temperature, dim=1) + original * torch.softmax(z, dim=1)
-        return torch.log((p + uniform / z.shape[1]).clamp_min(torch.finfo(z.dtype).tiny))
+        log_p = torch.log((p + even * uniform(z)).clamp_min(torch.finfo(z.dtype).tiny))
+        return mask_again(log_p, z)
 
 
-def _shares(of_labels: Floats) -> Floats:
+def _shares(of_labels: Floats, weights: Floats | None) -> Floats:
     """Return the shares under which labels with these three probabilities each are likeliest.
 
     The uniform distribution stands in two mixtures that have its largest share, so no other mixture of these
@@ -70,11 +84,11 @@ def _shares(of_labels: Floats) -> Floats:
     corners = np.array(
         [[1, 0, 0], [0, 1, 0], [rest, 0, _LARGEST_UNIFORM_SHARE], [0, rest, _LARGEST_UNIFORM_SHARE]]
     )
-    shares: Floats = likeliest_shares(of_labels @ corners.T) @ corners
+    shares: Floats = likeliest_shares(of_labels @ corners.T, weights=weights) @ corners
     # The search ends within a tolerance of the optimum.
-    likelier = _log_likelihood(of_labels @ shares) >= _log_likelihood(of_labels[:, 0])
+    likelier = _log_likelihood(of_labels @ shares, weights) >= _log_likelihood(of_labels[:, 0], weights)
     return shares if likelier else corners[0]
 
 
-def _log_likelihood(probs: Floats) -> float:
-    return float(np.log(np.maximum(probs, np.finfo(np.float64).tiny)).mean())
+def _log_likelihood(probs: Floats, weights: Floats | None) -> float:
+    return float(np.average(np.log(np.maximum(probs, np.finfo(np.float64).tiny)), weights=weights))

@@ -17,8 +17,10 @@ from calibrant.inputs import (
     check_number,
     to_tensor,
 )
-from calibrant.outcomes import Outcomes
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
+from calibrant.outcomes import Outcomes, mean_of
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
+from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
+from calibrant.posthoc.fitting.weighing import median_of
 
 ClippingObjective: TypeAlias = Literal["nll", "ece"]
 
@@ -40,6 +42,8 @@ class FeatureClipping(Calibrator):
 
     needs_features = True
 
+    stored = declare(threshold=one_number(POSITIVE), head_weight=Numbers(("k", "d")))
+
     threshold: Tensor
     head_weight: Tensor
 
@@ -59,6 +63,7 @@ class FeatureClipping(Calibrator):
         objective: ClippingObjective = "nll",
         n_bins: int = 15,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         **unused: Unpack[UnusedSeed],
     ) -> Self:
         """Try thresholds from the largest feature downwards and choose the best one.
@@ -76,12 +81,13 @@ class FeatureClipping(Calibrator):
                 out of the result.
             objective: ``"nll"`` for the likelihood or ``"ece"`` for the top-label calibration error.
             n_bins: Number of equal-width bins for ``"ece"``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: The logits are not a linear function of the features (up to a number per row), or
                 there are too few samples to recover the head.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
         check_choice(objective, "objective", get_args(ClippingObjective))
         n_bins = check_count(n_bins, "n_bins")
@@ -91,11 +97,13 @@ class FeatureClipping(Calibrator):
         def loss(c: float) -> float:
             clipped = z + (h.clamp(-c, c) - h) @ weight.T
             if objective == "ece":
-                return float(equal_width_bins(Outcomes.from_logits(clipped, y), n_bins).expected_gap())
-            return float(-torch.log_softmax(clipped, dim=1).gather(1, y[:, None]).mean(dtype=torch.float64))
+                outcomes = Outcomes.from_logits(clipped, y).weighed(w)
+                return float(equal_width_bins(outcomes, n_bins).expected_gap())
+            of_labels = torch.log_softmax(clipped, dim=1).gather(1, y[:, None]).squeeze(1)
+            return -float(mean_of(of_labels.double(), w))
 
         # Ties go to the mildest threshold: candidates fall from the largest feature.
-        return cls(min(_candidates(h), key=loss), weight, n_classes=z.shape[1])
+        return cls(min(_candidates(h, w), key=loss), weight, n_classes=z.shape[1])
 
     @property
     def n_features(self) -> int:
@@ -110,14 +118,15 @@ class FeatureClipping(Calibrator):
         return torch.log_softmax(z + (h.clamp(-c, c) - h) @ self.head_weight.to(z.dtype).T, dim=1)
 
 
-def _candidates(h: Tensor) -> list[float]:
+def _candidates(h: Tensor, weights: Tensor | None) -> list[float]:
     """Return thresholds at equal steps of log from the largest feature down to the median one."""
     sizes = h.abs().flatten()
     largest = float(sizes.amax())
     if largest == 0:
         return [1.0]
-    positive = sizes[sizes > 0]
-    lowest = max(float(positive.median()), 1e-3 * largest)
+    positive = sizes > 0
+    counts = None if weights is None else weights.repeat_interleave(h.shape[1])[positive]
+    lowest = max(float(median_of(sizes[positive], counts)), 1e-3 * largest)
     step = math.log(lowest / largest) / (_CANDIDATES - 1)
     return [largest * math.exp(step * i) for i in range(_CANDIDATES)]
 

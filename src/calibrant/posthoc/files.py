@@ -1,32 +1,47 @@
 """Calibrators as files: safetensors with a format version, the method, its options and our version."""
 
+import inspect
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from safetensors import SafetensorError, safe_open
+import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from calibrant.errors import FormatError
-from calibrant.files import atomic_path
+from calibrant.files import atomic_path, between, digest, parse_json, read_dataclass, read_value, reading
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.stored import Numbers, check_declared, check_undeclared
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1
 
+_MOST_CLASSES = 1 << 31
+
+# A calibrator is tried out when it is loaded, with this many classes if it takes any number of them.
+_SOME_CLASSES = 16
+_MOST_TRIED = 1 << 20
+
 
 def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a calibrator to a safetensors file, all or nothing."""
+    names = {} if calibrator.class_names is None else {"class_names": list(calibrator.class_names)}
+    described = json.dumps(_describe(calibrator) | names)
+    tensors = {name: buffer.detach().cpu().clone() for name, buffer in calibrator.state_dict().items()}
     header = {
         "format": FORMAT,
         "format_version": str(VERSION),
         "library_version": version("calibrant"),
-        "calibrator": json.dumps(_describe(calibrator)),
+        "calibrator": described,
+        "digest": _digest(described, tensors),
     }
-    tensors = {name: buffer.detach().cpu().clone() for name, buffer in calibrator.state_dict().items()}
     with atomic_path(path) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata=header)
 
@@ -35,19 +50,15 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
     """Read a calibrator of any method.
 
     Raises:
-        FormatError: The file is missing, damaged, of another kind, or of an unknown version.
+        FormatError: The file is missing, damaged, of another kind, or of an unknown version; or its numbers
+            cannot be those of its method.
     """
     path = Path(path)
     if not path.is_file():
         raise FormatError(f"{path.name}: expected a saved calibrator, got no such file in {path.parent}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError) as error:
-        raise FormatError(
-            f"{path.name}: expected a safetensors file, got one that cannot be read as such ({error})"
-        ) from error
+    with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if header.get("format") != FORMAT:
         raise FormatError(f"{path.name}: expected a saved calibrator, got a safetensors file of another kind")
     if header.get("format_version") != str(VERSION):
@@ -55,12 +66,25 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
             f"{path.name}: expected format version {VERSION}, got {header.get('format_version')}, written by "
             f"calibrant {header.get('library_version')}; use that version or fit again"
         )
-    try:
-        return _restore(json.loads(header["calibrator"]), tensors)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{path.name}: expected a complete calibrator, got a damaged one ({error})"
-        ) from error
+    with reading(path.name, "a complete calibrator"):
+        # Files of earlier versions have no digest.
+        is_whole = header.get("digest") in (None, _digest(header["calibrator"], tensors))
+        calibrator = _restore(parse_json(header["calibrator"]), tensors)
+        if tensors:
+            raise FormatError(f"{min(tensors)}: expected no such tensor, got one")
+        _try_out(calibrator)
+        if not is_whole:
+            raise FormatError(
+                "digest: expected that of the tensors and of the description, got another; the file was "
+                "damaged or changed, so fit again or copy it again"
+            )
+    return calibrator
+
+
+def _digest(described: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the digest of all that makes a calibrator; equal for equal fits."""
+    named = ((name, tensors[name]) for name in sorted(tensors))
+    return digest(described, *(part for pair in named for part in pair))
 
 
 def _describe(calibrator: Calibrator) -> dict[str, Any]:
@@ -82,18 +106,120 @@ def _stored_class(calibrator: Calibrator) -> type[Calibrator]:
     return next(base for base in type(calibrator).__mro__ if Calibrator.methods.get(base.__name__) is base)
 
 
-def _restore(description: dict[str, Any], tensors: dict[str, Tensor], prefix: str = "") -> Calibrator:
-    method = Calibrator.methods.get(description["method"])
-    if method is None:
-        raise ValueError(f"the method {description['method']!r} is not known here")
+@dataclass(frozen=True)
+class _Description:
+    """What the header of a file says about a calibrator; the tensors follow from it."""
+
+    method: str
+    n_classes: Annotated[int, between(1, _MOST_CLASSES)] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
+    parts: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        names = self.class_names
+        if names is not None and not len(names) == len(set(names)) == (self.n_classes or len(names)):
+            raise FormatError(
+                f"class_names: expected {self.n_classes} different names, got {len(set(names))}"
+            )
+
+
+def _restore(
+    table: object, tensors: dict[str, Tensor], n_classes: int | None = None, prefix: str = ""
+) -> Calibrator:
+    """Build a calibrator from its description, and take its tensors out of those of the file.
+
+    Args:
+        table: The description.
+        tensors: Tensors that no calibrator has taken yet, by name.
+        n_classes: The number of classes that it must have; any if None.
+        prefix: Where the calibrator stands among those that hold it: the names of parts, each with a dot.
+    """
+    said = read_dataclass(_Description, table, prefix.removesuffix("."))
+    method = Calibrator.methods.get(said.method)
+    if method is None or inspect.isabstract(method):
+        raise FormatError(f"{prefix}method: expected one that is known here, got {said.method!r}")
+    if n_classes is not None and said.n_classes not in (None, n_classes):
+        raise FormatError(f"{prefix}n_classes: expected {n_classes} or none, got {said.n_classes}")
     calibrator = method.__new__(method)
-    Calibrator.__init__(calibrator, n_classes=description["n_classes"])
-    for name in method.options:
-        # An option that an older version did not have keeps the default of its class.
-        if name in description["options"] or not hasattr(method, name):
-            setattr(calibrator, name, description["options"][name])
-    for name in description["buffers"]:
-        calibrator.register_buffer(name, tensors[prefix + name])
-    for name, part in description["parts"].items():
-        calibrator.add_module(name, _restore(part, tensors, f"{prefix}{name}."))
+    Calibrator.__init__(calibrator, n_classes=said.n_classes)
+    calibrator.class_names = said.class_names
+    _set_options(calibrator, said.options, prefix)
+    _set_buffers(calibrator, said.buffers, tensors, prefix)
+    expected = calibrator.part_names if _declared(method) is not None else tuple(said.parts)
+    if set(expected) != set(said.parts):
+        raise FormatError(
+            f"{prefix}parts: expected {', '.join(expected) or 'none'}, got {', '.join(said.parts) or 'none'}"
+        )
+    for name in expected:
+        part = _restore(said.parts[name], tensors, calibrator.part_classes, f"{prefix}{name}.")
+        calibrator.add_module(name, part)
+    if expected and "needs_features" in method.options:
+        calibrator.needs_features = any(part.needs_features for part in _parts(calibrator))
     return calibrator
+
+
+def _set_options(calibrator: Calibrator, options: dict[str, Any], prefix: str) -> None:
+    method = type(calibrator)
+    kinds = get_type_hints(method, include_extras=True)
+    for name in method.options:
+        where = f"{prefix}{name}"
+        if name in options:
+            setattr(calibrator, name, _option(kinds.get(name, Any), options[name], where))
+        elif not hasattr(method, name):
+            # An option that an older version did not have keeps the default of its class.
+            raise FormatError(f"{where}: expected a value, got none")
+
+
+def _option(kind: Any, value: object, where: str) -> Any:  # noqa: ANN401  # a type and a value of it
+    if get_origin(kind) is list:
+        return list(read_value(GenericAlias(tuple, (get_args(kind)[0], ...)), value, where))
+    return read_value(kind, value, where)
+
+
+def _set_buffers(
+    calibrator: Calibrator, names: tuple[str, ...], tensors: dict[str, Tensor], prefix: str
+) -> None:
+    """Register the tensors of a calibrator, each checked against what its method declares."""
+    for name in names:
+        if prefix + name not in tensors:
+            raise FormatError(f"{prefix}{name}: expected a tensor, got none")
+    found = {name: tensors.pop(prefix + name) for name in names}
+    declared = _declared(type(calibrator))
+    if declared is None:
+        check_undeclared(found, prefix)
+    else:
+        due = {name: numbers for name, numbers in declared.items() if numbers.belongs_to(calibrator)}
+        check_declared(due, found, calibrator.sizes, prefix)
+    calibrator.register_buffers(**found)
+
+
+def _declared(method: type[Calibrator]) -> dict[str, Numbers] | None:
+    """Return what a method and its bases declare of their buffers; None if none of them declares any."""
+    every = [
+        base.__dict__["stored"]
+        for base in reversed(method.__mro__)
+        if base.__dict__.get("stored") is not None
+    ]
+    if not every:
+        return None
+    return {name: numbers for declared in every for name, numbers in declared.items()}
+
+
+def _parts(calibrator: Calibrator) -> list[Calibrator]:
+    return [part for part in calibrator.children() if isinstance(part, Calibrator)]
+
+
+@torch.no_grad()
+def _try_out(calibrator: Calibrator) -> None:
+    """Calibrate two rows: what the declarations cannot see, such as mixed types of numbers, fails here."""
+    k = calibrator.n_classes or _SOME_CLASSES
+    if k > _MOST_TRIED:
+        return
+    widths = (getattr(part, "n_features", None) for part in calibrator.modules())
+    width = next((n for n in widths if n is not None), None)
+    logits = torch.stack([torch.zeros(k), torch.linspace(4, -4, k)])
+    log_probs = calibrator(logits, None if width is None else torch.ones(2, width))
+    if log_probs.shape != logits.shape or bool(log_probs.isnan().any()):
+        raise FormatError("expected numbers that give probabilities, got others")

@@ -21,10 +21,14 @@ from calibrant.inputs import (
     check_features,
     check_flag,
     check_number,
+    check_seed,
 )
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, required_features
+from calibrant.outcomes import mean_of
+from calibrant.posthoc.calibrator import Calibrator, check_weighted_set, required_features
 from calibrant.posthoc.fitting.fitting_set import log_sum_exp
+from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting.weighing import effective_rows, moments, size_of
 from calibrant.threads import one_thread_each
 
 # The predicted class leads by at least this share: more than the rounding of a sum can undo.
@@ -58,6 +62,12 @@ class GroupCalibration(Calibrator):
     preserves_accuracy = True
     options = ("on_features", "hard")
 
+    stored = declare(
+        weight=Numbers(("u+1", "g+1", "d")),
+        bias=Numbers(("u+1", "g+1")),
+        temperature=Numbers(("u+1", "g+1"), POSITIVE),
+    )
+
     on_features: bool
     hard: bool = False
     weight: Tensor
@@ -85,6 +95,7 @@ class GroupCalibration(Calibrator):
         labels: ArrayLike,
         *,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         n_groups: int = 2,
         n_partitions: int = 5,
@@ -102,6 +113,7 @@ class GroupCalibration(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             features: Penultimate activations of shape ``(n, d)`` to group by, then needed for prediction too;
                 without them, samples are grouped by their logits.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the random starts.
             n_groups: Groups in a partition.
             n_partitions: Partitions that are averaged.
@@ -114,26 +126,32 @@ class GroupCalibration(Calibrator):
         Raises:
             FitError: There is no common temperature to start from, see :meth:`TemperatureScaling.fit`.
         """
-        z, y = check_fitting_set(logits, labels)
+        z, y, w = check_weighted_set(logits, labels, weights)
         h = z if features is None else check_features(features, n=z.shape[0]).to(z.device)
         n_groups, n_partitions = check_count(n_groups, "n_groups"), check_count(n_partitions, "n_partitions")
         check_number(weight_decay, "weight_decay", at_least=0)
         check_flag(hard, "hard")
-        common = likeliest_temperature(z, y)
-        centre, scale = h.double().mean(dim=0), h.double().std(dim=0, correction=0)
+        common = likeliest_temperature(z, y, weights=w)
+        centre, scale = moments(h.double(), w)
         # A constant feature cannot separate groups.
         scale = torch.where(scale > 1e-12 * centre.abs(), scale, torch.inf)
         likelihood = PartitionLikelihood(
-            z / common, y, (h.double() - centre) / scale, n_groups=n_groups, weight_decay=weight_decay
+            z / common,
+            y,
+            (h.double() - centre) / scale,
+            n_groups=n_groups,
+            weight_decay=weight_decay,
+            weights=w,
         )
-        rng = np.random.default_rng(seed)
-        weights, log_betas = zip(*(likelihood.solve(rng) for _ in range(n_partitions)), strict=True)
-        weight = torch.stack(weights) / scale
+        rng = np.random.default_rng(check_seed(seed))
+        slopes, log_betas = zip(*(likelihood.solve(rng) for _ in range(n_partitions)), strict=True)
+        weight = torch.stack(slopes) / scale
         bias = -(weight @ centre)
         temperature = common * torch.stack(log_betas).neg().exp()
         if hard:
             places = torch.einsum("nd,ugd->ung", h.double(), weight) + bias[:, None]
-            temperature = _refitted(z, y, places.argmax(dim=2), n_groups=n_groups, common=common)
+            groups = places.argmax(dim=2)
+            temperature = _refitted(z, y, groups, n_groups=n_groups, common=common, weights=w)
         return cls(
             weight,
             bias,
@@ -142,6 +160,12 @@ class GroupCalibration(Calibrator):
             hard=hard,
             n_classes=z.shape[1],
         )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, which is that of inputs if it groups by logits."""
+        known = super().sizes
+        return known if self.on_features or "k" not in known else known | {"d": known["k"]}
 
     @property
     def n_features(self) -> int | None:
@@ -173,7 +197,9 @@ class GroupCalibration(Calibrator):
         return torch.softmax(places, dim=1)
 
 
-def _refitted(z: Tensor, y: Tensor, groups: Tensor, *, n_groups: int, common: float) -> Tensor:
+def _refitted(
+    z: Tensor, y: Tensor, groups: Tensor, *, n_groups: int, common: float, weights: Tensor | None
+) -> Tensor:
     """Return the likeliest temperature of each group of each partition, shape ``(u, g)``.
 
     Args:
@@ -182,12 +208,15 @@ def _refitted(z: Tensor, y: Tensor, groups: Tensor, *, n_groups: int, common: fl
         groups: The group of each sample in each partition, shape ``(u, n)``.
         n_groups: Groups in a partition.
         common: The temperature of a group without samples.
+        weights: How much each sample counts.
     """
     temperatures = torch.full((len(groups), n_groups), common, dtype=torch.float64, device=z.device)
     for u, g in product(range(len(groups)), range(n_groups)):
         rows = groups[u] == g
         if bool(rows.any()):
-            temperatures[u, g] = likeliest_temperature(z[rows], y[rows])
+            temperatures[u, g] = likeliest_temperature(
+                z[rows], y[rows], weights=effective_rows(weights, rows)
+            )
     return temperatures
 
 
@@ -202,11 +231,20 @@ class PartitionLikelihood:
     """
 
     def __init__(
-        self, logits: Tensor, labels: Tensor, features: Tensor, *, n_groups: int, weight_decay: float
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        features: Tensor,
+        *,
+        n_groups: int,
+        weight_decay: float,
+        weights: Tensor | None = None,
     ) -> None:
         self._h = features.T.contiguous()
         self._n_groups = n_groups
-        self._decay = weight_decay * features.shape[1] / len(features)
+        self._decay = weight_decay * features.shape[1] / size_of(features, weights)
+        # Of mean 1, so that a mean over samples is one of products with them.
+        self._counts = None if weights is None else weights / weights.mean()
         self._values, self._slopes = _label_table(logits, labels)
 
     def solve(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -243,8 +281,11 @@ class PartitionLikelihood:
         value, slope = self._label_likelihood(log_beta)
         total = torch.logsumexp(log_share + value, dim=0)
         posterior = torch.exp(log_share + value - total)
-        loss = -total.mean() + self._decay / 2 * weight.square().sum()
-        weight_slope = (log_share.exp() - posterior) @ self._h.T / len(total) + self._decay * weight
+        surplus = log_share.exp() - posterior
+        if self._counts is not None:
+            posterior, surplus = posterior * self._counts, surplus * self._counts
+        loss = -mean_of(total, self._counts) + self._decay / 2 * weight.square().sum()
+        weight_slope = surplus @ self._h.T / len(total) + self._decay * weight
         beta_slope = -(posterior * slope).mean(dim=1)
         return float(loss), torch.cat([weight_slope.flatten(), beta_slope]).cpu().numpy()
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, RefusedWeights, check_fitting_set
 from calibrant.posthoc.fitting.order_preserving import KNOTS, factor, lengths, monotone_scores, thinned
+from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.posthoc.fitting.temperature_training import Adam
 
@@ -34,6 +35,8 @@ class HCalibration(Calibrator):
 
     preserves_accuracy = True
 
+    stored = declare(temperature=one_number(POSITIVE), slopes=Numbers((len(KNOTS),), POSITIVE))
+
     temperature: Tensor
     slopes: Tensor
 
@@ -53,14 +56,15 @@ class HCalibration(Calibrator):
         epochs: int = 20,
         shrink: bool = True,
         seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **unused: Unpack[RefusedWeights],
     ) -> Self:
         r"""Train the function with Adam from the likeliest temperature, then shrink it towards that.
 
         The value of the objective for a perfectly calibrated model is known, because the events of a window
         vary by chance. If the temperature leaves :math:`e` times that value, the function goes the share
         :math:`1 - 1/e^2` of the way, and no way if :math:`e \le 1`. If the fitting set becomes less likely
-        than with the temperature, beyond chance, the temperature stays.
+        than with the temperature, beyond chance, the temperature stays. Weights of samples are refused,
+        because a window is a number of whole events.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -79,7 +83,7 @@ class HCalibration(Calibrator):
             check_count(window, "window"), check_number(tolerance, "tolerance", at_least=0), leave_class_out
         )
         temperature = likeliest_temperature(z, y)
-        rows, y = thinned(z, y, seed=seed, most_entries=_MOST_ENTRIES)
+        rows, y, _ = thinned(z, y, None, seed=seed, most_entries=_MOST_ENTRIES)
         pieces = lengths(torch.log_softmax(rows / temperature, dim=1)).float()
         slopes = factor(_trained(pieces, y, objective, epochs=epochs, shrink=shrink))
         return cls(temperature, slopes, n_classes=z.shape[1])

@@ -7,10 +7,11 @@ import torch
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_number
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.score_map import StepMap
 from calibrant.posthoc.fitting.sorted_scores import SortedScores, smoothed_log_odds
+from calibrant.posthoc.fitting.weighing import size_of
 
 
 class HistogramBinning(StepMap):
@@ -31,6 +32,7 @@ class HistogramBinning(StepMap):
         n_bins: int | None = None,
         binning: Binning = "mass",
         smoothing: float = 1.0,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         """Count hits in bins of the model's probability.
@@ -45,16 +47,19 @@ class HistogramBinning(StepMap):
             binning: ``"mass"`` for bins of equal count, ``"width"`` for equal widths of probability.
             smoothing: This many samples, half of them right, are added to each bin, so that a bin of few
                 samples does not become certain. 0 gives the plain share. An empty bin gets its middle.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
-        n_bins = math.ceil(round(len(z) ** (1 / 3), 9)) if n_bins is None else check_count(n_bins, "n_bins")
+        if n_bins is None:
+            n_bins = math.ceil(round(size_of(z, w) ** (1 / 3), 9))
+        n_bins = check_count(n_bins, "n_bins")
         scores, answers = binary_questions(z, y, mode)
-        ordered = SortedScores.of(scores, answers)
+        ordered = SortedScores.of(scores, answers, w)
         check_choice(binning, "binning", ("width", "mass"))
         thresholds, bins = ordered.equal_mass(n_bins) if binning == "mass" else ordered.equal_width(n_bins)
         empty = bins.count == 0
         middle = (torch.arange(n_bins, dtype=torch.float64, device=z.device) + 0.5) / n_bins
         values = torch.where(empty, torch.logit(middle), smoothed_log_odds(bins.hits, bins.count, smoothing))
         fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier", weights=w)

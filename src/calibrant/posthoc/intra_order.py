@@ -1,14 +1,15 @@
 """Intra-order-preserving maps (Rahimi et al., "Intra Order-preserving Functions", NeurIPS 2020)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal, Self, TypeAlias, Unpack, get_args
+from typing import Annotated, Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_choice, check_count
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import check_strength
 from calibrant.posthoc.fitting.order_preserving import (
     KNOTS,
@@ -22,6 +23,7 @@ from calibrant.posthoc.fitting.order_preserving import (
     thinned,
     unpacked,
 )
+from calibrant.posthoc.fitting.stored import AT_LEAST_1, POSITIVE, Numbers, declare, layers_of, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 OrderVariant: TypeAlias = Literal["invariant", "diagonal"]
@@ -43,6 +45,17 @@ class IntraOrderPreserving(Calibrator):
     preserves_accuracy = True
     options = ("variant", "top")
 
+    stored = declare(
+        temperature=one_number(POSITIVE),
+        slopes=Numbers((len(KNOTS),), POSITIVE, only=("variant", "diagonal")),
+        **{
+            name: replace(layer, only=("variant", "invariant"))
+            for name, layer in layers_of(2, inputs="top", outputs="gaps").items()
+        },
+    )
+
+    variant: OrderVariant
+    top: Annotated[int, AT_LEAST_1]
     temperature: Tensor
     _searched: Mapping[str, float] = MappingProxyType({})
 
@@ -68,6 +81,7 @@ class IntraOrderPreserving(Calibrator):
         variant: OrderVariant = "invariant",
         top: int = 10,
         strength: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -83,19 +97,20 @@ class IntraOrderPreserving(Calibrator):
             top: For ``"invariant"``: how many of the largest log-probabilities the network reads.
             strength: Strength of the ridge; cross-validation chooses one if None, and infinity is
                 temperature scaling.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the network's first weights and of the folds.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         check_choice(variant, "variant", get_args(OrderVariant))
         top = min(check_count(top, "top"), z.shape[1])
         check_strength(strength)
-        temperature = likeliest_temperature(z, y)
-        rows, y = thinned(z, y, seed=seed)
+        temperature = likeliest_temperature(z, y, weights=w)
+        rows, y, w = thinned(z, y, w, seed=seed)
         rows = rows / temperature
         if variant == "diagonal":
-            parts, strength = _diagonal(rows, y, strength, seed)
+            parts, strength = _diagonal(rows, y, w, strength, seed)
         else:
-            parts, strength = _invariant(rows, y, top, strength, seed)
+            parts, strength = _invariant(rows, y, w, top, strength, seed)
         calibrator = cls(temperature, parts, variant=variant, top=top, n_classes=z.shape[1])
         calibrator._searched = {"strength": strength}
         return calibrator
@@ -104,6 +119,13 @@ class IntraOrderPreserving(Calibrator):
     def searched(self) -> Mapping[str, float]:
         """The strength of the ridge; infinity is temperature scaling. A file does not keep it."""
         return self._searched
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, and those of inputs and outputs of the network."""
+        known = super().sizes
+        gaps = {"gaps": min(self.top, known["k"] - 1)} if "k" in known else {}
+        return known | gaps | {"top": self.top}
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
@@ -121,17 +143,19 @@ class IntraOrderPreserving(Calibrator):
 _LAYERS = ("weight_0", "bias_0", "weight_1", "bias_1")
 
 
-def _diagonal(z: Tensor, y: Tensor, strength: float | None, seed: int) -> tuple[dict[str, Tensor], float]:
+def _diagonal(
+    z: Tensor, y: Tensor, weights: Tensor | None, strength: float | None, seed: int
+) -> tuple[dict[str, Tensor], float]:
     start = torch.zeros(len(KNOTS), dtype=torch.float64, device=z.device)
-    found, strength = fit_order(MonotoneLikelihood.of(z, y), start, strength=strength, seed=seed)
+    found, strength = fit_order(MonotoneLikelihood.of(z, y, weights), start, strength=strength, seed=seed)
     return {"slopes": factor(found)}, strength
 
 
 def _invariant(
-    z: Tensor, y: Tensor, top: int, strength: float | None, seed: int
+    z: Tensor, y: Tensor, weights: Tensor | None, top: int, strength: float | None, seed: int
 ) -> tuple[dict[str, Tensor], float]:
     widths = (top, _HIDDEN_UNITS, min(top, z.shape[1] - 1))
-    likelihood = StretchLikelihood(z, y, widths=widths, top=top)
+    likelihood = StretchLikelihood(z, y, widths=widths, top=top, weights=weights)
     mean, deviation = likelihood.standardise()
     start = first_parameters(widths, seed=seed).to(z.device)
     found, strength = fit_order(likelihood, start, strength=strength, seed=seed)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups, smoothed_log_odds
+from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
 
 
 class IsotonicCalibration(ScoreMap):
@@ -19,6 +20,8 @@ class IsotonicCalibration(ScoreMap):
     Modes are those of :class:`~calibrant.posthoc.fitting.score_map.ScoreMap`. Every class keeps the model's
     probability if the Brier score of the fitting set would rise.
     """
+
+    stored = declare(knots=Numbers(("m", "b+2"), ASCENDING), values=Numbers(("m", "b+2")))
 
     knots: Tensor
     values: Tensor
@@ -36,6 +39,7 @@ class IsotonicCalibration(ScoreMap):
         mode: Mode = "top_label",
         smoothing: float = 1.0,
         centred: bool = False,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         """Find the rising step function nearest to the answers, by pooling neighbours that violate the order.
@@ -49,17 +53,18 @@ class IsotonicCalibration(ScoreMap):
                 probability of every class.
             smoothing: This many samples, half of them right, are added to each step, so that a step of few
                 samples does not become certain. 0 is plain isotonic regression.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             centred: Shrink each flat piece to one point at the mean of its scores, so that the curve rises
                 strictly between these points: centred isotonic regression (Oron & Flournoy, 2017). As in the
                 paper, pieces at exactly 0 or 1 stay flat, which only plain isotonic regression has.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
         scores, answers = binary_questions(z, y, mode)
-        knots, values = _rising_curve(ScoreGroups.of(scores, answers), smoothing, centred=centred)
+        knots, values = _rising_curve(ScoreGroups.of(scores, answers, w), smoothing, centred=centred)
         active = both_answers(answers)
         fitted = cls(mode, knots.to(z.device), values.to(z.device), active, n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the curve at each score."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count, check_number
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
 from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
@@ -22,6 +22,8 @@ from calibrant.posthoc.fitting.natural_splines import (
 )
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
+from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
+from calibrant.posthoc.fitting.weighing import per_question
 
 # Strengths of the ridge that are tried, the strongest first.
 RIDGES = (1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -45,6 +47,8 @@ class LogisticSpline(ScoreMap):
     the fitting set gets the map that is fitted to all classes together. The model stays uncalibrated if all
     answers are the same, or if the likelihood of the fitting set would fall.
     """
+
+    stored = declare(knots=Numbers(("b+2",), RISING), coefficients=Numbers(("m", "b+2")))
 
     knots: Tensor
     coefficients: Tensor
@@ -76,6 +80,7 @@ class LogisticSpline(ScoreMap):
         n_knots: int = 6,
         ridge: float | None = None,
         shrinkage: float = 10.0,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -93,33 +98,34 @@ class LogisticSpline(ScoreMap):
                 five-fold cross-validation, where scores are rounded to a hundred quantiles.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
                 samples; classes with few samples need it.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the folds.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         n_knots = check_count(n_knots, "n_knots", at_least=3)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
         scores, answers = binary_questions(z, y, mode)
         if shrinkage == 0:
             refuse_separable(scores, answers, method="logistic spline")
         levels = torch.linspace(_TAIL, 1 - _TAIL, n_knots, dtype=torch.float64).tolist()
-        knots = distinct_knots(balanced_quantiles(scores, answers, levels))
+        knots = distinct_knots(balanced_quantiles(scores, answers, levels, w))
         mixture = smoothest_mixture(knots)
         regress = partial(
             _regress, inputs=partial(mixed_splines, knots=knots, mixture=mixture), shrinkage=shrinkage
         )
         if ridge is None:
             folds = random_folds(len(y), _FOLDS, seed=seed).to(z.device)
-            ridge = _choose_ridge(_Bins(scores, answers, folds), regress)
+            ridge = _choose_ridge(_Bins(scores, answers, folds, w), regress)
         ridge = check_number(ridge, "ridge", at_least=0)
-        theta, shared = regress(scores, answers.double(), ridge=ridge)
+        theta, shared = regress(scores, answers.double(), ridge=ridge, weights=per_question(w, scores))
         theta = torch.where(both_answers(answers)[:, None], theta, shared)
         theta[:, 1:-1] = theta[:, 1:-1] @ mixture.T
         fitted = cls(mode, knots, theta, both_answers(answers).any(), n_classes=z.shape[1])
         fitted._searched = {"ridge": ridge}
-        return fitted.unless_worse(z, y, score="nll")
+        return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the spline at each score."""
@@ -163,7 +169,9 @@ def _choose_ridge(bins: "_Bins", regress: partial[tuple[Tensor, Tensor]]) -> flo
     for fold in range(_FOLDS):
         count, hits = bins.count.sum(dim=0) - bins.count[fold], bins.hits.sum(dim=0) - bins.hits[fold]
         for i, ridge in enumerate(RIDGES):
-            theta, _ = regress(bins.scores, hits / count.clamp(min=1), ridge=ridge, weights=count)
+            theta, _ = regress(
+                bins.scores, hits / torch.where(count > 0, count, 1), ridge=ridge, weights=count
+            )
             log_yes, log_no = log_sigmoids(_height(x, theta))
             held = bins.hits[fold] * log_yes + (bins.count[fold] - bins.hits[fold]) * log_no
             losses[i] -= float(held.sum())
@@ -175,14 +183,14 @@ class _Bins:
 
     Attributes:
         scores: Mean score of each bin and question, shape ``(b, m)``.
-        count: Samples of each fold, shape ``(f, b, m)``.
+        count: Samples of each fold, or the sum of their weights, shape ``(f, b, m)``.
         hits: Positive answers among them.
     """
 
-    def __init__(self, scores: Tensor, answers: Tensor, folds: Tensor) -> None:
+    def __init__(self, scores: Tensor, answers: Tensor, folds: Tensor, weights: Tensor | None) -> None:
         s, m = scores.double(), scores.shape[1]
         levels = torch.arange(1, _BINS, dtype=torch.float64) / _BINS
-        edges = balanced_quantiles(scores, answers, levels.tolist()).unique()
+        edges = balanced_quantiles(scores, answers, levels.tolist(), weights).unique()
         n_bins = len(edges) + 1
         shape = (_FOLDS, n_bins, m)
         place = (folds[:, None] * n_bins + torch.searchsorted(edges, s)) * m + torch.arange(
@@ -190,8 +198,10 @@ class _Bins:
         )
 
         def summed(each: Tensor) -> Tensor:
+            each = each if weights is None else weights[:, None] * each
             flat = torch.bincount(place.reshape(-1), each.reshape(-1), minlength=math.prod(shape))
             return flat.reshape(shape)
 
         self.count, self.hits = summed(torch.ones_like(s)), summed(answers.double())
-        self.scores = summed(s).sum(dim=0) / self.count.sum(dim=0).clamp(min=1)
+        total = self.count.sum(dim=0)
+        self.scores = summed(s).sum(dim=0) / torch.where(total > 0, total, 1)

@@ -3,7 +3,7 @@
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 from calibrant.inputs import ArrayLike, check_choice
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import LinearMap, Ridge, check_strength, fit_strength, odir
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
@@ -25,6 +25,7 @@ class MatrixScaling(LinearMap):
         *,
         penalty: Penalty = "l2",
         strength: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -44,18 +45,19 @@ class MatrixScaling(LinearMap):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the folds.
             penalty: What is penalised: every entry alike, or off-diagonals and intercepts.
             strength: The factor :math:`\lambda`; infinity is temperature scaling.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         k = z.shape[1]
         check_choice(penalty, "penalty", get_args(Penalty))
-        temperature = likeliest_temperature(z, y)
+        temperature = likeliest_temperature(z, y, weights=w)
         x = z / temperature
         ridge_of = odir if penalty == "odir" else _alike
         given = check_strength(strength)
-        fitted, strength = fit_strength(x, y, lambda s: ridge_of(k, s), given, seed=seed)
+        fitted, strength = fit_strength(x, y, lambda s: ridge_of(k, s), given, seed=seed, weights=w)
         calibrator = cls(fitted.weight / temperature, fitted.intercept)
         calibrator._searched = {"strength": strength}
         return calibrator

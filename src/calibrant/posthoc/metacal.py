@@ -10,7 +10,8 @@ from torch import Tensor
 
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_choice
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, Refused, check_fitting_set
+from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, POSITIVE, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
 MetaCalVariant: TypeAlias = Literal["miscoverage", "accuracy"]
@@ -36,6 +37,8 @@ class MetaCal(Calibrator):
       right.
     """
 
+    stored = declare(threshold=one_number(NOT_NEGATIVE), temperature=one_number(POSITIVE))
+
     threshold: Tensor
     temperature: Tensor
 
@@ -55,12 +58,13 @@ class MetaCal(Calibrator):
         variant: MetaCalVariant = "miscoverage",
         bound: float | None = None,
         tolerance: float = 0.05,
-        **unused: Unpack[Unused],
+        **unused: Unpack[Refused],
     ) -> Self:
         """Choose the threshold that gives the guarantee, then fit a temperature to the samples below it.
 
         The guarantee rests on exact binomial bounds for order statistics of the entropy. As nothing about the
         entropy is learned, all samples serve for both steps; the paper splits them and bounds less tightly.
+        Weights of samples are refused, because such bounds count whole samples.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.

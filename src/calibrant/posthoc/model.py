@@ -57,23 +57,30 @@ class CalibratedModel(nn.Module):
         Args:
             model: The trained network.
             loader: Yields batches: pairs of inputs and labels, or mappings with a key ``labels``, whose other
-                entries are passed to the model by name.
+                entries are passed to the model by name. Weights of the samples stand third in a batch, or
+                under the key ``weights``.
             method: Which calibrator to fit.
             features: Where penultimate features come from, see the class.
             seed: Seed of the fit.
             options: Options of the method.
         """
-        logits, labels, rows = [], [], []
+        logits, labels, rows, counts = [], [], [], []
         place = _device(model)
         with evaluating(model), torch.inference_mode():
             for batch in loader:
-                inputs, target = _parted(batch)
+                inputs, target, weights = _parted(batch)
                 z, h = _run(model, _moved(inputs, place), features)
                 logits.append(z)
                 labels.append(torch.as_tensor(target).to(z.device))
                 rows.append(h)
+                if weights is not None:
+                    counts.append(torch.as_tensor(weights).to(z.device))
         if not logits:
             raise InputError("loader: expected at least one batch, got none")
+        if counts and len(counts) < len(logits):
+            raise InputError("loader: expected weights in all batches or in none, got some in a part of them")
+        if counts:
+            options["weights"] = torch.cat(counts)
         given = [h for h in rows if h is not None]
         calibrator = method.fit(
             torch.cat(logits),
@@ -168,11 +175,13 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         ) from None
 
 
-def _parted(batch: object) -> tuple[object, ArrayLike]:
+def _parted(batch: object) -> tuple[object, ArrayLike, ArrayLike | None]:
+    """Return the inputs, the labels, and the weights if there are any."""
     if isinstance(batch, Mapping) and "labels" in batch:
-        return {name: value for name, value in batch.items() if name != "labels"}, batch["labels"]
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
+        inputs = {name: value for name, value in batch.items() if name not in ("labels", "weights")}
+        return inputs, batch["labels"], batch.get("weights")
+    if isinstance(batch, (tuple, list)) and len(batch) in (2, 3):
+        return batch[0], batch[1], batch[2] if len(batch) == 3 else None
     raise InputError(
         "loader: expected pairs of inputs and labels, or mappings with a key 'labels', got "
         f"{type(batch).__name__}"

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from calibrant.docstrings import Option, call, description, options_of, summary
 from calibrant.errors import InputError, did_you_mean
 from calibrant.expressions import Term, parse_term
 from calibrant.inputs import ArrayLike
+from calibrant.outcomes import refused_weights
 from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Calibrator, Identity
@@ -39,6 +41,9 @@ from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 from calibrant.posthoc.venn_abers import VennAbers
 
+# Arguments of ``fit`` that are no options.
+_OF_EVERY_METHOD = ("logits", "labels", "features", "weights", "seed")
+
 
 @dataclass(frozen=True)
 class Method:
@@ -61,7 +66,28 @@ class Method:
     @property
     def meaning(self) -> str:
         """What the method does, in one sentence: the first line of the calibrator's docstring."""
-        return (inspect.getdoc(self.calibrator) or "").partition("\n")[0]
+        return summary(self.calibrator)
+
+    @property
+    def explanation(self) -> str:
+        """Formula and description from the docstrings of the class and of its ``fit``, as plain text."""
+        of_class, fit = description(self.calibrator), self.calibrator.fit
+        return "\n\n".join(filter(None, (of_class, f"Fit: {summary(fit)}", description(fit))))
+
+    @property
+    def option_details(self) -> tuple[Option, ...]:
+        """The options of ``fit`` with the defaults of this variant and their meaning."""
+        options = options_of(self.calibrator.fit, given=self.options, leave_out=())
+        return tuple(option for option in options if option.name in self.option_names)
+
+    @property
+    def python(self) -> str:
+        """How the method is fitted in Python."""
+        return call(f"{self.calibrator.__name__}.fit", self._arguments, self.options)
+
+    @property
+    def _arguments(self) -> tuple[str, ...]:
+        return ("logits", "labels", *(("features=features",) if self.calibrator.needs_features else ()))
 
     @property
     def preserves_accuracy(self) -> bool:
@@ -71,12 +97,22 @@ class Method:
         return self.top_label or self.calibrator.preserves_accuracy
 
     @property
+    def takes_weights(self) -> bool:
+        """Whether samples can have weights; a method without this refuses them."""
+        return "weights" in inspect.signature(self.calibrator.fit).parameters
+
+    @property
+    def takes_masked(self) -> bool:
+        """Whether classes can be masked by logits of ``-inf``; a method without this refuses them."""
+        return self.calibrator.takes_masked(**self.options)
+
+    @property
     def option_names(self) -> tuple[str, ...]:
-        """The options of the class's ``fit``, beside the features and the seed that every method takes."""
+        """The options of the class's ``fit``, beside what every method takes."""
         return tuple(
             name
             for name, each in inspect.signature(self.calibrator.fit).parameters.items()
-            if each.kind is not each.VAR_KEYWORD and name not in ("logits", "labels", "features", "seed")
+            if each.kind is not each.VAR_KEYWORD and name not in _OF_EVERY_METHOD
         )
 
     def with_options(self, options: Mapping[str, Any]) -> "Method":
@@ -92,10 +128,13 @@ class Method:
         labels: ArrayLike,
         *,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **options: Any,  # noqa: ANN401  # the calibrator's own options
     ) -> Calibrator:
         """Fit the calibrator with the options of this variant, and others that are given."""
+        if weights is not None:
+            options["weights"] = weights
         return self.calibrator.fit(
             logits, labels, features=features, seed=seed, **{**self.options, **options}
         )
@@ -225,6 +264,24 @@ _FAST_PAIRS = ("uncalibrated", "temperature", "platt", "beta", "quadratic", "iso
 _AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
+def automatic_methods() -> list[str]:
+    """Return the methods that ``"auto"`` compares for some number of classes, from simple to complex."""
+    meant = {*_AUTO, *_AUTO_BINARY, *_AUTO_KEEP_ACCURACY, *_AUTO_MANY_CLASSES}
+    return [name for name in METHODS if name in meant]
+
+
+def variant_of(name: str) -> str | None:
+    """Return the method without options that a method is a variant of; None if there is none.
+
+    Example:
+        >>> variant_of("smart_paper"), variant_of("smart")
+        ('smart', None)
+    """
+    method = METHODS[name]
+    plain = (each for each, calibrator in CALIBRATORS.items() if calibrator is method.calibrator)
+    return next(plain, None) if method.options else None
+
+
 def method_named(name: str) -> Method:
     """Return the method of a name, or its variant with the options that follow in parentheses.
 
@@ -287,6 +344,19 @@ def safe_method(names: Sequence[str], *, of_pairs: bool) -> str:
     if not of_pairs:
         return "temperature"
     return COMBINATION if COMBINATION in names else "platt"
+
+
+def that_take_weights(names: Sequence[str], *, asked_for: bool) -> list[str]:
+    """Return the methods whose samples can have weights; others are refused if they were asked for.
+
+    Example:
+        >>> that_take_weights(["uncalibrated", "venn_abers"], asked_for=False)
+        ['uncalibrated']
+    """
+    others = [name for name in names if not method_named(name).takes_weights]
+    if others and asked_for:
+        raise refused_weights(" and ".join(others))
+    return [name for name in names if name not in others]
 
 
 def canonical_name(name: str) -> str:

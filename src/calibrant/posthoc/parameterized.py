@@ -1,14 +1,15 @@
 """Parameterized temperature scaling (Tomani, Cremers and Buettner, ECCV 2022)."""
 
 from dataclasses import replace
-from typing import Literal, Self, TypeAlias, Unpack, get_args
+from typing import Annotated, Literal, Self, TypeAlias, Unpack, get_args
 
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_choice, check_count
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.fitting_set import fitting_set
 from calibrant.posthoc.fitting.sample_temperature import Layers, Link, SampleTemperature
+from calibrant.posthoc.fitting.stored import AT_LEAST_1, declare, layers_of
 from calibrant.posthoc.fitting.temperature_training import (
     Plan,
     all_steps,
@@ -42,6 +43,10 @@ class ParameterizedTemperatureScaling(SampleTemperature):
 
     options = ("objective", "top", "unit", "link")
     n_layers = 3
+    stored = declare(**layers_of(n_layers))
+
+    objective: Objective
+    top: Annotated[int, AT_LEAST_1]
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         settled: float = 1.0,
         steps: int | None = None,
         learning_rate: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -92,6 +98,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
             top: How many of the largest logits the network reads; all if there are fewer.
@@ -103,7 +110,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
             steps: For ``"paper"``: steps of Adam, instead of epochs; 100,000 unless given.
             learning_rate: For ``"paper"``: learning rate of Adam; 5e-5 unless given.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         plan = Plan(objective, epochs, batch_size, seed, settled)
         top = min(check_count(top, "top"), z.shape[1])
         check_choice(recipe, "recipe", get_args(Recipe))
@@ -117,13 +124,19 @@ class ParameterizedTemperatureScaling(SampleTemperature):
             )
             x = _largest(z, top).double()
             start = glorot_layers((top, *HIDDEN_UNITS, 1), seed=seed, like=x)
-            layers = all_steps(x, fitting_set(z, y), start, plan, n_steps=n_steps, link="absolute")
+            samples = fitting_set(z, y, weights=w)
+            layers = all_steps(x, samples, start, plan, n_steps=n_steps, link="absolute")
             return cls(layers, objective=objective, top=top, link="absolute", n_classes=z.shape[1])
         refuse_unused(recipe, steps=(steps, None), learning_rate=(learning_rate, None))
-        unit = natural_unit(z, y, plan)
+        unit = natural_unit(z, y, plan, w)
         z = z if unit == 1 else z / unit
-        layers = train_temperatures(_largest(z, top), z, y, hidden=HIDDEN_UNITS, plan=plan)
+        layers = train_temperatures(_largest(z, top), z, y, hidden=HIDDEN_UNITS, plan=plan, weights=w)
         return cls(layers, objective=objective, top=top, unit=unit, n_classes=z.shape[1])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, and that of inputs of the network."""
+        return super().sizes | {"d": self.top}
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the largest logits of each sample, the largest first."""

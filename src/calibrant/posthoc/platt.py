@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
+from calibrant.posthoc.fitting.stored import Numbers, declare
+from calibrant.posthoc.fitting.weighing import per_question, size_of
 
 
 class PlattScaling(ScoreMap):
@@ -27,6 +29,8 @@ class PlattScaling(ScoreMap):
     options = ()
 
     mode: Mode = "one_vs_rest"
+    stored = declare(slope=Numbers(("m",)), intercept=Numbers(("m",)))
+
     slope: Tensor
     intercept: Tensor
 
@@ -42,6 +46,7 @@ class PlattScaling(ScoreMap):
         *,
         smooth_targets: bool = False,
         shrinkage: float = 10.0,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         r"""Fit a logistic regression of each class on its log-odds.
@@ -51,6 +56,7 @@ class PlattScaling(ScoreMap):
             labels: Integer classes of shape ``(n,)``.
             smooth_targets: Use Platt's targets :math:`(n_+ + 1)/(n_+ + 2)` and :math:`1/(n_- + 2)` instead of
                 1 and 0. With many classes they give each absent class too much.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             shrinkage: How strongly each class is pulled to the :math:`a, b` that fit all classes together, in
                 samples. Classes with few samples need it: fitted on 50 CIFAR-10 samples, 0.3 makes new
                 data less likely on average than the model does, 10 more likely. 0 is Platt's method.
@@ -58,18 +64,24 @@ class PlattScaling(ScoreMap):
         Raises:
             FitError: A class can be separated from the rest, ``shrinkage`` is 0 and targets are not smoothed.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
         scores, answers = binary_questions(z, y, "one_vs_rest")
-        targets = _smoothed(answers) if smooth_targets else answers.double()
+        targets = _smoothed(answers, w) if smooth_targets else answers.double()
         if shrinkage == 0 and not smooth_targets:
             refuse_separable(scores, answers, method="Platt scaling")
         theta, shared = fit_logistic(
-            scores, targets, _identity, identity=(1.0, 0.0), lower=(-math.inf, -math.inf), shrinkage=shrinkage
+            scores,
+            targets,
+            _identity,
+            identity=(1.0, 0.0),
+            lower=(-math.inf, -math.inf),
+            shrinkage=shrinkage,
+            weights=per_question(w, scores),
         )
         theta = torch.where(both_answers(answers)[:, None], theta, shared)
         fitted = cls(theta[:, 0], theta[:, 1], both_answers(answers).any(), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll")
+        return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return stretched and shifted log-odds."""
@@ -80,8 +92,8 @@ def _identity(scores: Tensor) -> Sequence[Tensor]:
     return (scores,)
 
 
-def _smoothed(answers: Tensor) -> Tensor:
+def _smoothed(answers: Tensor, weights: Tensor | None) -> Tensor:
     """Replace certain targets by the posterior means that Platt proposed."""
-    positive = answers.sum(dim=0, dtype=torch.float64)
-    negative = len(answers) - positive
+    positive = answers.sum(dim=0, dtype=torch.float64) if weights is None else weights @ answers.double()
+    negative = size_of(answers, weights) - positive
     return torch.where(answers, (positive + 1) / (positive + 2), 1 / (negative + 2))

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import CalibrantError, FitError, InputError
-from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features
+from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features, to_tensor
+from calibrant.outcomes import effective
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
 from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.fitting.masked import finite, uniform
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
+from calibrant.posthoc.fitting.stored import POSITIVE, PROBABILITIES, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.solvers import likeliest_shares
 
@@ -56,7 +59,14 @@ class Pool(Calibrator):
         needs_features: Whether any member needs features.
     """
 
+    masks = True
     options = ("names", "preserves_accuracy", "needs_features")
+
+    stored = declare(
+        shares=Numbers(("members",), SHARES),
+        smoothing=one_number(PROBABILITIES),
+        temperature=one_number(POSITIVE),
+    )
 
     names: list[str]
     shares: Tensor
@@ -96,11 +106,13 @@ class Pool(Calibrator):
         methods: str | Sequence[str] = "auto",
         n_folds: int = 5,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Fit every method on all samples and once without each fold, and find the shares of their mixture.
 
-        Methods that cannot be fitted are left out. :func:`calibrant.evaluation.compare` makes the same pool,
+        Methods that cannot be fitted are left out, and with weights so are those of ``"auto"`` that refuse
+        them; named ones are refused. :func:`calibrant.evaluation.compare` makes the same pool,
         and compares it with its members.
 
         Args:
@@ -110,22 +122,25 @@ class Pool(Calibrator):
                 :data:`calibrant.posthoc.names.METHODS`.
             n_folds: Number of folds.
             features: Penultimate activations of shape ``(n, d)``, for members that use them.
+            weights: How much each sample counts, shape ``(n,)``.
             seed: Seed of the folds and of the members.
 
         Raises:
             FitError: No method can be fitted.
         """
-        from calibrant.posthoc.names import method_named, pool_members
+        from calibrant.posthoc.names import method_named, pool_members, that_take_weights
 
         z, y = check_fitting_set(logits, labels)
         check_count(n_folds, "n_folds", at_least=2)
         if len(z) < 2:
             raise InputError("logits: expected at least two samples, one to hold out, got one")
         h = None if features is None else check_features(features, n=len(z), missing=True).to(z.device)
-        z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed))
+        w = None if weights is None else to_tensor(weights, "weights").to(z.device)
+        z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed), w)
+        named = pool_members(methods, n_classes=z.shape[1])
         members: dict[str, Calibrator] = {}
         held_out, reasons = [], []
-        for name in pool_members(methods, n_classes=z.shape[1]):
+        for name in named if w is None else that_take_weights(named, asked_for=methods != "auto"):
             try:
                 members[name], log_probs = _cross_fitted(method_named(name), z, y, h, seed)
             except CalibrantError as error:
@@ -136,7 +151,12 @@ class Pool(Calibrator):
             raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
         part = part_of(z)
         assert part is not None
-        return cls.of(members, held_out, y, part.folds)[0]
+        return cls.of(members, held_out, y, part.folds, weights=w)[0]
+
+    @property
+    def applies_to_masked(self) -> bool:
+        """Whether all members take logits in which classes are masked."""
+        return all(member.applies_to_masked for member in self.members.values())
 
     @classmethod
     @torch.no_grad()
@@ -147,6 +167,7 @@ class Pool(Calibrator):
         labels: Tensor,
         folds: Tensor,
         *,
+        weights: Tensor | None = None,
         safe: str = _SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
@@ -161,11 +182,12 @@ class Pool(Calibrator):
                 shape ``(n, k)``.
             labels: Labels of shape ``(n,)``.
             folds: The fold of each sample.
+            weights: How much each sample counts, all above 0, shape ``(n,)``.
             safe: The member that the pool is drawn back to; none if there is no such member.
         """
         parts = list(each_fold(folds.to(labels.device)))
-        mixtures = [likeliest_mixture(held_out, labels, rest) for rest, _ in parts]
-        whole = likeliest_mixture(held_out, labels)
+        mixtures = [likeliest_mixture(held_out, labels, rest, weights=weights) for rest, _ in parts]
+        whole = likeliest_mixture(held_out, labels, weights=weights)
         mixed = torch.empty_like(held_out[-1])
         for mixture, (_, inside) in zip(mixtures, parts, strict=True):
             mixed[inside] = mixture(held_out, inside)
@@ -173,8 +195,9 @@ class Pool(Calibrator):
             place, rows = list(members).index(safe), torch.arange(len(labels), device=labels.device)
             gains = (mixed[rows, labels] - held_out[place][rows, labels]).double()
             for mixture, (rest, inside) in zip(mixtures, parts, strict=True):
-                mixed[inside] = mixture.drawn_back(place, _trust(gains[rest]))(held_out, inside)
-            whole = whole.drawn_back(place, _trust(gains))
+                trust = _trust(gains[rest], None if weights is None else weights[rest])
+                mixed[inside] = mixture.drawn_back(place, trust)(held_out, inside)
+            whole = whole.drawn_back(place, _trust(gains, weights))
         used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
         pool = cls(
             {name: members[name] for name in used},
@@ -183,6 +206,16 @@ class Pool(Calibrator):
             temperature=whole.temperature,
         )
         return pool, mixed
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes and that of members."""
+        return super().sizes | {"members": len(self.names)}
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The members, in the order of their names."""
+        return tuple(f"member_{number}" for number in range(len(self.names)))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -239,10 +272,15 @@ class Mixture:
         return mixed
 
 
-def _trust(gains: Tensor) -> float:
+def _trust(gains: Tensor, weights: Tensor | None = None) -> float:
     """Return the probability that a gain is real: 0 if it is evidently a loss, 1 if it is almost certain."""
-    error = float(gains.std(correction=0)) / math.sqrt(len(gains))
-    z = float(gains.mean()) / error if error > 0 else 0.0
+    if weights is None:
+        mean, error = float(gains.mean()), float(gains.std(correction=0)) / math.sqrt(len(gains))
+    else:
+        parts = weights.to(gains) / weights.sum()
+        mean = float(parts @ gains)
+        error = float((parts * (gains - mean)).norm())
+    z = mean / error if error > 0 else 0.0
     probability = (1 + math.erf(z / math.sqrt(2))) / 2
     if z < -1:
         return 0.0
@@ -250,7 +288,9 @@ def _trust(gains: Tensor) -> float:
 
 
 @torch.no_grad()
-def likeliest_mixture(log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor | None = None) -> Mixture:
+def likeliest_mixture(
+    log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor | None = None, *, weights: Tensor | None = None
+) -> Mixture:
     """Find the mixture under which labels are likeliest: first the shares, then the temperature.
 
     Shares below two per cent become 0, and the others are found again.
@@ -259,37 +299,46 @@ def likeliest_mixture(log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor 
         log_probs: Held-out log-probabilities of each distribution, shape ``(n, k)``.
         labels: Labels of shape ``(n,)``.
         rows: The samples to use; all by default.
+        weights: How much each of all samples counts, above 0, shape ``(n,)``.
     """
     rows = torch.arange(len(labels), device=labels.device) if rows is None else rows
     y = labels[rows]
     of_labels = torch.stack([part[rows, y] for part in log_probs], dim=1).double()
     likelihoods = (of_labels - of_labels.amax(dim=1, keepdim=True)).exp()
-    mixture = Mixture(_shares(likelihoods.cpu().numpy()), 1 / (len(rows) + 1), 1.0)
+    w = None if weights is None else effective(weights[rows])
+    n = len(rows) if w is None else float(w.sum())
+    shares = _shares(likelihoods.cpu().numpy(), None if w is None else w.cpu().numpy())
+    mixture = Mixture(shares, 1 / (n + 1), 1.0)
     mixed = mixture(log_probs, rows)
-    return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest_temperature(mixed, y)))
+    likeliest = likeliest_temperature(mixed, y) if w is None else likeliest_temperature(mixed, y, weights=w)
+    return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest, w))
 
 
-def _shrunk_temperature(log_probs: Tensor, temperature: float) -> float:
+def _shrunk_temperature(log_probs: Tensor, temperature: float, weights: Tensor | None) -> float:
     r"""Shrink a temperature towards 1 by how uncertain it is.
 
     At the likeliest temperature, :math:`\log T` has the variance :math:`1/I`, where the information
     :math:`I` is the sum of the variances of the scaled log-probabilities under their own distributions. The
     share :math:`1 - 1 / (I \log^2 T)` of its square is not chance.
     """
-    information = 0.0
+    information, start = 0.0, 0
     for block in log_probs.split(max(1, _BLOCK_ENTRIES // log_probs.shape[1])):
-        scaled = block / temperature
+        scaled = finite(block / temperature)
         probs = torch.softmax(scaled, dim=1)
         mean = (probs * scaled).sum(dim=1, keepdim=True)
-        information += float((probs * (scaled - mean).square()).sum(dtype=torch.float64))
+        variances = probs * (scaled - mean).square()
+        if weights is not None:
+            variances = variances * weights[start : start + len(block), None]
+            start += len(block)
+        information += float(variances.sum(dtype=torch.float64))
     evidence = information * math.log(temperature) ** 2
     return temperature ** (1 - 1 / evidence) if evidence > 1 else 1.0
 
 
-def _shares(likelihoods: Floats) -> tuple[float, ...]:
+def _shares(likelihoods: Floats, weights: Floats | None) -> tuple[float, ...]:
     kept = np.arange(likelihoods.shape[1])
     while True:
-        shares = likeliest_shares(likelihoods[:, kept])
+        shares = likeliest_shares(likelihoods[:, kept], weights=weights)
         if len(kept) == 1 or shares.min() >= _SMALLEST_SHARE:
             break
         large = shares >= _SMALLEST_SHARE
@@ -305,22 +354,26 @@ def _mixed(parts: Iterable[Tensor], shares: Tensor, smoothing: Tensor, temperatu
         weighted = part + torch.log((1 - smoothing) * share).to(part)
         mixed = weighted if mixed is None else torch.logaddexp(mixed, weighted)
     assert mixed is not None
-    uniform = torch.log(smoothing / mixed.shape[1]).to(mixed)
-    return torch.log_softmax(torch.logaddexp(mixed, uniform) / temperature.to(mixed), dim=1)
+    even = torch.log(smoothing.to(mixed) * uniform(mixed))
+    return torch.log_softmax(torch.logaddexp(mixed, even) / temperature.to(mixed), dim=1)
 
 
 def _cross_fitted(
     method: "Method", z: Tensor, y: Tensor, h: Tensor | None, seed: int
 ) -> tuple[Calibrator, Tensor]:
     """Return a method fitted on all samples, and the log-probabilities of each sample without its fold."""
-    whole = method.fit(z, y, features=h, seed=seed)
     part = part_of(z)
     assert part is not None
+    whole = method.fit(z, y, features=h, weights=part.weights, seed=seed)
     log_probs = torch.empty_like(at_least_float32(z))
     for fold in part.folds.unique().tolist():
         rows, rest = ((part.folds == fold).nonzero().squeeze(1), part.folds != fold)
         fitted = method.fit(
-            *without_fold(z, y, fold), features=None if h is None else h[rest], seed=seed, **whole.searched
+            *without_fold(z, y, fold),
+            features=None if h is None else h[rest],
+            weights=None if part.weights is None else part.weights[rest.to(z.device)],
+            seed=seed,
+            **whole.searched,
         )
         log_probs[rows] = fitted.predict_log_proba(z[rows], None if h is None else h[rows]).to(log_probs)
     return whole, log_probs

@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal, Self, TypeAlias, Unpack, get_args
+from typing import Annotated, Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_features, check_flag
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_fitting_set, required_features
+from calibrant.outcomes import mean_of
+from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
 from calibrant.posthoc.fitting.binary import TopLabel, join_top, split_top
 from calibrant.posthoc.fitting.neighbours import nearest_distances, prepared
+from calibrant.posthoc.fitting.stored import ASCENDING, AT_LEAST_1, PROBABILITIES, Numbers, declare
+from calibrant.posthoc.fitting.weighing import quantiles, rows_of, size_of, spread_of
 
 ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 
@@ -20,6 +23,9 @@ _NODES = (257, 129)
 
 # Cells of a grid with fewer samples than this would learn noise.
 _CELL = 20
+
+
+_RATIO, _SHIFT = ("variant", "density_ratio"), ("variant", "bin_mean_shift")
 
 
 class ProximityCalibration(Calibrator):
@@ -40,8 +46,18 @@ class ProximityCalibration(Calibrator):
     needs_features = True
     options = ("variant", "n_neighbours", "normalize")
 
+    stored = declare(
+        references=Numbers(("n+1", "d")),
+        table=Numbers(("a+2", "b+2"), PROBABILITIES, only=_RATIO),
+        span=Numbers((2,), ASCENDING, only=_RATIO),
+        row_edges=Numbers(("r",), ASCENDING, only=_SHIFT),
+        column_edges=Numbers(("r+1", "c"), ASCENDING, only=_SHIFT),
+        shift=Numbers(("r+1", "c+1"), only=_SHIFT),
+        limit=Numbers((), PROBABILITIES, only=_SHIFT),
+    )
+
     variant: ProximityVariant
-    n_neighbours: int
+    n_neighbours: Annotated[int, AT_LEAST_1]
     normalize: bool
     references: Tensor
 
@@ -72,6 +88,7 @@ class ProximityCalibration(Calibrator):
         n_confidence_bins: int = 10,
         fallback: bool = True,
         features: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         **unused: Unpack[UnusedSeed],
     ) -> Self:
         """Learn how often predictions are right, given their confidence and proximity.
@@ -91,12 +108,14 @@ class ProximityCalibration(Calibrator):
             n_proximity_bins: For ``"bin_mean_shift"``: rows of the grid. Rows and columns are reduced
                 alike when a cell would hold fewer than 20 samples.
             n_confidence_bins: For ``"bin_mean_shift"``: cells in each row.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter. As neighbours all
+                samples are the same.
             fallback: Whether a map that makes the labels of the fitting set no likelier is dropped.
 
         Raises:
             FitError: All predictions are right, or all are wrong.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
         check_choice(variant, "variant", get_args(ProximityVariant))
         bins = (
@@ -115,11 +134,11 @@ class ProximityCalibration(Calibrator):
         top = split_top(z.double())
         confidence = top.log_odds.sigmoid()
         if variant == "density_ratio":
-            maps = density_ratio(confidence, proximity, correct)
+            maps = density_ratio(confidence, proximity, correct, w)
         else:
-            maps = mean_shift(confidence, proximity, correct, *bins)
+            maps = mean_shift(confidence, proximity, correct, *bins, weights=w)
         after = _with_confidence(top, _MOVES[variant](confidence, proximity, maps))
-        gain = (after - torch.log_softmax(z.double(), dim=1)).gather(1, y[:, None]).mean()
+        gain = mean_of((after - torch.log_softmax(z.double(), dim=1)).gather(1, y[:, None]).squeeze(1), w)
         return cls(
             unchanged(maps) if check_flag(fallback, "fallback") and gain <= 0 else maps,
             references,
@@ -156,7 +175,9 @@ def _proximity(h: Tensor, references: Tensor, n_neighbours: int) -> Tensor:
     return torch.exp(-nearest_distances(h, references, n_neighbours).mean(dim=1))
 
 
-def density_ratio(confidence: Tensor, other: Tensor, correct: Tensor) -> dict[str, Tensor]:
+def density_ratio(
+    confidence: Tensor, other: Tensor, correct: Tensor, weights: Tensor | None = None
+) -> dict[str, Tensor]:
     r"""Compare the densities of right and wrong predictions, estimated with Gaussian kernels.
 
     .. math:: P(\text{right} \mid c, d) =
@@ -164,7 +185,8 @@ def density_ratio(confidence: Tensor, other: Tensor, correct: Tensor) -> dict[st
 
     with widths :math:`1.06\,\sigma\,n_j^{-1/6}` (the normal reference rule in two dimensions) for each axis
     and outcome, and :math:`s` the weight of one right sample at its centre, so that confidence does not
-    change where there is no data. The other number is clamped to the range of the fitting set.
+    change where there is no data. The other number is clamped to the range of the fitting set. Samples with
+    weights count as much as these.
     """
     span = torch.stack([other.amin(), other.amax()])
     nodes = (
@@ -174,16 +196,18 @@ def density_ratio(confidence: Tensor, other: Tensor, correct: Tensor) -> dict[st
         ),
     )
     steps = (1 / (_NODES[0] - 1), max(float(span[1] - span[0]), 1e-9) / (_NODES[1] - 1))
-    weights, peaks = [], []
+    densities, peaks = [], []
     for chosen in (correct, ~correct):
+        counts = rows_of(weights, chosen)
         kernels, widths = [], []
         for values, at, step in zip((confidence, other), nodes, steps, strict=True):
-            width = max(_width(values, chosen), step)  # no finer than the table can hold
+            width = max(_width(values, chosen, weights), step)  # no finer than the table can hold
             kernels.append(torch.exp(-(((at[:, None] - values[chosen]) / width).square()) / 2))
             widths.append(width)
         peaks.append(1 / math.prod(widths))
-        weights.append(kernels[0] @ kernels[1].T * peaks[-1])
-    table = (weights[0] + peaks[0] * nodes[0][:, None]) / (weights[0] + weights[1] + peaks[0])
+        first = kernels[0] if counts is None else kernels[0] * counts
+        densities.append(first @ kernels[1].T * peaks[-1])
+    table = (densities[0] + peaks[0] * nodes[0][:, None]) / (densities[0] + densities[1] + peaks[0])
     return {"table": table, "span": span}
 
 
@@ -200,26 +224,29 @@ def interpolate(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -
 
 
 def mean_shift(
-    confidence: Tensor, other: Tensor, correct: Tensor, n_rows: int, n_columns: int
+    confidence: Tensor,
+    other: Tensor,
+    correct: Tensor,
+    n_rows: int,
+    n_columns: int,
+    *,
+    weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Return the gap between accuracy and mean confidence in each cell of a grid of equal counts."""
-    shrink = min(1.0, math.sqrt(len(confidence) / (_CELL * n_rows * n_columns)))
+    n = size_of(confidence, weights)
+    shrink = min(1.0, math.sqrt(n / (_CELL * n_rows * n_columns)))
     n_rows, n_columns = max(1, int(n_rows * shrink)), max(1, int(n_columns * shrink))
-    row_edges = _inner_edges(other, n_rows)
+    row_edges = _inner_edges(other, n_rows, weights)
     row = _index(other, row_edges)
-    edges = torch.stack(
-        [
-            _inner_edges(confidence[row == r] if bool((row == r).any()) else confidence, n_columns)
-            for r in range(n_rows)
-        ]
-    )
+    some = [row == r if bool((row == r).any()) else row >= 0 for r in range(n_rows)]
+    edges = torch.stack([_inner_edges(confidence[r], n_columns, rows_of(weights, r)) for r in some])
     cell = row * n_columns + _index(confidence, edges[row])
     size = n_rows * n_columns
-    count = torch.bincount(cell, minlength=size).clamp(min=1)
-    shift = (torch.bincount(cell, correct.double() - confidence, minlength=size) / count).view(
-        n_rows, n_columns
-    )
-    limit = torch.tensor(1 / (2 * len(confidence)), dtype=torch.float64, device=confidence.device)
+    surplus = correct.double() - confidence
+    count = torch.bincount(cell, weights, minlength=size)
+    total = torch.bincount(cell, surplus if weights is None else weights * surplus, minlength=size)
+    shift = (total / torch.where(count > 0, count, 1)).view(n_rows, n_columns)
+    limit = torch.tensor(1 / (2 * n), dtype=torch.float64, device=confidence.device)
     return {"row_edges": row_edges, "column_edges": edges, "shift": shift, "limit": limit}
 
 
@@ -248,10 +275,11 @@ def unchanged(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {**maps, "table": stated[:, None].repeat(1, table.shape[1])}
 
 
-def _width(values: Tensor, chosen: Tensor) -> float:
+def _width(values: Tensor, chosen: Tensor, weights: Tensor | None) -> float:
+    counts = rows_of(weights, chosen)
     # Few equal samples must not give certainty: at least a quarter of the spread of all.
-    sigma = max(float(values[chosen].std(correction=0)), float(values.std(correction=0)) / 4)
-    return 1.06 * sigma * math.pow(int(chosen.sum()), -1 / 6)
+    sigma = max(float(spread_of(values[chosen], counts)), float(spread_of(values, weights)) / 4)
+    return 1.06 * sigma * math.pow(size_of(values[chosen], counts), -1 / 6)
 
 
 def _place(share: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
@@ -261,8 +289,9 @@ def _place(share: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
     return node.long(), at - node
 
 
-def _inner_edges(values: Tensor, n_bins: int) -> Tensor:
-    return torch.quantile(values, torch.arange(1, n_bins, dtype=torch.float64, device=values.device) / n_bins)
+def _inner_edges(values: Tensor, n_bins: int, weights: Tensor | None) -> Tensor:
+    levels = torch.arange(1, n_bins, dtype=torch.float64, device=values.device) / n_bins
+    return quantiles(values, levels, weights)
 
 
 def _index(values: Tensor, inner_edges: Tensor) -> Tensor:

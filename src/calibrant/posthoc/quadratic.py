@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
+from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
+from calibrant.posthoc.fitting.weighing import per_question
 
 # Share of the samples beyond either end of the parabola, if right and wrong answers count equally.
 _TAIL = 0.01
@@ -34,6 +36,11 @@ class QuadraticCalibration(ScoreMap):
     the fitting set gets the map that is fitted to all classes together. The model stays uncalibrated if all
     answers are the same, or if the likelihood of the fitting set would fall.
     """
+
+    stored = declare(
+        **{name: Numbers(("m",)) for name in ("slope", "bend", "intercept")},
+        ends=Numbers((2,), ASCENDING),
+    )
 
     slope: Tensor
     bend: Tensor
@@ -63,6 +70,7 @@ class QuadraticCalibration(ScoreMap):
         mode: Mode = "one_vs_rest",
         ridge: float = 20.0,
         shrinkage: float = 10.0,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         r"""Fit a logistic regression on the log-odds and their square.
@@ -77,17 +85,18 @@ class QuadraticCalibration(ScoreMap):
                 200 to 5,000 of them, the largest loss against Platt scaling is 0.013 with 20, 0.024 with 0.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
                 samples; classes with few samples need it.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         ridge = check_number(ridge, "ridge", at_least=0)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
         scores, answers = binary_questions(z, y, mode)
         if shrinkage == 0:
             refuse_separable(scores, answers, method="quadratic calibration")
-        ends = balanced_quantiles(scores, answers, (_TAIL, 1 - _TAIL))
+        ends = balanced_quantiles(scores, answers, (_TAIL, 1 - _TAIL), w)
         theta, shared = fit_logistic(
             scores,
             answers.double(),
@@ -96,12 +105,13 @@ class QuadraticCalibration(ScoreMap):
             lower=(-math.inf, -math.inf, -math.inf),
             shrinkage=shrinkage,
             ridge=(0.0, ridge, 0.0),
+            weights=per_question(w, scores),
         )
         theta = torch.where(both_answers(answers)[:, None], theta, shared)
         slope, bend, intercept = theta.unbind(dim=1)
         active = both_answers(answers).any()
         fitted = cls(mode, slope, bend, intercept, ends, active, n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll")
+        return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return bent log-odds."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, Self, TypeAlias, Unpack, get_args
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_count, same_kind, to_tensor
 from calibrant.outcomes import margin
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import check_strength
 from calibrant.posthoc.fitting.fitting_set import fitting_set
+from calibrant.posthoc.fitting.masked import FAR
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
+from calibrant.posthoc.fitting.stored import declare, layers_of
 from calibrant.posthoc.fitting.temperature_curve import fit_curve
 from calibrant.posthoc.fitting.temperature_training import (
     Plan,
@@ -57,7 +59,12 @@ class SMART(SampleTemperature):
     """
 
     options = ("indicator", "objective", "unit")
+    masks = True
     n_layers = 2
+    stored = declare(**layers_of(n_layers))
+
+    indicator: Indicator
+    objective: Objective
 
     _searched: Mapping[str, float] = MappingProxyType({})
 
@@ -92,6 +99,7 @@ class SMART(SampleTemperature):
         n_bins: int | None = None,
         sigma: float | None = None,
         delta: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -120,6 +128,7 @@ class SMART(SampleTemperature):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the folds, or of the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
             indicator: What the network reads, one of the names of
@@ -141,7 +150,7 @@ class SMART(SampleTemperature):
             sigma: For ``"paper"``: standard deviation of the kernel of the bins; 0.05 unless given.
             delta: For ``"paper"``: rounding of the absolute value; 0.001 unless given.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         plan = Plan(objective, epochs, batch_size, seed, settled)
         check_choice(indicator, "indicator", INDICATORS)
         check_choice(recipe, "recipe", get_args(Recipe))
@@ -154,28 +163,39 @@ class SMART(SampleTemperature):
                 binning=SoftBinning(given(n_bins, N_BINS), given(sigma, SIGMA), given(delta, DELTA)),
             )
             units = check_count(given(hidden, HIDDEN_UNITS), "hidden")
-            layers = _fit_as_printed(indicator_values(indicator, z), z, y, plan, units)
+            layers = _fit_as_printed(indicator_values(indicator, z), z, y, w, plan, units)
             return cls(layers, indicator=indicator, objective=objective, n_classes=z.shape[1])
         refuse_unused(recipe, learning_rate=(learning_rate, None), hidden=(hidden, None))
         refuse_unused(recipe, n_bins=(n_bins, None), sigma=(sigma, None), delta=(delta, None))
-        unit = natural_unit(z, y, plan)
+        unit = natural_unit(z, y, plan, w)
         z = z if unit == 1 else z / unit
         x = indicator_values(indicator, z)
         if recipe == "network":
-            layers = train_temperatures(x, z, y, hidden=(HIDDEN_UNITS,), plan=plan)
+            layers = train_temperatures(x, z, y, hidden=(HIDDEN_UNITS,), plan=plan, weights=w)
             return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
         _refuse_for_curve(indicator, batch_size)
-        curve, found = fit_curve(x[:, 0], z, y, plan, check_strength(strength))
+        curve, found = fit_curve(x[:, 0], z, y, plan, check_strength(strength), w)
         fitted = cls(
             curve.layers(), indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1]
         )
         fitted._searched = {"strength": found}
         return fitted
 
+    @classmethod
+    def takes_masked(cls, *, indicator: Indicator = "margin", **_: Any) -> bool:  # noqa: ANN401  # as fit
+        """Return whether a fit takes masked classes: unless it reads the logits of all classes."""
+        return indicator not in ("logits", "max_minus_mean")
+
     @property
     def searched(self) -> Mapping[str, float]:
         """The price of bending the curve. A file does not keep it."""
         return self._searched
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, and that of inputs of the network."""
+        known = super().sizes
+        return known | {"d": known.get("k", 0) if self.indicator == "logits" else 1}
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the indicator of each sample."""
@@ -200,12 +220,15 @@ class SMART(SampleTemperature):
         return same_kind(self.unit * network_temperature(seen, layers), like=margins)
 
 
-def _fit_as_printed(inputs: Tensor, logits: Tensor, labels: Tensor, plan: Plan, hidden: int) -> Layers:
+def _fit_as_printed(
+    inputs: Tensor, logits: Tensor, labels: Tensor, weights: Tensor | None, plan: Plan, hidden: int
+) -> Layers:
     """Train the network as the paper does."""
-    x, mean, deviation = standardised(inputs.double())
+    x, mean, deviation = standardised(inputs.double(), weights)
     start = linear_layers((x.shape[1], hidden, 1), seed=plan.seed, like=x)
     n_steps = plan.epochs * n_batches(len(x), plan.batch_size)
-    layers = all_steps(x, fitting_set(logits, labels), start, plan, n_steps=n_steps)
+    samples = fitting_set(logits, labels, weights=weights)
+    layers = all_steps(x, samples, start, plan, n_steps=n_steps)
     return for_raw_inputs(layers, mean, deviation)
 
 
@@ -238,13 +261,14 @@ def indicator_values(name: Indicator, logits: Tensor) -> Tensor:
 
 
 def _entropy(logits: Tensor) -> Tensor:
-    log_probs = torch.log_softmax(logits, dim=1)
+    log_probs = torch.log_softmax(logits, dim=1).clamp(min=-FAR)
     return -(log_probs.exp() * log_probs).sum(dim=1, keepdim=True)
 
 
 INDICATORS: Mapping[Indicator, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
-        "margin": lambda z: margin(z)[:, None],
+        # Of a single class that is not masked the margin would be infinite.
+        "margin": lambda z: margin(z).clamp(max=FAR)[:, None],
         "entropy": _entropy,
         "confidence": lambda z: torch.softmax(z, dim=1).amax(dim=1, keepdim=True),
         "logits": lambda z: z,

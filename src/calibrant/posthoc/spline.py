@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
+from calibrant.posthoc.fitting.stored import ASCENDING, POSITIVE, Numbers, declare, one_number
+from calibrant.posthoc.fitting.weighing import size_of
 
 _TABLE = 512
 
@@ -36,6 +38,12 @@ class SplineCalibration(ScoreMap):
 
     preserves_accuracy = True
     options = ("mode", "preserves_accuracy")
+
+    stored = declare(
+        knots=Numbers(("m", "b+2"), ASCENDING),
+        correction=Numbers(("m", "b+2")),
+        limit=one_number(POSITIVE),
+    )
 
     mode: Mode = "top_label"
     knots: Tensor
@@ -64,6 +72,7 @@ class SplineCalibration(ScoreMap):
         *,
         mode: Mode = "top_label",
         n_knots: int | None = None,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         """Fit the running error of the predicted class, or of every class.
@@ -75,14 +84,15 @@ class SplineCalibration(ScoreMap):
                 probability of every class.
             n_knots: Knots of the spline, evenly spaced over the ranks; by default 6 as in the paper, or with
                 fewer than 126 samples the cube root of their number, rounded up.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         if n_knots is None:
-            n_knots = max(2, min(6, math.ceil(round(len(z) ** (1 / 3), 9))))
+            n_knots = max(2, min(6, math.ceil(round(size_of(z, w) ** (1 / 3), 9))))
         n_knots = check_count(n_knots, "n_knots", at_least=2)
         scores, answers = binary_questions(z, y, mode)
         curves = [
-            _correction(ScoreGroups.of(scores[:, [c]], answers[:, [c]]), n_knots)
+            _correction(ScoreGroups.of(scores[:, [c]], answers[:, [c]], w), n_knots)
             for c in range(scores.shape[1])
         ]
         columns = torch.cat([torch.full((len(knots),), c) for c, (knots, _) in enumerate(curves)])
@@ -90,12 +100,12 @@ class SplineCalibration(ScoreMap):
         fitted = cls(
             ragged(columns, knots, len(curves), fill=torch.inf).to(z.device),
             ragged(columns, correction, len(curves), fill=0.0).to(z.device),
-            torch.tensor(math.log(len(z) + 1.0), dtype=torch.float64, device=z.device),
+            torch.tensor(math.log(size_of(z, w) + 1.0), dtype=torch.float64, device=z.device),
             both_answers(answers),
             mode=mode,
             n_classes=z.shape[1],
         )
-        return fitted.unless_worse(z, y, score="brier")
+        return fitted.unless_worse(z, y, score="brier", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the log-odds of the corrected confidence, within what the samples can show."""

@@ -8,10 +8,19 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import AffineMap, LinearMap, Ridge, check_strength, fit_strength
+from calibrant.posthoc.fitting.masked import mask_again, uniform
 from calibrant.posthoc.fitting.shared import once_per_part, part_of
+from calibrant.posthoc.fitting.stored import (
+    NOT_NEGATIVE_OR_INFINITE,
+    POSITIVE,
+    PROBABILITIES,
+    declare,
+    one_number,
+)
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting.weighing import size_of, sum_of
 
 # Fits that only predict a fold stop this near to the optimum, a thousandth of the standard error.
 _FOLD_TOLERANCE = 3e-7
@@ -28,6 +37,12 @@ class StructuredMatrixScaling(LinearMap):
     Off-diagonals are penalised most, because there are most of them: with few samples the map approaches
     vector scaling and then temperature scaling. The predicted class may change. (arXiv 2511.03685)
     """
+
+    stored = declare(
+        temperature=one_number(POSITIVE),
+        smoothing=one_number(PROBABILITIES),
+        strength=one_number(NOT_NEGATIVE_OR_INFINITE),
+    )
 
     temperature: Tensor
     smoothing: Tensor
@@ -53,6 +68,7 @@ class StructuredMatrixScaling(LinearMap):
         labels: ArrayLike,
         *,
         strength: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -71,11 +87,12 @@ class StructuredMatrixScaling(LinearMap):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the folds.
             strength: The factor :math:`\lambda`; infinity is the smoothed temperature scaling.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
-        return _fitted(z, y, cls, check_strength(strength), seed)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        return _fitted(z, y, cls, check_strength(strength), seed, weights=w)
 
     @staticmethod
     def ridge(k: int) -> Ridge:
@@ -107,30 +124,40 @@ class StructuredVectorScaling(StructuredMatrixScaling):
 
 # Several methods begin with the same structured scaling of the same samples.
 @once_per_part
-def _fitted(z: Tensor, y: Tensor, method: type[Structured], strength: float | None, seed: int) -> Structured:
-    temperature = torch.tensor(likeliest_temperature(z, y), dtype=torch.float64)
-    smoothing, x = _harmless_smoothing(z, y, temperature)
+def _fitted(
+    z: Tensor,
+    y: Tensor,
+    method: type[Structured],
+    strength: float | None,
+    seed: int,
+    *,
+    weights: Tensor | None,
+) -> Structured:
+    temperature = torch.tensor(likeliest_temperature(z, y, weights=weights), dtype=torch.float64)
+    smoothing, x = _harmless_smoothing(z, y, temperature, weights)
     ridge = method.ridge(z.shape[1])
     part = part_of(z)
     tolerance = _FOLD_TOLERANCE if part is not None and part.left_out else 1e-8
-    affine, found = fit_strength(x, y, ridge.times, strength, seed=seed, tolerance=tolerance)
+    affine, found = fit_strength(x, y, ridge.times, strength, seed=seed, tolerance=tolerance, weights=weights)
     return method(temperature, smoothing, affine, found)
 
 
-def _harmless_smoothing(z: Tensor, y: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def _harmless_smoothing(
+    z: Tensor, y: Tensor, temperature: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return how much of the uniform distribution to mix in, and the logarithms of what that gives."""
-    share = torch.tensor(1 / (len(z) + 1), dtype=torch.float64, device=z.device)
+    share = torch.tensor(1 / (size_of(z, weights) + 1), dtype=torch.float64, device=z.device)
     x = _smoothed(z, temperature, share)
-    if _log_likelihood(x, y) >= _log_likelihood(torch.log_softmax(z, dim=1), y):
+    if _log_likelihood(x, y, weights) >= _log_likelihood(torch.log_softmax(z, dim=1), y, weights):
         return share, x
     return torch.zeros_like(share), _smoothed(z, temperature, torch.zeros_like(share))
 
 
-def _log_likelihood(log_probs: Tensor, y: Tensor) -> float:
-    return float(log_probs.gather(1, y[:, None]).sum(dtype=torch.float64))
+def _log_likelihood(log_probs: Tensor, y: Tensor, weights: Tensor | None) -> float:
+    return float(sum_of(log_probs.gather(1, y[:, None]).squeeze(1), weights))
 
 
 def _smoothed(z: Tensor, temperature: Tensor, share: Tensor) -> Tensor:
-    mixed = torch.softmax(z / temperature, dim=1) * (1 - share) + share / z.shape[1]
+    mixed = torch.softmax(z / temperature, dim=1) * (1 - share) + share * uniform(z)
     # Without a share of the uniform distribution a probability may be zero.
-    return torch.log(mixed.clamp_min(torch.finfo(z.dtype).tiny))
+    return mask_again(torch.log(mixed.clamp_min(torch.finfo(z.dtype).tiny)), z)

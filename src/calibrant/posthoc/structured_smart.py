@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Self, Unpack
 import torch
 from torch import Tensor
 
+from calibrant.errors import FitError
 from calibrant.inputs import ArrayLike, at_least_float32
-from calibrant.posthoc.calibrator import UnusedFeatures, check_fitting_set
+from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.fitting.folds import deal, shuffled
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
+from calibrant.posthoc.fitting.weighing import rows_of
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
 
@@ -35,6 +37,7 @@ class StructuredSMART(Chain):
         *,
         strength: float | None = None,
         smart_strength: float | None = None,
+        weights: ArrayLike | None = None,
         seed: int = 0,
         **unused: Unpack[UnusedFeatures],
     ) -> Self:
@@ -47,14 +50,15 @@ class StructuredSMART(Chain):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             seed: Seed of the folds and of SMART's first weights.
             strength: The strength of the ridge of structured matrix scaling; chosen if not given.
             smart_strength: The price of bending SMART's curve; chosen if not given.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
-        first = cls.structure.fit(z, y, strength=strength, seed=seed)
-        held_out = _cross_fitted(first, z, y, seed)
-        return cls(first, SMART.fit(held_out, y, strength=smart_strength, seed=seed))
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        first = cls.structure.fit(z, y, strength=strength, weights=w, seed=seed)
+        held_out = _cross_fitted(first, z, y, w, seed)
+        return cls(first, SMART.fit(held_out, y, strength=smart_strength, weights=w, seed=seed))
 
     @classmethod
     def memory(cls, n: int, k: int) -> int:
@@ -79,10 +83,14 @@ class StructuredVectorSMART(StructuredSMART):
 
 
 @torch.no_grad()
-def _cross_fitted(fitted: StructuredMatrixScaling, z: Tensor, y: Tensor, seed: int) -> Tensor:
+def _cross_fitted(
+    fitted: StructuredMatrixScaling, z: Tensor, y: Tensor, weights: Tensor | None, seed: int
+) -> Tensor:
     """Predict every sample by the same method, fitted on the other folds with the same options."""
     part = part_of(z)
     if part is None or len(part.folds.unique()) < 2:
+        if len(z) < 2:
+            raise FitError("logits: expected at least two samples to fit SMART out of fold, got one")
         folds = deal(shuffled(len(z), seed=seed).argsort(), N_FOLDS)
         z = in_folds(z.view_as(z), folds)
     else:
@@ -91,6 +99,7 @@ def _cross_fitted(fitted: StructuredMatrixScaling, z: Tensor, y: Tensor, seed: i
     # A comparison begins with the first fold; from the other end, both share the work.
     for fold in reversed(folds.unique().tolist()):
         rows = (folds == fold).nonzero().squeeze(1).to(z.device)
-        step = type(fitted).fit(*without_fold(z, y, fold), seed=seed, **fitted.searched)
+        rest = rows_of(weights, (folds != fold).nonzero().squeeze(1).to(z.device))
+        step = type(fitted).fit(*without_fold(z, y, fold), weights=rest, seed=seed, **fitted.searched)
         predicted[rows] = step(z[rows])
     return predicted

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.fitting.masked import finite
+from calibrant.posthoc.fitting.stored import POSITIVE, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import (
     PRIOR,
     best_calibrated_temperature,
@@ -30,6 +32,8 @@ class TemperatureScaling(Calibrator):
     """
 
     preserves_accuracy = True
+    masks = True
+    stored = declare(temperature=one_number(POSITIVE))
 
     temperature: Tensor
 
@@ -48,6 +52,7 @@ class TemperatureScaling(Calibrator):
         start: float = 1.0,
         prior: float = PRIOR,
         n_bins: int = 15,
+        weights: ArrayLike | None = None,
         **unused: Unpack[Unused],
     ) -> Self:
         r"""Minimise the negative log-likelihood, which is convex in the inverse temperature.
@@ -67,20 +72,23 @@ class TemperatureScaling(Calibrator):
             prior: Weight of the prior, the inverse of its variance, where the likelihood has no optimum; 0
                 refuses such a fitting set.
             n_bins: Number of bins for ``"ece"`` and ``"ece_equal_mass"``.
+            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: The likelihood has no optimum, and ``prior`` is 0.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        z, y, w = check_weighted_set(logits, labels, weights, **unused)
         check_number(start, "start")
         if objective == "nll":
             prior = check_number(prior, "prior", at_least=0)
-            temperature = likeliest_temperature(z, y, start=start, prior=prior)
+            temperature = likeliest_temperature(z, y, start=start, prior=prior, weights=w)
         elif objective in _BINNINGS:
             n_bins = check_count(n_bins, "n_bins")
-            temperature = best_calibrated_temperature(z, y, n_bins=n_bins, binning=_BINNINGS[objective])
+            temperature = best_calibrated_temperature(
+                z, y, n_bins=n_bins, binning=_BINNINGS[objective], weights=w
+            )
         else:
-            temperature = _best_by(check_objective(objective), z, y)
+            temperature = _best_by(check_objective(objective), z, y, w)
         return cls(temperature=temperature, n_classes=z.shape[1])
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
@@ -89,9 +97,10 @@ class TemperatureScaling(Calibrator):
         return torch.log_softmax(z / self.temperature, dim=1)
 
 
-def _best_by(objective: Objective, z: Tensor, y: Tensor) -> float:
+def _best_by(objective: Objective, z: Tensor, y: Tensor, weights: Tensor | None) -> float:
     def loss(temperature: float) -> float:
-        forecasts = LogProbForecasts(torch.log_softmax(z / temperature, dim=1), y)
+        log_probs = finite(torch.log_softmax(z / temperature, dim=1))
+        forecasts = LogProbForecasts(log_probs, y, weights)
         return float(objective_value(objective, forecasts))
 
     return minimise_over_temperature(loss)

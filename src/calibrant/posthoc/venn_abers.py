@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
-from calibrant.posthoc.calibrator import Unused, check_fitting_set
+from calibrant.posthoc.calibrator import Refused, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
 from calibrant.posthoc.fitting.score_map import ScoreMap, count_below, ragged, take
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
+from calibrant.posthoc.fitting.stored import ASCENDING, LOG_PROBABILITIES, Numbers, declare
 
 _Places: TypeAlias = npt.NDArray[np.intp]
 
@@ -28,6 +29,12 @@ class VennAbers(ScoreMap):
 
     The calibrator stores the score of every fitting sample, for ``"one_vs_rest"`` once per class.
     """
+
+    stored = declare(
+        scores=Numbers(("m", "b+1"), ASCENDING),
+        log_p1=Numbers(("m", "b+2"), LOG_PROBABILITIES),
+        log_not_p0=Numbers(("m", "b+2"), LOG_PROBABILITIES),
+    )
 
     scores: Tensor
     log_p1: Tensor
@@ -48,9 +55,11 @@ class VennAbers(ScoreMap):
 
     @classmethod
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Unused]
+        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Refused]
     ) -> Self:
         """Compute both isotonic fits for every position that a new score can have among the fitted ones.
+
+        Weights of samples are refused: the promise holds because the new sample is one among equals.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.

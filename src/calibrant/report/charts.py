@@ -14,6 +14,8 @@ BLUE, VERMILION, GREEN = "var(--blue)", "var(--vermilion)", "var(--green)"
 INK, SOFT, LINE, CARD = "var(--ink)", "var(--soft)", "var(--line)", "var(--card)"
 _LINES = (BLUE, VERMILION, GREEN, "var(--purple)", "var(--orange)", SOFT)
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 2])
+#: Bins with fewer samples are drawn pale.
+FEW = 10
 _UNIT = {"domain": [0, 1]}
 _TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 _CONFIG = {
@@ -55,7 +57,14 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
 def _reliability() -> Spec:
     x = _field("low:Q", scale=_UNIT, axis=_percents("confidence", grid=False))
     y = _field("accuracy:Q", scale=_UNIT, axis=_percents("accuracy"))
-    sides: Spec = {"x": x, "x2": {"field": "high"}, "y": y, "tooltip": _gap_tooltip("confidence")}
+    sides: Spec = {
+        "x": x,
+        "x2": {"field": "high"},
+        "y": y,
+        "tooltip": _gap_tooltip("confidence"),
+        # A bin of a few samples must not look like one of thousands.
+        "opacity": {"condition": {"test": f"datum.n < {FEW}", "value": 0.3}, "value": 1},
+    }
     bars = _layer("bins", _mark("bar", color=BLUE, stroke=CARD, strokeWidth=1), **sides, y2={"datum": 0})
     gap = _layer(
         "bins",
@@ -72,8 +81,20 @@ def _reliability() -> Spec:
         y=_field("band_low:Q"),
         y2={"field": "band_high"},
     )
+    # Counts stand above the diagram, in two rows where one is too narrow for them.
+    counts = [
+        _layer(
+            "bins",
+            _mark("text", baseline="bottom", fontSize=9.5, color=SOFT),
+            x=_field("middle:Q"),
+            y={"value": -3 - 11 * row},
+            text=_field("label:N"),
+        )
+        | {"transform": [{"filter": f"datum.n > 0 && datum.row == {row}"}]}
+        for row in (0, 1)
+    ]
     bars, gap, band = (each | {"transform": [{"filter": "datum.n > 0"}]} for each in (bars, gap, band))
-    return _chart(300, bars, gap, _diagonal(), band)
+    return _chart(300, bars, gap, _diagonal(), band, *counts)
 
 
 def _histogram() -> Spec:
@@ -100,7 +121,8 @@ def _histogram() -> Spec:
         ),
         tooltip=[_field("what:N", title="mean"), _field("value:Q", format=".1%")],
     )
-    return _chart(200, bars, rules)
+    room = _layer("parts", _mark("point", opacity=0), x=_field("low:Q"), y=_field("room:Q"))
+    return _chart(200, bars, rules, room)
 
 
 def _margins() -> Spec:
@@ -223,7 +245,8 @@ def _gap_tooltip(of: str) -> list[Spec]:
         _field("range:N", title=of),
         _field("accuracy:Q", format=".1%", title="accuracy"),
         _field("confidence:Q", format=".1%", title="mean confidence"),
-        _field("n:Q", format=",", title="samples"),
+        # Of weighted samples with one decimal; whole numbers have none.
+        _field("n:Q", format=",.1~f", title="samples"),
     ]
 
 

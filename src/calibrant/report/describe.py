@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
@@ -22,18 +23,18 @@ from calibrant.posthoc.names import BY_GROUP, POOL, method_named
 from calibrant.report.columns import columns
 from calibrant.report.figures import (
     POINTS,
+    TESTED_UP_TO,
     class_lines,
     compared_temperatures,
     figures,
     group_panel,
     model_pairs,
     ood_panel,
-    own_temperatures,
 )
 from calibrant.report.page import Candidate, ComparedMeasure, Fact, Figures, Page, Shift
 from calibrant.report.significance import Samples
 from calibrant.report.sources import Sources, count
-from calibrant.report.verdict import verdict
+from calibrant.report.verdict import verdict, verdict_on_models
 from calibrant.threads import few_threads
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison
 
 
+_RESAMPLES = 400
 _BY_GROUP = "the pool, corrected for each group by empirical Bayes"
 # What a method is called in a sentence, if that needs an article.
 _THE = {POOL: "the pool", BY_GROUP: "the repair by group"}
@@ -65,7 +67,7 @@ def compare_files(
     for each in others:
         paired_comparison(first, each, measures=())  # refuses other samples
     with few_threads(_size(first)):
-        return _page_of_files(models, sources, measures)
+        return _about_labels(_page_of_files(models, sources, measures), next(iter(models.values())))
 
 
 def _page_of_files(
@@ -74,25 +76,38 @@ def _page_of_files(
     first, seed = next(iter(models.values())), sources.origin.seed
     extra, left_out = _further(measures, resolve_measures("core"), first)
     wanted = [*resolve_measures("core"), *extra]
-    metrics = {name: evaluate(each, measures=wanted).metrics for name, each in models.items()}
-    drawn = {name: _draw(each, metrics[name], seed=seed) for name, each in models.items()}
+    quick = first.n <= TESTED_UP_TO
+    measured = {
+        name: evaluate(each, measures=wanted, intervals=quick, n_resamples=_RESAMPLES, seed=seed)
+        for name, each in models.items()
+    }
+    metrics = {name: each.metrics for name, each in measured.items()}
+    drawn = {name: _draw(each, metrics[name]) for name, each in models.items()}
     candidates = tuple(
-        Candidate(name, name, "", without_nan(metrics[name]), each.figures) for name, each in drawn.items()
+        Candidate(
+            name,
+            name,
+            "",
+            without_nan(metrics[name]),
+            each.figures,
+            intervals={what: (span.low, span.high) for what, span in measured[name].intervals.items()},
+        )
+        for name, each in drawn.items()
     )
     other = candidates[1].name if len(candidates) > 1 else None
     shown = [name for name in wanted if all(name in row.metrics for row in candidates)]
+    pairs = model_pairs(models, shown, seed=seed)
     return Page(
         title=sources.title,
         measured_on=f"{sources.title}: {count(first)}",
-        verdict=verdict(next(iter(metrics.values()))),
+        verdict=verdict_on_models(metrics, pairs) if pairs else verdict(next(iter(metrics.values()))),
         columns=_columns(shown, candidates, drawn, seed=seed),
         candidates=candidates,
         chosen=other,
         own=own_name(first),
-        pairs=model_pairs(models, shown, seed=seed),
+        pairs=pairs,
         groups=group_panel(first, None if other is None else models[other]),
         classes=class_lines(_classes(first), None if other is None else _classes(models[other])),
-        temperatures=own_temperatures(first, seed=seed),
         shift=_shift(sources.shift, None, sources.name("shift")),
         foreign=ood_panel(first, sources.foreign, sources.name("foreign")),
         notes=(*_notes(first), *left_out),
@@ -121,7 +136,8 @@ def describe_comparison(
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
     with few_threads(_size(sources.validation)):
-        return _page_of_comparison(comparison, choice, sources, sources.validation, measures)
+        page = _page_of_comparison(comparison, choice, sources, sources.validation, measures)
+    return _about_labels(page, sources.validation)
 
 
 def _page_of_comparison(
@@ -137,7 +153,7 @@ def _page_of_comparison(
     before = validation if sources.test is None else sources.test
     extra, left_out = _further(measures, tuple(chosen.metrics), before)
     shown = {each.name for each in comparison.results} if not out_of_fold else {chosen.name}
-    rows, drawn = _candidates(comparison, before, shown | {"uncalibrated"}, extra, seed)
+    rows, drawn = _candidates(comparison, before, shown | {"uncalibrated"}, extra)
     method = method_title(chosen.name)
     measured_on = f"{sources.name('validation' if out_of_fold else 'test')}: {count(before)}"
     return Page(
@@ -188,9 +204,21 @@ def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, 
     return replace(page, shift=panel, facts=(*page.facts, added))
 
 
+def _about_labels(page: Page, predictions: Predictions) -> Page:
+    """Return a page that says what confidence and accuracy are if there are several labels at once."""
+    if not isinstance(predictions, LabelPredictions):
+        return page
+    detail = (
+        f"{page.verdict.detail} Each entry is a label of a row: its confidence is the probability of the "
+        "label, and accuracy is the share of entries that have their label. The groups are the labels."
+    )
+    return replace(page, verdict=replace(page.verdict, detail=detail))
+
+
 def own_name(predictions: Predictions) -> str:
     """Return what a model's own confidence is called: that of a black box is not calibrated, but stated."""
-    return "as stated" if predictions.k is None else "uncalibrated"
+    black_box = predictions.k is None and not isinstance(predictions, LabelPredictions)
+    return "as stated" if black_box else "uncalibrated"
 
 
 def method_title(name: str) -> str:
@@ -224,7 +252,7 @@ def _further(
     """Return the measures beside the known ones, and a note on each that the predictions do not allow."""
     names = [name for name in resolve_measures(measures) if name not in known] if measures else []
     named = not isinstance(measures, str)
-    reasons = {name: why_not(MEASURES[name], predictions.n, predictions.k, asked_for=named) for name in names}
+    reasons = {name: why_not(MEASURES[name], predictions, asked_for=named) for name in names}
     notes = [f"{MEASURES[name].title} is left out: {reason}." for name, reason in reasons.items() if reason]
     return [name for name, reason in reasons.items() if not reason], notes
 
@@ -237,12 +265,10 @@ class _Drawn:
     samples: Samples
 
 
-def _draw(predictions: Predictions, metrics: Mapping[str, float], *, seed: int = 0) -> _Drawn:
+def _draw(predictions: Predictions, metrics: Mapping[str, float]) -> _Drawn:
     outcomes = predictions.outcomes()
     defined = [name for name, value in metrics.items() if math.isfinite(value)]
-    return _Drawn(
-        figures(predictions, outcomes, metrics, seed=seed), Samples.of(predictions, outcomes, defined)
-    )
+    return _Drawn(figures(predictions, outcomes, metrics), Samples.of(predictions, outcomes, defined))
 
 
 def _columns(
@@ -253,7 +279,7 @@ def _columns(
 
 
 def _candidates(
-    comparison: "Comparison", before: Predictions, shown: Container[str], extra: Sequence[str], seed: int
+    comparison: "Comparison", before: Predictions, shown: Container[str], extra: Sequence[str]
 ) -> tuple[tuple[Candidate, ...], dict[str, _Drawn]]:
     """Return a row for each method, the uncalibrated model first, and the figures of those in ``shown``."""
     rows, drawn = [], {}
@@ -263,7 +289,7 @@ def _candidates(
         metrics = {**known, **evaluate(each.measured, measures=extra).metrics} if extra else known
         if each.name in shown:
             predictions = before if each.name == "uncalibrated" else each.measured
-            drawn[each.name] = _draw(predictions, metrics, seed=seed)
+            drawn[each.name] = _draw(predictions, metrics)
         rows.append(
             Candidate(
                 name=each.name,
@@ -279,7 +305,7 @@ def _candidates(
     if all(row.name != "uncalibrated" for row in rows):
         paper = method_named("uncalibrated").paper
         metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
-        first = drawn["uncalibrated"] = _draw(before, metrics, seed=seed)
+        first = drawn["uncalibrated"] = _draw(before, metrics)
         own = Candidate("uncalibrated", own_name(before), paper, without_nan(metrics), first.figures)
         rows.insert(0, own)
     return tuple(rows), drawn
@@ -348,6 +374,11 @@ def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str,
         f"Charts are drawn from summaries: bins contain all {predictions.n:,} samples, and curves through "
         f"all of them are thinned to at most {POINTS} points."
     ]
+    if predictions.weights is not None:
+        notes.append(
+            "Samples count by their weights; measures that take none, such as AURC, are left out. The number "
+            "of samples in a bin is a sum of weights; all of them add up to the effective number of samples."
+        )
     if predictions.k is not None and predictions.k > 1000:
         notes.append(f"Of {predictions.k:,} classes the table lists the 1,000 least calibrated.")
     if out_of_fold:

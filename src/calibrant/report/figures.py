@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from calibrant.bins import equal_width_bins
+from calibrant.bins import effective_counts, equal_width_bins
 from calibrant.data.predictions import Predictions
-from calibrant.errors import CalibrantError
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
 from calibrant.evaluation.groups import GroupRow, by_group
@@ -16,13 +15,14 @@ from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
 from calibrant.metrics.accuracy import accuracy, mean_confidence
+from calibrant.metrics.intervals import wilson_interval
 from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve
 from calibrant.metrics.paired import PairedDifference
-from calibrant.metrics.reliability_band import accuracy_band
+from calibrant.metrics.scores import SCORES
 from calibrant.metrics.selective import risk_coverage_curve
-from calibrant.outcomes import Outcomes
+from calibrant.outcomes import Outcomes, Pairs
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.smart import SMART
 from calibrant.posthoc.temperature import TemperatureScaling
@@ -54,23 +54,19 @@ MARGIN_GROUPS = 8
 CLASSES = 1000
 #: Most groups in the table.
 GROUPS = 1000
-_RESAMPLES = 400
-# With more samples, only means are tested: others are computed again for each resample.
-_TESTED_UP_TO = 50_000
+#: With more samples, only means are tested and nothing has an interval: resampling would take too long.
+TESTED_UP_TO = 50_000
 
 
-def figures(
-    predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, float], *, seed: int = 0
-) -> Figures:
+def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, float]) -> Figures:
     """Bin, group and thin labelled predictions.
 
     Args:
         predictions: Labelled predictions.
         outcomes: Their outcomes.
         metrics: Their measures; accuracy and mean confidence are computed if they are missing here.
-        seed: Seed of the bootstrap bands.
     """
-    pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    pairs = Pairs(confidence=outcomes.confidence, correct=outcomes.correct, weights=outcomes.weights)
     risk = risk_coverage_curve(**pairs, max_points=POINTS)
     right, confidence = (
         metrics[name] if name in metrics else MEASURES[name].function(**pairs)
@@ -79,7 +75,7 @@ def figures(
     return Figures(
         accuracy=right,
         mean_confidence=confidence,
-        bins=tuple(binned(outcomes, n_bins, seed=seed) for n_bins in BIN_NUMBERS),
+        bins=tuple(binned(outcomes, n_bins) for n_bins in BIN_NUMBERS),
         risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
         margins=_margins(predictions),
         answers=tuple(_answer_rule(each) for each in answer_when(outcomes)),
@@ -91,18 +87,22 @@ def _answer_rule(found: Answering) -> AnswerRule:
     return AnswerRule(found.at_most_wrong, threshold, found.n, found.answered, wrong, low, high)
 
 
-def binned(outcomes: Outcomes, n_bins: int, *, seed: int = 0) -> Binned:
-    """Return a reliability diagram with its bootstrap band."""
+def binned(outcomes: Outcomes, n_bins: int) -> Binned:
+    """Return a reliability diagram with Wilson's interval of each accuracy, which is wide for few samples."""
     bins = equal_width_bins(outcomes, n_bins)
-    band = accuracy_band(bins, n_resamples=_RESAMPLES, seed=seed)
+    sizes = effective_counts(outcomes, bins)
+    counted = zip(
+        bins.accuracy.clamp(max=1.0).tolist(), (bins.count if sizes is None else sizes).tolist(), strict=True
+    )
+    low, high = zip(*(wilson_interval(a, n) if n else (math.nan, math.nan) for a, n in counted), strict=True)
     return Binned(
         n_bins=n_bins,
         ece=float(bins.expected_gap()),
-        count=tuple(bins.count.tolist()),
+        count=tuple(bins.count.tolist()) if sizes is None else _rounded(bins.count),
         confidence=_or_none(bins.confidence),
         accuracy=_or_none(bins.accuracy),
-        band_low=_or_none(band.low),
-        band_high=_or_none(band.high),
+        band_low=_or_none(low),
+        band_high=_or_none(high),
     )
 
 
@@ -173,7 +173,7 @@ def model_pairs(
         seed: Seed of the resamples.
     """
     (_, first), *others = models.items()
-    quick = first.n <= _TESTED_UP_TO
+    quick = first.n <= TESTED_UP_TO
     tested = [name for name in measures if quick or MEASURES[name].terms is not None]
     pairs = []
     for name, other in others:
@@ -194,22 +194,8 @@ def _difference(name: str, found: PairedDifference) -> Difference:
         low=found.low,
         high=found.high,
         p_value=found.p_value,
+        name=name,
     )
-
-
-def own_temperatures(predictions: Predictions, *, seed: int = 0) -> Temperatures | None:
-    """Fit SMART and one temperature on the predictions that are shown; return None if that fails.
-
-    For predictions that no method was fitted for: the only fit that a page makes, and the page says so.
-
-    Args:
-        predictions: Labelled predictions.
-        seed: Seed of the fit of SMART.
-    """
-    try:
-        return _temperatures(temperature_curve(predictions, seed=seed), "these predictions themselves")
-    except CalibrantError:
-        return None
 
 
 def compared_temperatures(
@@ -259,7 +245,8 @@ def ood_panel(known: Predictions, foreign: Predictions | None, name: str) -> Out
         curve = ood_curve(*pair, max_points=POINTS)
         scores = curve.scores
         areas = (scores.auroc, scores.aupr_in, scores.aupr_out, scores.fpr95)
-        found.append(Detection(score, *areas, _rounded(curve.passed), _rounded(curve.kept)))
+        title = SCORES[score].title if score in SCORES else score
+        found.append(Detection(title, *areas, _rounded(curve.passed), _rounded(curve.kept)))
     return OutOfDistribution(name, foreign.n, tuple(found))
 
 
@@ -270,7 +257,11 @@ def _margins(predictions: Predictions) -> tuple[MarginGroup, ...]:
     measures = {"accuracy": accuracy, "mean_confidence": mean_confidence}
     # Logarithms of probabilities have the margins of the logits.
     parts = margin_slices(
-        predictions.to_logits(), predictions.labels, n_groups=MARGIN_GROUPS, measures=measures
+        predictions.to_logits(),
+        predictions.labels,
+        n_groups=MARGIN_GROUPS,
+        measures=measures,
+        weights=predictions.weights,
     )
     return tuple(
         MarginGroup(part.low, part.high, part.n, part.metrics["accuracy"], part.metrics["mean_confidence"])

@@ -43,8 +43,16 @@
     }));
   }
 
+  const counted = (n) => (n < 1000 ? `${Math.round(n)}` : n < 99950 ? `${(n / 1000).toFixed(n < 9950 ? 1 : 0)}k` : `${(n / 1e6).toFixed(1)}M`);
+
+  // The counts above a diagram: in two rows if the bins are narrow, none if they are narrower still.
+  function withCounts(id, rows) {
+    const room = (at(id).clientWidth - 70) / rows.length;
+    return rows.map((row, i) => ({ ...row, label: room < 11 ? "" : counted(row.n), row: room < 24 ? i % 2 : 0 }));
+  }
+
   function parts(rows) {
-    const full = rows.filter((row) => row.n > 0);
+    const full = rows.filter((row) => row.n > 0).map((row) => ({ ...row, room: 1.06 * row.share }));
     const correct = (row) => row.share * row.accuracy;
     return [
       ...full.map((row) => ({ ...row, outcome: "correct", bottom: 0, top: correct(row), count: Math.round(row.n * row.accuracy) })),
@@ -74,7 +82,7 @@
     describe(`reliability-${side}`, `Reliability diagram, ${each.title}, ${binned.n_bins} bins, calibration error ${percent(binned.ece, 2)}. Accuracy by confidence: ${off.join("; ")}.`);
     describe(`histogram-${side}`, `Histogram of confidence, ${each.title}: mean confidence ${percent(each.mean_confidence)}, accuracy ${percent(each.accuracy)}.`);
     // Vega marks the rows that it gets and treats copies of them as the same rows, so make new ones.
-    await draw(`reliability-${side}`, "reliability", { bins: rows });
+    await draw(`reliability-${side}`, "reliability", { bins: withCounts(`reliability-${side}`, rows) });
     await draw(`histogram-${side}`, "histogram", { parts: parts(binRows(binned)), means: means(each) });
   }
 
@@ -106,7 +114,7 @@
       const line = table.tBodies[0].insertRow();
       cells("th", line, [row.range]);
       line.firstChild.scope = "row";
-      cells("td", line, columns.flatMap((column) => [column[i].n.toLocaleString("en"), percent(column[i].confidence), percent(column[i].accuracy)]));
+      cells("td", line, columns.flatMap((column) => [column[i].n.toLocaleString("en", { maximumFractionDigits: 1 }), percent(column[i].confidence), percent(column[i].accuracy)]));
     });
   }
 
@@ -203,7 +211,7 @@
     await showTemperatures();
     for (const [i, side] of ["before", "after"].entries()) {
       const each = data.shift?.[i];
-      if (each) await draw(`shift-${side}`, "reliability", { bins: binRows(each.bins[2]) });
+      if (each) await draw(`shift-${side}`, "reliability", { bins: withCounts(`shift-${side}`, binRows(each.bins[2])) });
     }
     if (data.foreign) {
       const roc = data.foreign.scores.flatMap((each) => each.passed.map((passed, i) => ({ score: each.score, passed, kept: each.kept[i] })));
@@ -231,7 +239,11 @@
   }
 
   async function showPicked() {
-    for (const place of document.querySelectorAll(".picked")) place.textContent = picked().title;
+    for (const place of document.querySelectorAll(".picked")) {
+      place.textContent = picked().short;
+      if (picked().short !== picked().title) place.title = picked().title;
+      else place.removeAttribute("title");
+    }
     await showBinned();
     if (methodInput) showAnswers();
     if (methodInput) await showMargins("after", picked());
@@ -264,6 +276,8 @@
   thresholdInput.addEventListener("input", showThreshold);
 
   (async () => {
+    // A histogram beside its diagram is as high as this.
+    if (!methodInput) data.charts.histogram.height = data.charts.reliability.height;
     await showPicked();
     await showMargins("before", before);
     await showOthers();

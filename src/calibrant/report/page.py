@@ -6,6 +6,7 @@ An undefined number is None. All shares are fractions of one.
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from calibrant.errors import FormatError
 from calibrant.files import read_dataclass
 
 Numbers = tuple[float | None, ...]
@@ -13,11 +14,14 @@ Numbers = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Binned:
-    """A reliability diagram at one number of bins of equal width."""
+    """A reliability diagram at one number of bins of equal width; the band is Wilson's 95 % interval.
+
+    The counts of weighted samples are sums of weights.
+    """
 
     n_bins: int
     ece: float
-    count: tuple[int, ...]
+    count: tuple[int | float, ...]
     confidence: Numbers
     accuracy: Numbers
     band_low: Numbers
@@ -93,6 +97,7 @@ class Candidate:
         fit_seconds: Time of the fit, if there was one.
         parameters: Number of fitted parameters, if there was a fit.
         share: Share in the pool, if it has one.
+        intervals: Ends of the 95 % interval of each measure that has one.
     """
 
     name: str
@@ -103,6 +108,7 @@ class Candidate:
     fit_seconds: float | None = None
     parameters: int | None = None
     share: float | None = None
+    intervals: dict[str, Numbers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -266,6 +272,7 @@ class Difference:
         low: Lower end of the 95 % interval of the difference.
         high: Upper end.
         p_value: Two-sided, of a paired bootstrap; not corrected for the number of measures.
+        name: Its name in ``metrics``.
     """
 
     title: str
@@ -277,6 +284,12 @@ class Difference:
     low: float
     high: float
     p_value: float
+    name: str = ""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval of the difference excludes 0: chance does not explain it."""
+        return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
@@ -363,5 +376,16 @@ def page_to_json(page: Page) -> dict[str, Any]:
 
 
 def page_from_json(value: object) -> Page:
-    """Build the page from what :func:`page_to_json` returned; values of other types are refused."""
-    return read_dataclass(Page, value, "page", ignore_unknown=True)
+    """Build the page from what :func:`page_to_json` returned; values that no page has are refused."""
+    page = read_dataclass(Page, value, "page", ignore_unknown=True)
+    names = [each.name for each in page.candidates]
+    if not page.candidates or len(set(names)) < len(names) or page.candidates[0].figures is None:
+        raise FormatError("page.candidates: expected rows of different names, the first with figures")
+    if page.chosen is not None and page.chosen not in [each.name for each in page.drawn]:
+        raise FormatError(f"page.chosen: expected the name of a candidate with figures, got {page.chosen!r}")
+    for column in page.columns:
+        if not all(column.name in each.metrics for each in page.candidates):
+            raise FormatError(f"page.columns.name: expected a measure of all candidates, got {column.name!r}")
+    if (page.verdict.confidence_after is None) != (page.verdict.accuracy_after is None):
+        raise FormatError("page.verdict: expected confidence_after with accuracy_after, got only one")
+    return page

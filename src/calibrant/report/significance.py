@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
+from torch import Tensor
 
+from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.inputs import Floats
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.resampling.counts import bin_options, drawn_counts
+from calibrant.metrics.resampling.ends import two_sided_p_value
 from calibrant.metrics.resampling.ordered import Ordered, Sums
 from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.terms import TermResampler
@@ -37,11 +41,14 @@ class Samples:
 
     Attributes:
         outcomes: Confidences and hits.
-        terms: For measures that are means over samples: the term of each sample, by measure.
+        terms: For measures that are means over samples: the term of each sample, times its weight if it has
+            one, by measure.
+        per_row: Number of samples in succession that are drawn together, such as the labels of one picture.
     """
 
     outcomes: Outcomes
     terms: Mapping[str, Floats]
+    per_row: int = 1
 
     @classmethod
     def of(cls, predictions: Predictions, outcomes: Outcomes, measures: Iterable[str]) -> "Samples":
@@ -63,7 +70,11 @@ class Samples:
             for name, measure in of_rows.items():
                 parts[name].append(_terms(measure, _arguments(measure, part)))
         terms = {name: _terms(measure, pairs) for name, measure in of_pairs.items()}
-        return cls(outcomes, terms | {name: np.concatenate(each) for name, each in parts.items()})
+        terms |= {name: np.concatenate(each) for name, each in parts.items()}
+        if outcomes.weights is not None:
+            w = outcomes.weights.cpu().numpy()
+            terms = {name: w * np.where(w > 0, each, 0.0) for name, each in terms.items()}
+        return cls(outcomes, terms, entries_per_row(predictions))
 
 
 def can_test(measure: Measure) -> bool:
@@ -83,37 +94,53 @@ def significantly_worse(tests: Sequence[Test], samples: Mapping[str, Samples], *
     """
     of_terms = [test for test in tests if MEASURES[test[0]].terms is not None]
     of_bins = [test for test in tests if MEASURES[test[0]].terms is None]
-    differences = (*_of_terms(of_terms, samples, seed), *_of_bins(of_bins, samples, seed))
-    found = zip((*of_terms, *of_bins), differences, strict=True)
-    return {test for test, each in found if _is_significant(each)}
+    p_values = (*_of_terms(of_terms, samples, seed), *_of_bins(of_bins, samples, seed))
+    found = zip((*of_terms, *of_bins), p_values, strict=True)
+    return {test for test, p_value in found if p_value < 1 - _LEVEL}
 
 
-def _of_terms(tests: Sequence[Test], samples: Mapping[str, Samples], seed: int) -> Iterator[Floats]:
-    """Yield the resampled differences of means for each test."""
-    terms = (samples[other].terms[name] - samples[best].terms[name] for name, other, best in tests)
+def _of_terms(tests: Sequence[Test], samples: Mapping[str, Samples], seed: int) -> Iterator[float]:
+    """Yield the p-value of the difference of means for each test."""
+    differences = (samples[other].terms[name] - samples[best].terms[name] for name, other, best in tests)
+    per_row = next(iter(samples.values())).per_row
+    terms = (each.reshape(-1, per_row).mean(axis=1) for each in differences)
     n_resamples = _RESAMPLES["terms"]
     if not tests or len(samples[tests[0][1]].outcomes) > _COUNTED:
-        yield from (TermResampler(each).replicates(n_resamples, generator(seed)) for each in terms)
+        for resampler in map(TermResampler, terms):
+            means = resampler.replicates(n_resamples, generator(seed))
+            yield two_sided_p_value(resampler.value, means, biased=False)
         return
     table = np.stack(list(terms), axis=1)
     # Unlike a matrix product, einsum starts no threads.
     drawn = [np.einsum("rn,nt->rt", counts, table) for counts in _draws(len(table), n_resamples, seed)]
-    yield from np.concatenate(drawn).T
+    for total, totals in zip(table.sum(axis=0), np.concatenate(drawn).T, strict=True):
+        yield two_sided_p_value(float(total), totals, biased=False)
 
 
-def _of_bins(tests: Sequence[Test], samples: Mapping[str, Samples], seed: int) -> Iterator[Floats]:
-    """Yield the resampled differences of measures of bins for each test."""
+def _of_bins(tests: Sequence[Test], samples: Mapping[str, Samples], seed: int) -> Iterator[float]:
+    """Yield the p-value of the difference of measures of bins for each test."""
     if not tests:
         return
     wanted = sorted({(who, name) for name, *pair in tests for who in pair})
     ordered = {who: Ordered.from_outcomes(samples[who].outcomes) for who, _ in wanted}
     drawn: dict[tuple[str, str], list[Floats]] = {each: [] for each in wanted}
-    for counts in _draws(len(samples[wanted[0][0]].outcomes), _RESAMPLES["bins"], seed):
-        sums = {who: each.sums(counts) for who, each in ordered.items()}
+    n = len(samples[wanted[0][0]].outcomes)
+    rows = np.repeat(np.arange(n // samples[wanted[0][0]].per_row), samples[wanted[0][0]].per_row)
+    itself = np.ones((1, rows[-1] + 1), dtype=np.int64)
+    for drawn_rows in chain([itself], _draws(int(rows[-1]) + 1, _RESAMPLES["bins"], seed)):
+        counts = drawn_rows[:, rows]
+        sums = {who: each.sums(_weighed(counts, each.weights)) for who, each in ordered.items()}
         for who, name in wanted:
             drawn[who, name].append(_of_sums(name, sums[who]))
     values = {each: np.concatenate(parts) for each, parts in drawn.items()}
-    yield from (values[other, name] - values[best, name] for name, other, best in tests)
+    for name, other, best in tests:
+        difference, *resampled = values[other, name] - values[best, name]
+        yield two_sided_p_value(float(difference), np.array(resampled))
+
+
+def _weighed(counts: Counts, weights: Tensor | None) -> Counts:
+    """Return how much drawn samples count."""
+    return counts if weights is None else counts * weights.cpu().numpy()
 
 
 def _of_sums(name: str, sums: Sums) -> Floats:
@@ -150,9 +177,3 @@ def _terms(measure: Measure, arguments: Mapping[str, Any]) -> Floats:
     assert measure.terms is not None
     terms: Floats = measure.terms(**arguments, **measure.arguments(N_BINS)).double().cpu().numpy()
     return terms
-
-
-def _is_significant(differences: Floats) -> bool:
-    """Return whether the p-value of :func:`calibrant.metrics.paired_difference` is below the level."""
-    beyond = min(np.count_nonzero(differences <= 0), np.count_nonzero(differences >= 0))
-    return bool(2 * (1 + beyond) / (1 + len(differences)) < 1 - _LEVEL)

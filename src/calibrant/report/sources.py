@@ -9,7 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from calibrant._version import __version__
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
+from calibrant.outcomes import effective, weighted_like
 from calibrant.report.page import Fact
 
 
@@ -85,17 +87,32 @@ class Sources:
 
 def count(predictions: Predictions) -> str:
     """Return the number of predictions and of classes, as text."""
+    if isinstance(predictions, LabelPredictions):
+        return f"{predictions.n_rows:,} rows, {predictions.n_labels:,} labels"
     classes = "" if predictions.k is None else f", {predictions.k:,} classes"
-    return f"{predictions.n:,} predictions{classes}"
+    w = predictions.weights
+    weighted = "" if w is None else f", {weighted_like(float(effective(w).sum()))}"
+    return f"{predictions.n:,} predictions{classes}{weighted}"
 
 
 def _describe(role: str, predictions: Predictions, path: Path | None) -> str:
     if path is None:
         return f"{_title(role)}: {count(predictions)}"
     named = role if role == path.name else f"{_title(role)}: {path.name}"
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    return f"{named}, {count(predictions)}, SHA-256 {digest}…"
+    return f"{named}, {count(predictions)}, SHA-256 {_digest(path)[:16]}…"
+
+
+def _digest(source: Path) -> str:
+    """Return the SHA-256 of a file, or of all files of a folder or pattern one after the other."""
+    digest, files = hashlib.sha256(), [source]
+    if not source.is_file():
+        from calibrant.streams.files import find_files
+
+        files = [Path(file.path) for file in find_files(str(source))]
+    for path in files:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def _title(role: str) -> str:

@@ -1,8 +1,9 @@
-"""The report in a sentence: whether the model is calibrated, and how much a method improves it."""
+"""The report in a sentence: is the model calibrated, how much does a method improve it, which is better."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from calibrant.report.page import Verdict
+from calibrant.metrics.names import MEASURES
+from calibrant.report.page import Difference, ModelPair, Verdict
 
 #: A smaller difference between mean confidence and accuracy counts as none.
 _SMALL = 0.01
@@ -64,6 +65,60 @@ def verdict(
         confidence_after=None if shown is None else shown["mean_confidence"],
         accuracy_after=None if shown is None else shown["accuracy"],
     )
+
+
+def verdict_on_models(metrics: Mapping[str, Mapping[str, float]], pairs: Sequence[ModelPair]) -> Verdict:
+    """Say which model is better calibrated, and whether chance explains the difference.
+
+    The model with the lowest ECE is compared with the first one; if it is the first, with the next best.
+    Where there are too many samples to test the ECE, the Brier score decides.
+
+    Args:
+        metrics: Measures of each model, the first one first.
+        pairs: The first model against each other one.
+    """
+    first = next(iter(metrics))
+    deciding = "ece" if any(line.name == "ece" for line in pairs[0].differences) else "brier"
+    best, second, *_ = sorted(metrics, key=lambda name: metrics[name][deciding])
+    rival = second if best == first else first
+    pair = next(each for each in pairs if each.other == (rival if best == first else best))
+    lines = {line.name: line for line in pair.differences}
+    what = "better calibrated" if deciding == "ece" else "better"
+    values = [_value(lines[deciding], name, first) for name in (best, rival)]
+    against = f"{MEASURES[deciding].short} {' against '.join(values)}"
+    if lines[deciding].is_clear:
+        of = f", and the best of {len(metrics)} models" if len(metrics) > 2 else ""
+        headline = f"{best} is {what} than {rival}{of}: {against}, more than chance explains."
+    else:
+        headline = (
+            f"Neither {best} nor {rival} is clearly {what}: {against}, a difference that chance can explain."
+        )
+    tone, _ = _judge(metrics[best])
+    return Verdict(
+        headline=headline,
+        detail=" ".join(
+            _also(lines[name], first, pair.other) for name in ("nll", "accuracy") if name in lines
+        ),
+        tone=tone,
+        confidence=metrics[first]["mean_confidence"],
+        accuracy=metrics[first]["accuracy"],
+    )
+
+
+def _value(line: Difference, model: str, first: str) -> str:
+    value = line.first if model == first else line.other
+    return _percent(value) if line.percent else f"{value:.4f}"
+
+
+def _also(line: Difference, first: str, other: str) -> str:
+    """Describe the difference of a further measure in a sentence."""
+    title = line.title[0].upper() + line.title[1:]
+    p = "p < 0.001" if line.p_value < 0.001 else f"p = {line.p_value:.3f}"
+    values = f"{title}: {first} {_value(line, first, first)}, {other} {_value(line, other, first)}"
+    if not line.is_clear:
+        return f"{values}, which chance can explain ({p})."
+    winner = first if (line.difference < 0) == (line.better == "lower") else other
+    return f"{values}: {winner} is better, more than chance explains ({p})."
 
 
 def _judge(metrics: Mapping[str, float]) -> tuple[str, str]:

@@ -5,20 +5,25 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from calibrant.errors import FormatError
-from calibrant.files import read_json, write_file
-from calibrant.report.charts import specifications
+from calibrant.evaluation.folder import CALIBRATOR, DIGEST, RESULTS, calibrator_digest, read_results
+from calibrant.files import atomic_path, write_file
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.report.charts import FEW, specifications
 from calibrant.report.drawing_library import drawing_library
-from calibrant.report.page import AnswerRule, Candidate, Page, page_from_json, page_to_json
+from calibrant.report.page import AnswerRule, Candidate, Fact, Numbers, Page, page_from_json, page_to_json
+from calibrant.text import shortened, visible
 
-RESULTS, CALIBRATOR, REPORT = "results.json", "calibrator.safetensors", "report.html"
+REPORT = "report.html"
 _NONE = "\N{EN DASH}"
 _GROUPS_DRAWN = 30
+# Characters of a name in tables and headings.
+_LONGEST_NAME = 60
 
 
 def write_report(page: Page, path: str | os.PathLike[str]) -> None:
@@ -33,6 +38,7 @@ def render(page: Page) -> str:
     environment = Environment(
         loader=PackageLoader("calibrant.report", "."),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -46,34 +52,42 @@ def render(page: Page) -> str:
         p_value=_p_value,
         tenths=_tenths,
         change=_change,
+        span=_span,
         wrong=_wrong,
+        short=_short,
     )
     scripts = {"vega": drawing_library(), "page": _asset("page.js")}
     return environment.get_template("template.html.j2").render(
         page=page,
+        few=FEW,
         style=_asset("style.css"),
         scripts=scripts,
         hashes=[_digest(script) for script in scripts.values()],
-        data=_embed(_drawings(page)),
+        data=_embed(_shown(_drawings(page))),
     )
 
 
-def save_results(folder: Path, answer: Mapping[str, Any], page: Page) -> None:
-    """Write the results, and below them on one line the numbers that the page draws."""
-    results = json.dumps(answer, indent=1).removesuffix("}").rstrip()
+def save_results(folder: Path, calibrator: Calibrator, answer: Mapping[str, Any], page: Page) -> None:
+    """Write the calibrator, the page and the results, below which the numbers that the page draws are a line.
+
+    All files are there before the first one is moved into place, so that a full disk leaves an older folder
+    as it was. The results come last and have the digest of the calibrator; the page shows it too.
+    """
+    digest = calibrator_digest(calibrator)
+    made_from = Fact("Calibrator", (f"{CALIBRATOR}, SHA-256 of its numbers {digest[:16]}…",))
+    page = replace(page, facts=(*page.facts, made_from))
+    results = json.dumps({**answer, DIGEST: digest}, indent=1).removesuffix("}").rstrip()
     drawn = json.dumps(page_to_json(page), allow_nan=False, separators=(",", ":"))
-    write_file(folder / RESULTS, f'{results},\n "page": {drawn}\n}}\n')
+    with atomic_path(folder / RESULTS) as results_file, atomic_path(folder / REPORT) as report_file:
+        results_file.write_text(f'{results},\n "page": {drawn}\n}}\n', encoding="utf-8")
+        report_file.write_text(render(page), encoding="utf-8")
+        calibrator.save(folder / CALIBRATOR)
 
 
 def load_page(folder: Path) -> Page:
     """Read the page that was saved in a folder."""
-    path = folder / RESULTS
-    if not path.exists():
-        raise FormatError(
-            f"{folder}: expected a folder written by calibrant calibrate --out, got one without {RESULTS}"
-        )
-    saved = read_json(path, "what calibrate wrote")
-    if not isinstance(saved, dict) or "page" not in saved:
+    path, saved = folder / RESULTS, read_results(folder)
+    if "page" not in saved:
         raise FormatError(f"{path}: expected the numbers of a page, got none; run calibrant calibrate again")
     try:
         return page_from_json(saved["page"])
@@ -99,7 +113,8 @@ def _drawings(page: Page) -> dict[str, Any]:
 
 def _figures(candidate: Candidate) -> dict[str, Any]:
     assert candidate.figures is not None
-    return {"name": candidate.name, "title": candidate.title} | asdict(candidate.figures)
+    named = {"name": candidate.name, "title": candidate.title, "short": _short(candidate.title)}
+    return named | asdict(candidate.figures)
 
 
 def _embed(value: object) -> str:
@@ -108,6 +123,20 @@ def _embed(value: object) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401  # whatever a template prints, or JSON
+    """Return what a page shows: control characters and bidirectional marks of names are made visible."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # not our own markup
+        return visible(value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(each) for key, each in value.items()}
+    return [_shown(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _short(name: str) -> str:
+    """Return a name that fits into a cell; the page has the whole one in a title."""
+    return shortened(visible(name), _LONGEST_NAME)
 
 
 def _asset(name: str) -> str:
@@ -127,6 +156,12 @@ def _cell(value: float | None, percent: bool) -> str:
     if value is None:
         return _NONE
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+
+def _span(ends: Numbers, percent: bool) -> str:
+    """Return both ends of an interval, with a digit less than the value."""
+    low, high = (_tenths(end) if percent else _digits(end, 3) for end in ends)
+    return f"{low} to {high}"
 
 
 def _tenths(value: float | None) -> str:

@@ -1,43 +1,51 @@
 """Accumulators: measures of a stream, equal to those of all samples at once, merged across processes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from calibrant.bins import Bins, equal_width_bins, sorted_width_bins
+from calibrant.bins import Bins, check_bins, equal_width_bins, sorted_width_bins
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import Outcomes
 from calibrant.streams.sums import Batch
-from calibrant.streams.totals import Accumulator, Reduction, add_pairs
+from calibrant.streams.totals import NUMBERS, Accumulator, Reduction, add_pairs, weight_sums
 
 
 class _BinAccumulator(Accumulator):
     """Totals of bins of equal width, by class or not."""
 
     reductions: ClassVar[Mapping[str, Reduction]] = {
-        "n": np.add,
-        "count": np.add,
+        **NUMBERS,
+        "count": add_pairs,
         "confidence_sum": add_pairs,
-        "correct_sum": np.add,
+        "correct_sum": add_pairs,
     }
 
     def compute(self) -> Bins:
-        """Return the bins of all samples so far."""
-        seen = self._seen()
-        n_bins = seen["count"].shape[-1]
-        edges = np.arange(n_bins + 1) / n_bins
-        sums = (edges, seen["count"], seen["confidence_sum"], seen["correct_sum"])
-        return Bins(*(torch.tensor(values) for values in sums))
+        """Return the bins of all samples so far; of weighted ones, counts add up to the effective number."""
+        seen, effective = self._seen(), self.effective
+        count, confidence, correct = (seen[name] for name in ("count", "confidence_sum", "correct_sum"))
+        if effective is None:
+            count, correct = count.astype(np.int64), correct.astype(np.int64)
+        else:
+            scale = effective / self.weight
+            count, confidence, correct = scale * count, scale * confidence, scale * correct
+        edges = np.arange(count.shape[-1] + 1) / count.shape[-1]
+        return Bins(*(torch.tensor(values) for values in (edges, count, confidence, correct)))
 
-    def _add_bins(self, bins: Bins, n: int) -> None:
+    def _add_bins(self, bins: Bins, n: int, weights: Tensor | None, **more: npt.ArrayLike) -> None:
         self._include(
             n=n,
+            **weight_sums(weights),
+            **more,
             count=bins.count.numpy(),
             confidence_sum=bins.confidence_sum.numpy(),
             correct_sum=bins.correct_sum.numpy(),
@@ -60,18 +68,37 @@ class OutcomeAccumulator(_BinAccumulator):
     """
 
     settings = ("n_bins",)
+    reductions: ClassVar[Mapping[str, Reduction]] = {
+        **_BinAccumulator.reductions,
+        "squared_count": add_pairs,
+    }
 
     def __init__(self, *, n_bins: int = 15) -> None:
-        self.n_bins = check_count(n_bins, "n_bins")
+        self.n_bins = check_bins(n_bins)
         super().__init__(self.n_bins)
+
+    @property
+    def sizes(self) -> Tensor | None:
+        """Effective number of samples in each bin, NaN in an empty one; none without weights."""
+        if self.effective is None:
+            return None
+        seen = self._seen()
+        return torch.tensor(seen["count"]).square() / torch.tensor(seen["squared_count"])
 
     def add(self, batch: Batch) -> None:
         """Read a batch that has been checked."""
-        self._add_bins(equal_width_bins(batch.outcomes, self.n_bins), len(batch))
+        self._add_outcomes(batch.outcomes, equal_width_bins(batch.outcomes, self.n_bins))
 
     def add_sorted(self, ordered: Outcomes) -> None:
         """Read outcomes that have been checked and sorted."""
-        self._add_bins(sorted_width_bins(ordered, self.n_bins), len(ordered))
+        fill = sorted_width_bins if ordered.weights is None else equal_width_bins
+        self._add_outcomes(ordered, fill(ordered, self.n_bins))
+
+    def _add_outcomes(self, outcomes: Outcomes, bins: Bins) -> None:
+        squared = bins
+        if outcomes.weights is not None:
+            squared = equal_width_bins(replace(outcomes, weights=outcomes.weights.square()), self.n_bins)
+        self._add_bins(bins, len(outcomes), outcomes.weights, squared_count=squared.count.numpy())
 
 
 class ClasswiseAccumulator(_BinAccumulator):
@@ -93,7 +120,7 @@ class ClasswiseAccumulator(_BinAccumulator):
 
     def __init__(self, *, n_classes: int | None = None, n_bins: int = 15) -> None:
         self.n_classes = None if n_classes is None else check_count(n_classes, "n_classes", at_least=2)
-        self.n_bins = check_count(n_bins, "n_bins")
+        self.n_bins = check_bins(n_bins)
         # While the number of classes is unknown, there are no rows.
         super().__init__(self.n_classes or 0, self.n_bins)
 
@@ -103,7 +130,7 @@ class ClasswiseAccumulator(_BinAccumulator):
             raise InputError(f"{batch.form}: expected {self.n_classes} classes as before, got {batch.k}")
         bins = batch.class_sums.bins
         self._set_classes(len(bins.count))
-        self._add_bins(bins, len(batch))
+        self._add_bins(bins, len(batch), batch.weights)
 
     def merge(self, other: Self) -> None:
         """Add the totals of another accumulator with the same settings, which does not change."""
@@ -130,7 +157,7 @@ class ProperScores:
 
 
 class ProperScoreAccumulator(Accumulator):
-    """Negative log-likelihood and Brier score over a stream; of probabilities the former may be infinite.
+    """Negative log-likelihood and Brier score over a stream.
 
     Class scores and confidences of a black box must not be mixed: they have different Brier scores.
 
@@ -144,7 +171,7 @@ class ProperScoreAccumulator(Accumulator):
     """
 
     reductions: ClassVar[Mapping[str, Reduction]] = {
-        "n": np.add,
+        **NUMBERS,
         "nll_sum": add_pairs,
         "brier_sum": add_pairs,
     }
@@ -152,12 +179,13 @@ class ProperScoreAccumulator(Accumulator):
     def add(self, batch: Batch) -> None:
         """Read a batch that has been checked."""
         nll, brier = batch.proper_sums
-        self._include(n=len(batch), nll_sum=nll, brier_sum=brier)
+        self._include(n=len(batch), **weight_sums(batch.weights), nll_sum=nll, brier_sum=brier)
 
     def compute(self) -> ProperScores:
         """Return the mean scores of all samples so far."""
         seen = self._seen()
-        return ProperScores(self.n, float(seen["nll_sum"]) / self.n, float(seen["brier_sum"]) / self.n)
+        nll, brier = (float(seen[name]) / self.weight for name in ("nll_sum", "brier_sum"))
+        return ProperScores(self.n, nll, brier)
 
 
 class TopKErrorAccumulator(Accumulator):
@@ -171,7 +199,7 @@ class TopKErrorAccumulator(Accumulator):
     """
 
     settings = ("k",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {"n": np.add, "errors": np.add}
+    reductions: ClassVar[Mapping[str, Reduction]] = {**NUMBERS, "errors": add_pairs}
     needs_classes = True
 
     def __init__(self, *, k: int = 5) -> None:
@@ -186,11 +214,12 @@ class TopKErrorAccumulator(Accumulator):
 
     def add(self, batch: Batch) -> None:
         """Read a batch that has been checked."""
-        self._include(n=len(batch), errors=np.count_nonzero(batch.class_sums.ranks >= self.k))
+        missed = torch.from_numpy(batch.class_sums.ranks >= self.k)
+        self._include(n=len(batch), **weight_sums(batch.weights), errors=batch.summed(missed))
 
     def compute(self) -> float:
         """Return the top-k error of all samples so far."""
-        return int(self._seen()["errors"]) / self.n
+        return float(self._seen()["errors"]) / self.weight
 
 
 class MeanAccumulator(Accumulator):
@@ -205,7 +234,7 @@ class MeanAccumulator(Accumulator):
     """
 
     settings = ("measure",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {"n": np.add, "sum": add_pairs}
+    reductions: ClassVar[Mapping[str, Reduction]] = {**NUMBERS, "sum": add_pairs}
 
     def __init__(self, *, measure: str) -> None:
         if measure not in MEASURES or MEASURES[measure].terms is None:
@@ -225,11 +254,11 @@ class MeanAccumulator(Accumulator):
         measure = MEASURES[self.measure]
         assert measure.terms is not None
         terms = measure.terms(**batch.arguments(measure), **measure.arguments(batch.n_bins))
-        self._include(n=len(batch), sum=float(terms.sum(dtype=torch.float64)))
+        self._include(n=len(batch), **weight_sums(batch.weights), sum=batch.summed(terms))
 
     def compute(self) -> float:
         """Return the mean of all samples so far."""
-        return float(self._seen()["sum"]) / self.n
+        return float(self._seen()["sum"]) / self.weight
 
 
 def applies(measure: Measure, k: int | None) -> bool:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -15,8 +14,9 @@ from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.groups import Correction, GroupTest, group_tests, worst_first
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
+from calibrant.results import FrozenDict
 from calibrant.streams.files import ENTRIES, FileLayout, StreamFile, rows_at_once
-from calibrant.streams.measures import StreamEvaluation, StreamMeasures, tensors_of
+from calibrant.streams.measures import StreamEvaluation, StreamMeasures, joined_weights, tensors_of
 from calibrant.streams.prediction_stream import PredictionStream
 from calibrant.streams.row_groups import LeftOut, StreamBatch
 from calibrant.streams.sums import Form
@@ -77,18 +77,20 @@ class GroupedMeasures:
         whole = self._new()
         for measures in self.measures.values():
             whole.merge(measures)
-        groups = {name: self.measures[name].compute() for name in sorted(self.measures)}
-        return dataclasses.replace(whole.compute(), groups=MappingProxyType(groups))
+        # A group of which no sample counts is as absent as its samples.
+        counted = (name for name in sorted(self.measures) if self.measures[name].weight)
+        groups = {name: self.measures[name].compute() for name in counted}
+        return dataclasses.replace(whole.compute(), groups=FrozenDict(groups))
 
     def flush(self) -> None:
         """Measure the buffered batches."""
         if not self.waiting:
             return
-        form, outputs, truth = _joined(self.waiting)
+        form, outputs, truth, weights = _joined(self.waiting)
         present = {name for batch in self.waiting for name in batch.names or ("",)}
         if len(present) == 1:
             self.waiting = []
-            self._of(present.pop()).add(form, outputs, truth)
+            self._of(present.pop()).add(form, outputs, truth, weights)
             return
         names, codes = self._codes()
         self.waiting = []
@@ -96,9 +98,11 @@ class GroupedMeasures:
         codes = codes.astype(np.min_scalar_type(len(names)))
         order = torch.from_numpy(np.argsort(codes, kind="stable"))
         outputs, truth = outputs.index_select(0, order), truth.index_select(0, order)
+        weights = None if weights is None else weights.index_select(0, order)
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
         for name, start, end in zip(names, [0, *ends[:-1]], ends, strict=True):
-            self._of(name).add(form, outputs[start:end], truth[start:end])
+            own = None if weights is None else weights[start:end]
+            self._of(name).add(form, outputs[start:end], truth[start:end], own)
 
     def _codes(self) -> tuple[list[str], npt.NDArray[np.integer]]:
         """Return the names of the groups of all buffered batches, and the number of each row's group."""
@@ -227,15 +231,21 @@ def stream_group_tests(
     """Return the gap and the corrected test of each group of a stream, the worst first.
 
     The cumulative difference is known at the edges of the bins only. So the statistic is a bit too low, and
-    the test a bit too cautious: opposite gaps within a bin go unseen.
+    the test a bit too cautious: opposite gaps within a bin go unseen. If samples have weights, a bin counts
+    as its effective number of samples.
 
     Args:
         result: What :func:`evaluate_stream` returned for a stream with groups.
         correction: ``"holm"`` or ``"benjamini_hochberg"``, as in :func:`~calibrant.evaluation.by_group`.
         level: Level of the intervals and of the test.
     """
-    cells = [CumulativeDifference.from_bins(group.bins) for group in result.groups.values()]
-    tests = dict(zip(result.groups, group_tests(cells, correction=correction, level=level), strict=True))
+    groups = result.groups.values()
+    cells = [CumulativeDifference.from_bins(group.bins, group.bin_sizes) for group in groups]
+    found = group_tests(cells, correction=correction, level=level)
+    tests = {
+        name: dataclasses.replace(test, n=group.n)
+        for (name, group), test in zip(result.groups.items(), found, strict=True)
+    }
     return dict(sorted(tests.items(), key=lambda entry: worst_first(entry[1], level)))
 
 
@@ -249,9 +259,11 @@ def _per_place(left_out: Sequence[LeftOut]) -> list[LeftOut]:
     return list(found.values())
 
 
-def _joined(batches: list[StreamBatch]) -> tuple[Form, Tensor, Tensor]:
-    """Return the form, outputs and truth of several batches as one."""
+def _joined(batches: list[StreamBatch]) -> tuple[Form, Tensor, Tensor, Tensor | None]:
+    """Return the form, outputs, truth and weights of several batches as one."""
     if len(batches) == 1:
         return tensors_of(batches[0].predictions)
-    forms, outputs, truth = zip(*(tensors_of(batch.predictions) for batch in batches), strict=True)
-    return forms[0], torch.cat(outputs), torch.cat(truth)
+    parts = [tensors_of(batch.predictions) for batch in batches]
+    forms, outputs, truth, weights = zip(*parts, strict=True)
+    joined = joined_weights(list(zip(weights, map(len, outputs), strict=True)))
+    return forms[0], torch.cat(outputs), torch.cat(truth), joined

@@ -1,4 +1,4 @@
-"""The Parquet files of a stream: where they are, and what their footers say about columns and rows."""
+"""The files of a stream: where they are, and what the footers of Parquet say about columns and rows."""
 
 import glob
 import os
@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant.data.contents import from_text, select_form
-from calibrant.data.tables import class_names, find_columns
+from calibrant.data.contents import class_names, find_columns, select_form
+from calibrant.data.files import FORMATS
+from calibrant.data.parquet import notes_in, open_parquet
 from calibrant.errors import FormatError, MissingPackageError
+from calibrant.outputs import INCOMPLETE, check_complete
 
-#: The key of Calibrant's notes in the metadata of a Parquet file.
-NOTES = b"calibrant"
 #: Numbers that are read at a time, about.
 ENTRIES = 1 << 21
 _SUFFIX = ".parquet"
@@ -25,7 +25,7 @@ _SUFFIX = ".parquet"
 
 @dataclass(frozen=True)
 class StreamFile:
-    """One Parquet file of a stream.
+    """One file of a stream, which is Parquet unless it is loaded as a whole.
 
     Attributes:
         name: Its path below the folder of the stream, as errors show it.
@@ -44,7 +44,12 @@ class StreamFile:
             handle = self.path
             if self.filesystem is not None:
                 handle = stack.enter_context(self.filesystem.open(self.path, "rb"))
-            yield stack.enter_context(pq.ParquetFile(handle, buffer_size=buffer_size))
+            yield stack.enter_context(open_parquet(handle, buffer_size=buffer_size))
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file can be read in pieces."""
+        return self.path.lower().endswith(_SUFFIX)
 
     @property
     def partition(self) -> dict[str, str]:
@@ -65,23 +70,49 @@ def is_many(source: str) -> bool:
 
 def find_stream_files(source: str) -> tuple[StreamFile, ...]:
     """List the Parquet files of a source in the order of their names, without hidden files and folders."""
-    found = _remote(source) if is_url(source) else _local(source)
+    found = _remote(source) if is_url(source) else _local(source, (_SUFFIX,))
     if not found:
-        raise FormatError(f"{source}: expected files named *{_SUFFIX}, got none; check the path")
+        others = () if is_url(source) else _local(source, tuple(FORMATS))
+        advice = (
+            f"{others[0].name} is no stream, and can only be loaded as a whole"
+            if others
+            else "check the path"
+        )
+        raise FormatError(f"{source}: expected files named *{_SUFFIX}, got none; {advice}")
     return tuple(sorted(found, key=lambda file: file.name))
 
 
-def _local(source: str) -> list[StreamFile]:
+def find_files(source: str) -> tuple[StreamFile, ...]:
+    """List the files of predictions of a source, in any format, in the order of their names.
+
+    In a folder these are its Parquet files or, if it has none, those of other formats. Addresses have only
+    Parquet files.
+    """
+    if is_url(source):
+        return find_stream_files(source)
+    found = _local(source, tuple(FORMATS))
+    parquet = [file for file in found if file.is_parquet]
+    if not found:
+        raise FormatError(f"{source}: expected files named *{', *'.join(FORMATS)}, got none; check the path")
+    return tuple(sorted(parquet if parquet and Path(source).is_dir() else found, key=lambda file: file.name))
+
+
+def _local(source: str, suffixes: tuple[str, ...]) -> list[StreamFile]:
     path = Path(source)
+    if not source:
+        raise FormatError("source: expected a file, a folder or a pattern, got an empty name; check the path")
     if path.is_dir():
-        files = [file for file in path.rglob(f"*{_SUFFIX}") if file.is_file()]
+        below = list(path.rglob("*"))
+        for folder in (path, *(each.parent for each in below if each.name == INCOMPLETE)):
+            check_complete(folder)
+        files = [file for file in below if file.suffix.lower() in suffixes and file.is_file()]
         return [
             StreamFile(name, str(file))
             for file in files
             if not _is_hidden(name := file.relative_to(path).as_posix())
         ]
     if path.exists():
-        if path.suffix.lower() != _SUFFIX:
+        if path.suffix.lower() not in suffixes:
             raise FormatError(
                 f"{path.name}: expected a {_SUFFIX} file, a folder or a pattern, got {path.suffix!r}; "
                 "only Parquet is read as a stream"
@@ -89,9 +120,12 @@ def _local(source: str) -> list[StreamFile]:
         return [StreamFile(path.name, str(path))]
     if not glob.has_magic(source):
         raise FormatError(f"{path.name}: no such file or folder in {path.parent}; check the path")
-    found = [Path(file) for file in glob.glob(source, recursive=True) if file.endswith(_SUFFIX)]  # noqa: PTH207  # Path.glob takes no absolute pattern
+    matches = [Path(file) for file in glob.glob(source, recursive=True)]  # noqa: PTH207  # Path.glob takes no absolute pattern
+    found = [file for file in matches if file.suffix.lower() in suffixes and file.is_file()]
+    for folder in {file.parent for file in found}:
+        check_complete(folder)
     root = _common([file.as_posix() for file in found])
-    return [StreamFile(file.as_posix()[len(root) :], str(file)) for file in found if file.is_file()]
+    return [StreamFile(file.as_posix()[len(root) :], str(file)) for file in found]
 
 
 def _remote(source: str) -> list[StreamFile]:
@@ -108,7 +142,7 @@ def _remote(source: str) -> list[StreamFile]:
     except (ImportError, ValueError, OSError) as error:
         detail = " ".join(str(error).split())[:160]
         raise FormatError(f"{source}: expected an address that can be read, got {detail}") from error
-    files = [str(file) for file in found if str(file).endswith(_SUFFIX)]
+    files = [str(file) for file in found if str(file).lower().endswith(_SUFFIX)]
     root = _common(files)
     named = [StreamFile(file[len(root) :], file, filesystem) for file in files]
     return [file for file in named if not _is_hidden(file.name)]
@@ -176,7 +210,7 @@ def read_layout(source: StreamFile, *, by: str | None, need_labels: bool) -> Fil
     chunks = [[group.column(i) for i in range(group.num_columns)] for group in groups]
     outputs = next(iter(used[key] for key in ("logits", "probs", "confidence") if key in used))
     values = sum(c.num_values for group in chunks for c in group if _top(c) in outputs)
-    notes = from_text((schema.metadata or {}).get(NOTES, b"{}").decode(), "calibrant")
+    notes = notes_in(schema)
     return FileLayout(
         columns=used,
         types={name: _kind(schema.field(name).type) for name in [*columns, *([by] if by else [])]},

@@ -2,10 +2,9 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -15,11 +14,14 @@ from torch import Tensor
 from calibrant.bins import Bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.evaluate import NO_WEIGHTS
+from calibrant.files import parse_json
 from calibrant.metrics.accuracy import confidences, hits, top_k_misses
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes
+from calibrant.results import FrozenDict, Result
 from calibrant.streams.accumulators import (
     ClasswiseAccumulator,
     MeanAccumulator,
@@ -29,18 +31,23 @@ from calibrant.streams.accumulators import (
     applies,
 )
 from calibrant.streams.row_groups import LeftOut
-from calibrant.streams.sketch import RankSketch
+from calibrant.streams.sketch import RankSketch, in_order
 from calibrant.streams.sketch_bounds import Bounded
 from calibrant.streams.sums import Batch, Form
 from calibrant.streams.totals import Accumulator
 
 _Way: TypeAlias = tuple[str, Callable[[Any], Any]]
 
+
+def _mean_of_bins(bins: Bins, sums: Tensor) -> float:
+    return float(sums.sum()) / float(bins.count.sum())
+
+
 # Means that follow from the sums of every batch: their terms, what these read, their options, and the
 # accumulator with the function that returns the mean from its result. Other means are summed term by term.
 _SUMMED: tuple[tuple[Callable[..., Tensor], str, dict[str, Any], _Way], ...] = (
-    (hits, "outcomes", {}, ("outcomes", lambda bins: int(bins.correct_sum.sum()) / bins.n)),
-    (confidences, "outcomes", {}, ("outcomes", lambda bins: float(bins.confidence_sum.sum()) / bins.n)),
+    (hits, "outcomes", {}, ("outcomes", lambda bins: _mean_of_bins(bins, bins.correct_sum))),
+    (confidences, "outcomes", {}, ("outcomes", lambda bins: _mean_of_bins(bins, bins.confidence_sum))),
     (log_losses, "logits", {}, ("scores", attrgetter("negative_log_likelihood"))),
     (squared_errors, "probs", {}, ("scores", attrgetter("brier_score"))),
     (top_k_misses, "probs", {"k": 5}, ("top", float)),
@@ -74,7 +81,7 @@ def measures_of(
     """Return the measures of ``k`` classes that follow from accumulators; NaN while these have no samples."""
     results: dict[str, Any] = {}
     for name, part in parts.items():
-        if part.n:
+        if part.weight:
             results[name] = part.compute(n_bins=n_bins) if isinstance(part, RankSketch) else part.compute()
     values: dict[str, float | Bounded] = {}
     for name, (source, compute) in streamed_measures().items():
@@ -104,11 +111,12 @@ def _way(name: str, measure: Measure) -> _Way | None:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamEvaluation:
+class StreamEvaluation(Result):
     """How well calibrated the predictions of a stream are; all measures are fractions of one.
 
     Attributes:
         n: Number of samples.
+        n_effective: Their effective number, which is smaller if they have unequal weights.
         k: Number of classes; none if only confidences are known.
         metrics: The measures by name; NaN where the data leave one undefined.
         bounds: For measures that depend on the order of all confidences, bounds that contain the exact value.
@@ -116,15 +124,21 @@ class StreamEvaluation:
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
         groups: The evaluation of each group, if the stream was grouped.
         left_out: Bad files and row groups that were left out.
+        skipped: Measures that were not computed, with the reason: if samples have weights, those that take
+            none.
+        bin_sizes: Effective number of samples in each bin if they have weights.
     """
 
     n: int
+    n_effective: float
     k: int | None
     metrics: Mapping[str, float]
     bounds: Mapping[str, Bounded]
     bins: Bins
-    groups: Mapping[str, "StreamEvaluation"] = field(default_factory=lambda: MappingProxyType({}))
+    groups: Mapping[str, "StreamEvaluation"] = field(default_factory=FrozenDict)
     left_out: tuple[LeftOut, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=FrozenDict)
+    bin_sizes: Tensor | None = None
 
 
 class StreamMeasures:
@@ -162,6 +176,12 @@ class StreamMeasures:
         return self._parts["outcomes"].n + sum(map(len, self._waiting))
 
     @property
+    def weight(self) -> float:
+        """Sum of the weights of all samples so far; without weights their number."""
+        self._settle()
+        return self._parts["outcomes"].weight
+
+    @property
     def k(self) -> int | None:
         """Number of classes; none if only confidences are known, or without samples."""
         classes = self._parts["classes"]
@@ -171,9 +191,9 @@ class StreamMeasures:
         """Read a batch of predictions with labels, or of confidences with whether they were correct."""
         self.add(*tensors_of(predictions))
 
-    def add(self, form: Form, outputs: Tensor, truth: Tensor) -> None:
+    def add(self, form: Form, outputs: Tensor, truth: Tensor, weights: Tensor | None = None) -> None:
         """Read a batch that has been checked; the arguments are those of ``Batch``."""
-        batch = Batch(form, outputs, truth, self.n_bins)
+        batch = Batch(form, outputs, truth, self.n_bins, weights)
         self._check_classes(batch.k)
         for name, part in self._parts.items():
             if name not in ("outcomes", "ranks") and not part.why_not(batch.k):
@@ -181,7 +201,11 @@ class StreamMeasures:
         outcomes = batch.outcomes
         if batch.k is None:
             # A buffer must not keep alive the larger batch that it is a part of.
-            outcomes = Outcomes(outcomes.confidence.clone(), outcomes.correct.clone())
+            outcomes = replace(
+                outcomes, confidence=outcomes.confidence.clone(), correct=outcomes.correct.clone()
+            )
+        if batch.weights is not None:
+            outcomes = replace(outcomes, weights=batch.weights.clone())
         self._waiting.append(outcomes)
         # Every block of samples is added to the whole sketch, so larger blocks cost less.
         if sum(map(len, self._waiting)) >= self.most_waiting:
@@ -206,12 +230,24 @@ class StreamMeasures:
     def compute(self) -> StreamEvaluation:
         """Return the measures of all samples so far."""
         self._settle()
-        bins = self._parts["outcomes"].compute()
-        assert isinstance(bins, Bins)
+        outcomes = self._parts["outcomes"]
+        assert isinstance(outcomes, OutcomeAccumulator)
+        bins, effective = outcomes.compute(), outcomes.effective
         values = measures_of(self._parts, k=self.k, n_bins=self.n_bins)
+        refused = [name for name in values if effective is not None and not MEASURES[name].takes_weights]
+        values = {name: value for name, value in values.items() if name not in refused}
         bounds = {name: value for name, value in values.items() if isinstance(value, Bounded)}
         metrics = {name: v.value if isinstance(v, Bounded) else v for name, v in values.items()}
-        return StreamEvaluation(self.n, self.k, MappingProxyType(metrics), MappingProxyType(bounds), bins)
+        return StreamEvaluation(
+            n=self.n,
+            n_effective=self.n if effective is None else effective,
+            k=self.k,
+            metrics=FrozenDict(metrics),
+            bounds=FrozenDict(bounds),
+            bins=bins,
+            skipped=FrozenDict(dict.fromkeys(refused, NO_WEIGHTS)),
+            bin_sizes=outcomes.sizes,
+        )
 
     def state(self) -> str:
         """Return everything as JSON text for another process or a file; few filled cells make it small."""
@@ -222,10 +258,15 @@ class StreamMeasures:
     def from_state(cls, state: str) -> Self:
         """Return the measures that had this ``state``."""
         try:
-            stored = json.loads(state, object_hook=_decode)
+            stored = {
+                part: {name: _decoded(value) for name, value in values.items()}
+                for part, values in parse_json(state).items()
+            }
             new = cls(n_bins=stored["outcomes"]["n_bins"], resolution=stored["ranks"]["resolution"])
             new._parts = {name: part.from_state(stored[name]) for name, part in new._parts.items()}
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except InputError as error:
+            raise InputError(f"state: {str(error).removeprefix('state: ')}") from None
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, MemoryError) as error:
             raise InputError(
                 f"state: expected that of StreamMeasures, got something else ({error})"
             ) from None
@@ -236,8 +277,9 @@ class StreamMeasures:
         if self._waiting:
             confidence = torch.cat([each.confidence for each in self._waiting])
             correct = torch.cat([each.correct for each in self._waiting])
+            weights = joined_weights([(each.weights, len(each)) for each in self._waiting])
             self._waiting = []
-            ordered = Outcomes(confidence, correct).sorted()
+            ordered = in_order(Outcomes(confidence, correct, weights))
             for part in self._parts.values():
                 if isinstance(part, OutcomeAccumulator | RankSketch):
                     part.add_sorted(ordered)
@@ -248,14 +290,26 @@ class StreamMeasures:
             raise InputError(f"predictions: expected {before} as before, got {now}; measure them apart")
 
 
-def tensors_of(predictions: Predictions) -> tuple[Form, Tensor, Tensor]:
-    """Return the form, outputs and truth of predictions, as ``Batch`` takes them."""
+def tensors_of(predictions: Predictions) -> tuple[Form, Tensor, Tensor, Tensor | None]:
+    """Return the form, outputs, truth and weights of predictions, as ``StreamMeasures.add`` takes them."""
     forms: tuple[Form, ...] = ("logits", "probs", "confidence")
     form = next(name for name in forms if getattr(predictions, name) is not None)
     truth = predictions.correct if form == "confidence" else predictions.labels
     if truth is None:
         raise InputError("labels: expected the true class of each sample, got none")
-    return form, getattr(predictions, form), truth
+    return form, getattr(predictions, form), truth, predictions.weights
+
+
+def joined_weights(parts: Sequence[tuple[Tensor | None, int]]) -> Tensor | None:
+    """Return the weights of parts with these lengths; 1 where only other parts have weights.
+
+    Example:
+        >>> joined_weights([(None, 2), (torch.tensor([0.5]).double(), 1)])
+        tensor([1.0000, 1.0000, 0.5000], dtype=torch.float64)
+    """
+    if all(weights is None for weights, _ in parts):
+        return None
+    return torch.cat([torch.ones(n).double() if weights is None else weights for weights, n in parts])
 
 
 def _encode(tensor: Tensor) -> dict[str, Any]:
@@ -266,8 +320,8 @@ def _encode(tensor: Tensor) -> dict[str, Any]:
     return {"type": array.dtype.str, "shape": list(tensor.shape), "data": text}
 
 
-def _decode(stored: dict[str, Any]) -> dict[str, Any] | Tensor:
-    if "data" not in stored:
-        return stored
-    flat = np.frombuffer(base64.b64decode(stored["data"]), dtype=stored["type"])
-    return torch.from_numpy(flat.astype(flat.dtype.newbyteorder("=")).reshape(stored["shape"]).copy())
+def _decoded(value: Any) -> Any:  # noqa: ANN401  # a setting or a tensor
+    if not isinstance(value, dict):
+        return value
+    flat = np.frombuffer(base64.b64decode(value["data"], validate=True), dtype=value["type"])
+    return torch.from_numpy(flat.astype(flat.dtype.newbyteorder("=")).reshape(value["shape"]).copy())

@@ -30,12 +30,14 @@ class PredictionStream:
         sources: The files.
         columns_by: The column by which rows are grouped, if any.
         need_labels: Whether files without labels are refused.
+        place: The folder, pattern or address that was opened.
         left_out: The files and row groups that the last pass has left out.
     """
 
     sources: tuple[StreamFile, ...]
     columns_by: str | None = None
     need_labels: bool = True
+    place: str = ""
     left_out: list[LeftOut] = field(default_factory=list)
 
     def layouts(self, *, skip_bad: bool = False) -> dict[StreamFile, FileLayout]:
@@ -135,7 +137,8 @@ def open_stream(
         ...     [(batch.file, len(batch)) for batch in open_stream(folder).batches()]
         [('a.parquet', 1), ('b.parquet', 1)]
     """
-    return PredictionStream(find_stream_files(os.fspath(source)), columns_by, need_labels)
+    place = os.fspath(source)
+    return PredictionStream(find_stream_files(place), columns_by, need_labels, place)
 
 
 def ahead(items: Generator[T, None, None], *, most: int) -> Generator[T, None, None]:

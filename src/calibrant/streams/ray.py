@@ -32,6 +32,7 @@ from calibrant.streams.ray_cluster import (
     in_short,
     is_client,
     quiet,
+    replaced,
 )
 from calibrant.streams.row_groups import LeftOut, RowGroup, read_groups
 from calibrant.threads import one_thread_each
@@ -195,10 +196,12 @@ def _answers(parts: Sequence[_Part]) -> Generator[_Answer, None, None]:
             # Ray sets options that it has itself deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             dataset = data.from_items(rows, override_num_blocks=len(rows)).map(_measure)
-        dataset.context.enable_progress_bars = False
         dataset.context.print_on_execution_start = False
         dataset.context.execution_options.preserve_order = True
-        with quiet("ray.data"), closing(iter(dataset.iter_rows())) as found:
+        # New versions of Ray read this from the dataset, old ones from the process.
+        dataset.context.enable_progress_bars = False
+        silent = replaced(data.DataContext.get_current(), "enable_progress_bars", False)
+        with silent, quiet("ray.data"), closing(iter(dataset.iter_rows())) as found:
             for row in found:
                 yield pickle.loads(row["answer"])
     except Exception as error:

@@ -15,6 +15,8 @@ from calibrant.errors import CalibrantError, InputError, MissingPackageError
 # Seconds to wait for an address to answer; Ray itself would wait for minutes.
 _PATIENCE = 10
 _USAGE = "RAY_USAGE_STATS_ENABLED"
+_LOCAL = "local"
+_LOOPBACK = "127.0.0.1"
 
 
 def import_ray() -> ModuleType:
@@ -49,7 +51,10 @@ def check_address(ray: ModuleType, address: str | None) -> None:
 
 @contextmanager
 def connected(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Connect to a cluster or start one, and leave it at the end; an existing connection stays."""
+    """Connect to a cluster or start one, and leave it at the end; an existing connection stays.
+
+    A cluster that is started here listens on the loopback address only and sends nothing to other machines.
+    """
     if ray.is_initialized():
         yield
         return
@@ -57,7 +62,10 @@ def connected(ray: ModuleType, address: str | None) -> Iterator[None]:
     os.environ[_USAGE] = "0" if usage is None else usage
     try:
         try:
-            ray.init(_chosen(address), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            if _chosen(address) == _LOCAL:
+                _start(ray)
+            else:
+                ray.init(_chosen(address), log_to_driver=False, logging_level="ERROR")
         except Exception as error:
             raise CalibrantError(
                 f"ray: expected a cluster to connect to or to start, got {in_short(error)}"
@@ -89,6 +97,17 @@ def quiet(logger: str) -> Iterator[None]:
             handler.setLevel(level)
 
 
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Give an attribute another value for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
 def in_short(error: Exception) -> str:
     """Return an error as one line: for a remote traceback, the error that was the first cause."""
     text = str(error).strip() or type(error).__name__
@@ -98,4 +117,22 @@ def in_short(error: Exception) -> str:
 
 def _chosen(address: str | None) -> str:
     # Without an address, ray.init() would join any cluster that runs on this machine.
-    return address or os.environ.get("RAY_ADDRESS") or "local"
+    return address or os.environ.get("RAY_ADDRESS") or _LOCAL
+
+
+def _start(ray: ModuleType) -> None:
+    constants, services = import_module("ray._private.ray_constants"), import_module("ray._private.services")
+    # Ray replaces a loopback address by one that other machines reach, except on systems without clusters.
+    # Without a dashboard it still starts that process, for reports of usage alone: even if these are switched
+    # off, it asks the metadata servers of three clouds whether it runs there.
+    with (
+        replaced(constants, "ENABLE_RAY_CLUSTER", False),
+        replaced(services, "start_api_server", lambda *_, **__: ("", None)),
+    ):
+        ray.init(
+            _LOCAL,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address=_LOOPBACK,
+        )

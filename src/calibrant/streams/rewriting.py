@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from calibrant.data.contents import GROUPS, beside_columns, from_beside, from_text, select_form, to_text
+from calibrant.data.contents import (
+    GROUPS,
+    beside_columns,
+    class_names,
+    find_columns,
+    from_beside,
+    select_form,
+)
+from calibrant.data.parquet import CHECKSUMS, notes_in, with_notes
 from calibrant.data.predictions import Predictions
-from calibrant.data.tables import class_names, find_columns
 from calibrant.errors import InputError
-from calibrant.files import atomic_path
+from calibrant.files import atomic_path, make_folder
 from calibrant.inputs import Progress
-from calibrant.streams.files import NOTES, FileLayout, StreamFile, rows_at_once
+from calibrant.outputs import check_targets, filling
+from calibrant.streams.files import FileLayout, StreamFile, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
 from calibrant.streams.row_groups import LARGE, PIECE, groups_of, naming, read_tables, to_predictions
 
@@ -42,9 +51,10 @@ def rewrite_stream(
     """Write each file of a stream again with new logits in place of its logits or probabilities.
 
     Confidences of a black box are replaced by new confidences. The new files are below the folder ``out``,
-    under the names of the old ones, and appear when they are complete; if one is refused, those before it
-    remain. All other columns are copied, except ``confidence`` and ``correct`` beside class scores, which
-    describe the old predictions.
+    under the names of the old ones, and appear when they are complete. If one is refused, those before it
+    remain, and the folder is not read as a stream until a later call has written all files. Nothing is
+    written over or below what is read. All other columns are copied, except ``confidence`` and ``correct``
+    beside class scores, which describe the old predictions.
 
     Args:
         stream: The stream to read.
@@ -59,15 +69,21 @@ def rewrite_stream(
     layouts = stream.layouts()
     if check is not None:
         check(next(iter(layouts.values())).k)
-    targets = {source: _target(source, Path(out), alone=len(layouts) == 1) for source in layouts}
+    folder = Path(out)
+    targets = {source: _target(source, folder, alone=len(layouts) == 1) for source in layouts}
+    read = [source.path for source in layouts if source.filesystem is None]
+    check_targets(targets.values(), [stream.place, *read], name="out")
     done, total = 0, sum(sum(layout.rows) for layout in layouts.values())
-    for source, layout in layouts.items():
-        targets[source].parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(targets[source]) as temporary:
-            for rows in _rewrite(source, layout, transform, temporary, by=stream.columns_by):
-                done += rows
-                if progress is not None:
-                    progress(source.name, done, total)
+    # A single file is written whole or not at all, so that its folder needs no mark.
+    with nullcontext(list[Path]()) if folder in targets.values() else filling(folder, "out") as finished:
+        for source, layout in layouts.items():
+            make_folder(targets[source].parent, "out")
+            with atomic_path(targets[source]) as temporary:
+                for rows in _rewrite(source, layout, transform, temporary, by=stream.columns_by):
+                    done += rows
+                    if progress is not None:
+                        progress(source.name, done, total)
+            finished.append(targets[source])
     return Rewritten(len(layouts), done)
 
 
@@ -75,12 +91,8 @@ def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
     if out.is_file() or (alone and out.suffix.lower() == ".parquet" and not out.is_dir()):
         if not alone:
             raise InputError(f"out: expected a folder for several files, got the file {out}; name a folder")
-        target = out
-    else:
-        target = out / source.name
-    if source.filesystem is None and target.resolve() == Path(source.path).resolve():
-        raise InputError(f"out: expected another place than that of {source.name}, got {out}; name another")
-    return target
+        return out
+    return out / source.name
 
 
 def _rewrite(
@@ -111,7 +123,7 @@ def _rewrite(
                         table = _replaced(rows, new, place)
                     table = table.replace_schema_metadata(_notes(schema, columns))
                     if writer is None:
-                        writer = pq.ParquetWriter(path, table.schema)
+                        writer = pq.ParquetWriter(path, table.schema, **CHECKSUMS)
                     writer.write_table(table)
                     first_row += rows.num_rows
                     yield rows.num_rows
@@ -175,8 +187,6 @@ def _replaced(rows: pa.RecordBatch, new: Tensor, place: _Place) -> pa.Table:
 
 def _notes(schema: pa.Schema, columns: dict[str, list[str]]) -> dict[bytes, bytes]:
     """Return the metadata of the file, with the class names that were in its headers."""
-    kept = dict(schema.metadata or {})
     if (names := class_names(columns)) is not None:
-        notes = from_text(kept.get(NOTES, b"{}").decode(), "calibrant")
-        kept[NOTES] = to_text({**notes, "class_names": names}).encode()
-    return kept
+        return with_notes({**notes_in(schema), "class_names": names}, schema)
+    return dict(schema.metadata or {})

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrant.data.contents import class_names, labels_by_number
 from calibrant.data.predictions import Predictions
 from calibrant.data.tables import to_values
 from calibrant.errors import CalibrantError, FormatError, InputError
@@ -204,6 +205,8 @@ def to_predictions(
             values[key] = flat
     if others:
         values |= to_values(pa.Table.from_batches([batch]), others)
+    if "labels" not in others:  # else they were read together with the columns that name the classes
+        values = labels_by_number(values, class_names({key: list(each) for key, each in columns.items()}))
     if names is not None:
         values["class_names"] = names
     return Predictions(**values)

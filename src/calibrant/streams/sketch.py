@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.bins import check_bins
 from calibrant.errors import InputError
 from calibrant.inputs import Floats, check_count
 from calibrant.outcomes import Outcomes
@@ -21,7 +22,7 @@ from calibrant.streams.sketch_bounds import (
     bounded_excess_aurc,
 )
 from calibrant.streams.sums import Batch
-from calibrant.streams.totals import Accumulator, Reduction, add_pairs
+from calibrant.streams.totals import NUMBERS, Accumulator, Reduction, add_pairs, weight_sums
 
 # Above 1/2, the distance of a float64 from 1 is a multiple of 2**-53.
 _OCTAVES = 52
@@ -51,7 +52,8 @@ class RankSketch(Accumulator):
     of ``2**-e`` and ``2**-(e + 1)`` from the nearer end there are ``resolution / 2**(e // 2)`` cells, but not
     fewer than 64, and 0 and 1 have their own. The edges are sums of powers of two, the same on every machine.
     Each cell stores the counts of correct and wrong predictions and the sum, minimum and maximum of their
-    confidences: where minimum and maximum agree, all are ties. The default takes 2.6 MB.
+    confidences: where minimum and maximum agree, all are ties. Of weighted predictions the counts are sums of
+    weights. The default takes 2.6 MB.
 
     Args:
         resolution: Number of cells between the confidences 1/2 and 3/4, a power of two up to 2**20. Twice
@@ -67,7 +69,7 @@ class RankSketch(Accumulator):
 
     settings = ("resolution",)
     reductions: ClassVar[Mapping[str, Reduction]] = {
-        "n": np.add,
+        **NUMBERS,
         "hits": np.add,
         "misses": np.add,
         "confidence_sum": add_pairs,
@@ -83,45 +85,71 @@ class RankSketch(Accumulator):
 
     def add(self, batch: Batch) -> None:
         """Read a batch that has been checked."""
-        self.add_sorted(batch.outcomes.sorted())
+        self.add_sorted(in_order(batch.outcomes))
 
     def add_sorted(self, ordered: Outcomes) -> None:
         """Read outcomes that have been checked and sorted, so that every cell is a run of them."""
-        size = len(self._totals["hits"])
+        size, n, sums = len(self._totals["hits"]), len(ordered), weight_sums(ordered.weights)
+        if ordered.weights is not None:
+            # A sample of weight 0 would widen its cell.
+            used = ordered.weights > 0
+            ordered = Outcomes(ordered.confidence[used], ordered.correct[used], ordered.weights[used])
         values = ordered.confidence.numpy()
         starts = np.searchsorted(values, _edges(self.resolution, values.dtype.str))
         bounds = np.append(starts, len(values))
         filled = np.flatnonzero(np.diff(bounds))
         first, stop = bounds[filled], bounds[filled + 1]
-        count, hits = np.zeros((2, size), dtype=np.int64)
-        total, lowest, highest = np.zeros(size), np.full(size, np.inf), np.full(size, -np.inf)
-        count[filled] = stop - first
-        hits[filled] = np.add.reduceat(ordered.correct.numpy(), first, dtype=np.int64)
-        total[filled] = np.add.reduceat(values, first, dtype=np.float64)
+        hits, misses, total = np.zeros((3, size))
+        lowest, highest = np.full(size, np.inf), np.full(size, -np.inf)
+        hits[filled], misses[filled], total[filled] = _run_sums(ordered, first, stop)
         lowest[filled], highest[filled] = values[first], values[stop - 1]
         self._include(
-            n=len(values),
-            hits=hits,
-            misses=count - hits,
-            confidence_sum=total,
-            lowest=lowest,
-            highest=highest,
+            n=n, **sums, hits=hits, misses=misses, confidence_sum=total, lowest=lowest, highest=highest
         )
 
     def compute(self, *, n_bins: int = 15) -> RankEstimates:
-        """Return the measures of all samples so far, the equal-mass error with ``n_bins`` bins."""
-        n_bins = check_count(n_bins, "n_bins")
-        seen = self._seen()
+        """Return the measures of all samples so far, the equal-mass error with ``n_bins`` bins.
+
+        AURC and excess AURC depend on the number of samples, so those of weighted samples are NaN.
+        """
+        n_bins = check_bins(n_bins)
+        seen, weighted = self._seen(), self.effective is not None
         filled = np.flatnonzero(seen["hits"] + seen["misses"])
-        cells = Cells(**{name: total[filled] for name, total in seen.items() if name != "n"})
+        totals = {name: total[filled] for name, total in seen.items() if name not in NUMBERS}
+        if not weighted:
+            totals |= {name: totals[name].astype(np.int64) for name in ("hits", "misses")}
+        cells = Cells(**totals)
+        unknown = Bounded(np.nan, np.nan, np.nan)
         return RankEstimates(
             n=self.n,
             equal_mass_error=bounded_equal_mass_error(cells, n_bins),
             auroc_correctness=bounded_auroc(cells),
-            aurc=bounded_aurc(cells),
-            excess_aurc=bounded_excess_aurc(cells),
+            aurc=unknown if weighted else bounded_aurc(cells),
+            excess_aurc=unknown if weighted else bounded_excess_aurc(cells),
             augrc=bounded_augrc(cells),
         )
+
+
+def in_order(outcomes: Outcomes) -> Outcomes:
+    """Return outcomes in ascending order of confidence, their weights along with them; on the CPU."""
+    if outcomes.weights is None:
+        return outcomes.sorted()
+    order = outcomes.confidence.argsort()
+    return Outcomes(outcomes.confidence[order], outcomes.correct[order], outcomes.weights[order])
+
+
+def _run_sums(
+    ordered: Outcomes, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
+    """Return the hits, misses and summed confidences of runs of outcomes, with their weights if given."""
+    values, correct = ordered.confidence.numpy(), ordered.correct.numpy()
+    if ordered.weights is None:
+        hits = np.add.reduceat(correct, first, dtype=np.int64)
+        return hits, stop - first - hits, np.add.reduceat(values, first, dtype=np.float64)
+    weights = ordered.weights.numpy()
+    each = weights * correct, weights * ~correct, weights * values
+    hits, misses, total = (np.add.reduceat(terms, first) for terms in each)
+    return hits, misses, total
 
 
 def cell_index(values: Floats, resolution: int) -> npt.NDArray[np.int64]:

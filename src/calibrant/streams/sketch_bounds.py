@@ -17,10 +17,12 @@ import torch
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking
 
-_Counts: TypeAlias = npt.NDArray[np.int64]
+_Counts: TypeAlias = npt.NDArray[np.int64] | Floats
 
 # From this many samples on, the expansion of a harmonic number is exact to the last digit.
 _FEW = 64
+# Cumulative weights that differ by less than this share are the same, as in ``calibrant.bins.mass_ends``.
+_SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Bounded:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells that are not empty, in ascending order of confidence."""
+    """Cells that are not empty, in ascending order of confidence; of weighted samples with summed weights."""
 
     hits: _Counts
     misses: _Counts
@@ -53,9 +55,9 @@ class Cells:
         return np.equal(self.lowest, self.highest)
 
     @cached_property
-    def totals(self) -> tuple[int, int]:
+    def totals(self) -> tuple[float, float]:
         """Number of correct and of wrong predictions."""
-        return int(self.hits.sum()), int(self.misses.sum())
+        return self.hits.sum().item(), self.misses.sum().item()
 
 
 def bounded_auroc(cells: Cells) -> Bounded:
@@ -110,7 +112,7 @@ def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
     longest one follows the bounds.
     """
     n = sum(cells.totals)
-    value, low, high = _gaps_at_cuts(cells, -(-np.arange(1, n_bins) * n // n_bins))
+    value, low, high = _gaps_at_cuts(cells, _cuts(cells, n_bins))
     total = float((cells.hits - cells.confidence_sum).sum())
     place = shortest = 0.0
     ends, longest = np.zeros(2), np.zeros(2)
@@ -122,6 +124,17 @@ def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
         ends = span
     length = float(np.abs(np.diff(value, prepend=0.0, append=total)).sum())
     return Bounded(length / n, min(shortest, length) / n, max(float(longest.max()), length) / n)
+
+
+def _cuts(cells: Cells, n_bins: int) -> _Counts:
+    """Return the number, or the weight, of the samples up to the end of each bin of equal mass but the last.
+
+    These are the rules of ``equal_mass_uppers`` and ``mass_ends``.
+    """
+    n, ends = sum(cells.totals), np.arange(1, n_bins)
+    if cells.count.dtype.kind == "i":
+        return -(-ends * int(n) // n_bins)
+    return np.asarray(ends * (n / n_bins) * (1 - _SAME), dtype=np.float64)
 
 
 def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[Floats, Floats, Floats]:
@@ -137,7 +150,7 @@ def _gaps_at_cuts(cells: Cells, cuts: _Counts) -> tuple[Floats, Floats, Floats]:
     whole, tied = cells.confidence_sum[cell], cells.tied[cell]
     after = np.cumsum(cells.hits - cells.confidence_sum)[cell]
     before = after - (hits - whole)
-    taken = cuts - (ends[cell] - count)
+    taken = (cuts - (ends[cell] - count)).clip(min=0)
 
     r = np.clip(misses, taken, count)
     low = before + np.maximum(0, r - misses) - r * (whole / count)

@@ -15,16 +15,27 @@ from torch import Tensor
 
 from calibrant.bins import Bins, bin_number
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, at_least_float32, check_labels, check_logits, check_probs, to_tensor
+from calibrant.inputs import (
+    ArrayLike,
+    Floats,
+    at_least_float32,
+    check_labelled_logits,
+    check_labels,
+    check_probs,
+    check_weights,
+    to_tensor,
+)
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.proper import log_losses, squared_errors
-from calibrant.outcomes import Outcomes, check_outcomes
+from calibrant.outcomes import LEAST_PROB, Outcomes, check_outcomes, log_probs
 
 Form: TypeAlias = Literal["logits", "probs", "confidence"]
 Array: TypeAlias = npt.NDArray[Any]
 
 # Entries of a block, which stays in the processor's cache with its temporaries.
 _BLOCK = 1 << 17
+# Weights are summed as they come, and so are their squares.
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +67,24 @@ class Batch:
             and of any floating type; half precision is widened.
         truth: Labels, or for confidences whether each prediction was correct.
         n_bins: Number of bins of each class's probability.
+        weights: How much each row counts, float64, on the scale of all batches; none if all count 1.
     """
 
     form: Form
     outputs: Tensor
     truth: Tensor
     n_bins: int = 1
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.outputs, self.truth = at_least_float32(self.outputs.cpu()), self.truth.cpu()
+        if self.weights is not None:
+            self.weights = self.weights.cpu()
+            if (largest := float(self.weights.max())) > _LARGEST:
+                raise InputError(
+                    f"weights: expected at most {_LARGEST} in a stream, got {largest:.6g}; divide them by "
+                    "their mean"
+                )
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -81,24 +101,32 @@ class Batch:
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """Confidence of each row, and whether its prediction was correct."""
+        """Confidence of each row, and whether its prediction was correct, with the weights as they are."""
         if self.form == "confidence":
-            return Outcomes(self.outputs, self.truth)
-        if "class_sums" in vars(self):
-            return self.class_sums.outcomes
-        make = Outcomes.from_logits if self.form == "logits" else Outcomes.from_probs
-        return make(self.outputs, self.truth)
+            found = Outcomes(self.outputs, self.truth)
+        elif "class_sums" in vars(self):
+            found = self.class_sums.outcomes
+        else:
+            make = Outcomes.from_logits if self.form == "logits" else Outcomes.from_probs
+            found = make(self.outputs, self.truth)
+        return found if self.weights is None else replace(found, weights=self.weights)
+
+    def summed(self, terms: Tensor) -> float:
+        """Return the weighted sum of one number per row; a row of weight 0 may have an infinite one."""
+        if self.weights is None:
+            return float(terms.sum(dtype=torch.float64))
+        return float((self.weights * terms.double().masked_fill(self.weights == 0, 0.0)).sum())
 
     @cached_property
     def class_sums(self) -> ClassSums:
         """Sums over class probabilities; the negative log-likelihood of logits is always finite."""
-        sums = _sum_probs(self.probs, self.truth, self.n_bins)
+        sums = _sum_probs(self.probs, self.truth, self.n_bins, self.weights)
         if self.form == "probs":
             return sums
         z, outcomes = self.outputs, Outcomes.from_logits(self.outputs, self.truth)
         # The confidence is exp(largest - logsumexp), so the logarithm of the sum need not be taken again.
         behind = z.amax(dim=1).double() - z.gather(1, self.truth[:, None]).squeeze(1).double()
-        return replace(sums, outcomes=outcomes, nll=float((behind - outcomes.confidence.log()).sum()))
+        return replace(sums, outcomes=outcomes, nll=self.summed(behind - outcomes.confidence.log()))
 
     @cached_property
     def proper_sums(self) -> tuple[float, float]:
@@ -106,7 +134,7 @@ class Batch:
         if self.k is not None:
             return self.class_sums.nll, self.class_sums.brier
         pairs = {"confidence": self.outputs, "correct": self.truth}
-        return float(log_losses(**pairs).sum()), float(squared_errors(**pairs).sum())
+        return self.summed(log_losses(**pairs)), self.summed(squared_errors(**pairs))
 
     def arguments(self, measure: Measure) -> dict[str, Tensor]:
         """Return what a measure reads; those of logits read probabilities if only these are known."""
@@ -118,11 +146,12 @@ class Batch:
 
 
 class OtherForms(TypedDict, total=False):
-    """What a batch may hold instead of ``probs``."""
+    """What a batch may hold instead of ``probs``, and the weights beside them."""
 
     logits: ArrayLike | None
     confidence: ArrayLike | None
     correct: ArrayLike | None
+    weights: ArrayLike | None
 
 
 def check_batch(
@@ -138,25 +167,32 @@ def check_batch(
     # Where only some arrays are empty, the checks name the one that is wrong.
     if given and all(to_tensor(value, name).shape[:1] == (0,) for name, value in given.items()):
         return None
+    weights = given.pop("weights", None)
+    form, outputs, truth = _check_form(given)
+    w = None if weights is None else check_weights(weights, n=len(outputs), some=False)
+    return Batch(form, outputs, truth, n_bins, w)
+
+
+def _check_form(given: dict[str, Any]) -> tuple[Form, Tensor, Tensor]:
+    """Return the form, outputs and truth of a batch."""
     if set(given) == {"logits", "labels"}:
-        z = check_logits(given["logits"])
-        return Batch("logits", z, check_labels(given["labels"], n=z.shape[0], k=z.shape[1]), n_bins)
+        return "logits", *check_labelled_logits(given["logits"], given["labels"])
     if set(given) == {"probs", "labels"}:
         p = check_probs(given["probs"])
-        return Batch("probs", p, check_labels(given["labels"], n=p.shape[0], k=p.shape[1]), n_bins)
+        return "probs", p, check_labels(given["labels"], n=p.shape[0], k=p.shape[1])
     if set(given) == {"confidence", "correct"}:
         outcomes = check_outcomes(**given)
-        return Batch("confidence", outcomes.confidence, outcomes.correct, n_bins)
+        return "confidence", outcomes.confidence, outcomes.correct
     raise InputError(
         "arguments: expected logits with labels, probs with labels, or confidence with correct, "
         f"got {' with '.join(given) or 'none of them'}"
     )
 
 
-def _sum_probs(p: Tensor, y: Tensor, n_bins: int) -> ClassSums:
+def _sum_probs(p: Tensor, y: Tensor, n_bins: int, weights: Tensor | None) -> ClassSums:
     """Sum checked probabilities of shape ``(n, k)`` with labels."""
     probs, labels = np.ascontiguousarray(p.numpy()), y.numpy()
-    sums = _Blocks(probs, n_bins)
+    sums = _Blocks(probs, n_bins) if weights is None else _WeightedBlocks(probs, n_bins, weights.numpy())
     confidence, ranks = np.empty(sums.n, dtype=probs.dtype), np.empty(sums.n, dtype=sums.small)
     for start in range(0, sums.n, sums.step):
         rows = slice(start, start + sums.step)
@@ -175,6 +211,7 @@ class _Blocks:
     def __init__(self, like: Array, n_bins: int) -> None:
         (self.n, self.k), dtype = like.shape, like.dtype
         self.n_bins = n_bins
+        self.weight = float(self.n)
         self.nll = self.squares = self.labels = 0.0
         # Not above the edge of the lowest bin, however that was rounded.
         self.lowest = np.nextafter(dtype.type(1 / n_bins), dtype.type(0))
@@ -192,21 +229,13 @@ class _Blocks:
     def add(self, probs: Array, labels: npt.NDArray[np.int64], ranks: Array) -> Array:
         """Add a block of shape ``(m, k)`` and fill in its ``ranks``; return the transposed block."""
         of_label = probs.ravel().take(np.arange(0, probs.size, self.k) + labels)
-        self.nll -= _sum_of_logs(of_label)
         shape = probs.shape[::-1]
         table, mask = (array[: probs.size].reshape(shape) for array in (self._table, self._mask))
         for tile in range(0, len(probs), 1024):
             np.copyto(table[:, tile : tile + 1024], probs[tile : tile + 1024].T)
-        self._place(table, mask)
         own = labels * self.slots
         own += bin_number(of_label.astype(np.float64), self.n_bins, exact=self.exact).astype(np.intp)
-        self.correct += np.bincount(own, minlength=len(self.correct))
-        self.labels += float(of_label.sum(dtype=np.float64))
-        # In float64; NumPy's product would start threads of its own.
-        wide = self._wide[: table.size]
-        np.copyto(wide.numpy(), table.ravel())
-        self.totals += wide.view(shape).sum(dim=1).numpy()
-        self.squares += float(torch.dot(wide, wide))
+        self._sum(table, of_label, own)
         # Classes rank above the true one if they are more probable, or come before it among equals.
         np.greater(table, of_label, out=mask)
         np.add.reduce(mask.view(np.int8), axis=0, dtype=self.small, out=ranks)
@@ -219,12 +248,28 @@ class _Blocks:
     def done(self, outcomes: Outcomes, ranks: Array) -> ClassSums:
         """Return the sums of all rows."""
         count, confidence, correct = (self._bins(table) for table in (self.count, self.placed, self.correct))
-        count[:, 0] += self.n - count.sum(axis=1)
-        confidence[:, 0] += self.totals - confidence.sum(axis=1)
-        brier = max(0.0, self.squares - 2 * self.labels + self.n)
+        self._complete(count, confidence)
+        brier = max(0.0, self.squares - 2 * self.labels + self.weight)
         edges = np.arange(self.n_bins + 1) / self.n_bins
         bins = Bins(*map(torch.from_numpy, (edges, count, confidence, correct)))
         return ClassSums(outcomes, self.nll, brier, ranks, bins)
+
+    def _sum(self, table: Array, of_label: Array, own: npt.NDArray[np.intp]) -> None:
+        """Add the sums of a transposed block; ``own`` are the places of the true classes' probabilities."""
+        self.nll -= _sum_of_logs(of_label)
+        self._place(table, self._mask[: table.size].reshape(table.shape))
+        self.correct += np.bincount(own, minlength=len(self.correct))
+        self.labels += float(of_label.sum(dtype=np.float64))
+        # In float64; NumPy's product would start threads of its own.
+        wide = self._wide[: table.size]
+        np.copyto(wide.numpy(), table.ravel())
+        self.totals += wide.view(table.shape).sum(dim=1).numpy()
+        self.squares += float(torch.dot(wide, wide))
+
+    def _complete(self, count: Array, confidence: Array) -> None:
+        """Fill the lowest bins with the rest."""
+        count[:, 0] += self.n - count.sum(axis=1)
+        confidence[:, 0] += self.totals - confidence.sum(axis=1)
 
     def _place(self, table: Array, mask: npt.NDArray[np.bool_]) -> None:
         """Count and sum the entries of each bin but the lowest, which gets the rest in the end."""
@@ -245,11 +290,40 @@ class _Blocks:
         return table[:, 1:-1].copy()
 
 
+class _WeightedBlocks(_Blocks):
+    """The same sums with a weight for each row.
+
+    Every entry is placed: the rest of a sum of weights is seldom exactly 0 where a bin is empty.
+    """
+
+    def __init__(self, like: Array, n_bins: int, weights: Floats) -> None:
+        super().__init__(like, n_bins)
+        self.count, self.correct = np.zeros((2, self.k * self.slots))
+        self.weights, self.weight, self.done_rows = weights, float(weights.sum()), 0
+
+    def _sum(self, table: Array, of_label: Array, own: npt.NDArray[np.intp]) -> None:
+        weights = self.weights[self.done_rows : self.done_rows + len(own)]
+        self.done_rows += len(own)
+        counted = weights > 0
+        logs = log_probs(torch.from_numpy(of_label[counted].astype(np.float64)))
+        self.nll -= float((logs * torch.from_numpy(weights[counted])).sum())
+        values = table.astype(np.float64)
+        place = bin_number(values, self.n_bins, exact=self.exact).astype(np.intp)
+        place += np.arange(self.k)[:, None] * self.slots
+        sizes, weighted = np.broadcast_to(weights, values.shape), values * weights
+        self.count += np.bincount(place.ravel(), sizes.ravel(), minlength=len(self.count))
+        self.placed += np.bincount(place.ravel(), weighted.ravel(), minlength=len(self.placed))
+        self.correct += np.bincount(own, weights, minlength=len(self.correct))
+        self.labels += float((of_label * weights).sum())
+        self.squares += float((weighted * values).sum())
+
+    def _complete(self, count: Array, confidence: Array) -> None:
+        """Leave the bins as they are."""
+
+
 def _sum_of_logs(p: Array) -> float:
-    """Sum the logarithms of probabilities, of four float32 at once: their product is far from underflow."""
-    wide = np.clip(p.astype(np.float64), 0, 1)
-    if p.dtype == np.float32:
-        rest = wide[len(wide) // 4 * 4 :]
-        a, b, c, d = wide[: len(wide) // 4 * 4].reshape(4, -1)
-        wide = np.concatenate([a * b * c * d, rest])
-    return float(torch.from_numpy(wide).log_().sum())
+    """Sum the logarithms of probabilities, of four at once: their product is far from underflow."""
+    wide = np.clip(p.astype(np.float64), LEAST_PROB, 1)
+    rest = wide[len(wide) // 4 * 4 :]
+    a, b, c, d = wide[: len(wide) // 4 * 4].reshape(4, -1)
+    return float(torch.from_numpy(np.concatenate([a * b * c * d, rest])).log_().sum())

@@ -2,29 +2,38 @@
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from calibrant.errors import FormatError
-from calibrant.files import read_dataclass, read_json, reading, write_file
+from calibrant.files import at_least, matching, read_dataclass, read_json, reading, write_file
 
 MANIFEST, FOLDER = "checkpoint.json", "checkpoints"
 _FORMAT = 1
+# Other files in the folder are not ours, so they are never removed.
+_OURS = re.compile(r"(encoder|classifier)-[a-z0-9-]+\.(safetensors|pt)|\.calibrant-.+", re.ASCII)
+
+StageName: TypeAlias = Literal["encoder", "classifier"]
+_Epoch: TypeAlias = Annotated[int, at_least(1)]
+_Path: TypeAlias = Annotated[
+    str, matching(rf"{FOLDER}/\w[\w.-]*", f"the path of a file in {FOLDER}, as {FOLDER}/encoder-0001.pt")
+]
 
 
 @dataclass(frozen=True)
 class Best:
     """The best epoch so far: its number, its score, and the file of its weights."""
 
-    epoch: int
+    epoch: _Epoch
     score: float
-    weights: str
+    weights: _Path
 
 
 @dataclass(frozen=True)
@@ -40,11 +49,11 @@ class Checkpoint:
         best: The best epoch so far, unless the last one is kept.
     """
 
-    stage: str
-    epoch: int
+    stage: StageName
+    epoch: _Epoch
     finished: bool
-    weights: str
-    state: str | None = None
+    weights: _Path
+    state: _Path | None = None
     best: Best | None = None
 
 
@@ -57,7 +66,12 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     if not isinstance(saved, dict) or saved.pop("format", None) != _FORMAT:
         raise FormatError(f"{path}: expected a checkpoint of format {_FORMAT}, got another; start anew")
     with reading(str(path), "a checkpoint"):
-        return read_dataclass(Checkpoint, saved)
+        checkpoint = read_dataclass(Checkpoint, saved)
+        if checkpoint.finished != (checkpoint.state is None):
+            raise FormatError("state: expected one exactly if the stage is not finished, got the opposite")
+        if checkpoint.best is not None and checkpoint.best.epoch > checkpoint.epoch:
+            raise FormatError(f"best.epoch: expected at most {checkpoint.epoch}, got {checkpoint.best.epoch}")
+        return checkpoint
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -65,7 +79,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     write_file(folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(checkpoint)}, indent=1) + "\n")
     named = {checkpoint.weights, checkpoint.state, checkpoint.best and checkpoint.best.weights}
     for path in (folder / FOLDER).iterdir():
-        if f"{FOLDER}/{path.name}" not in named:
+        if f"{FOLDER}/{path.name}" not in named and _OURS.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 
@@ -86,7 +100,8 @@ def fill(module: nn.Module, path: Path) -> None:
     try:
         module.load_state_dict(load_weights(path))
     except RuntimeError as error:
-        raise FormatError(f"{path}: expected the weights of this model, got others ({error})") from error
+        detail = " ".join(str(error).split())[:300]
+        raise FormatError(f"{path}: expected the weights of this model, got others ({detail})") from error
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:

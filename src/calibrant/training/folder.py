@@ -1,14 +1,18 @@
 """The folder of a run: its configuration, its network, and its predictions."""
 
 import json
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
 
 from calibrant.data.files import save_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.files import write_file, writing
+from calibrant.files import at_least, parse_toml, read_json, read_text, reading, write_file, writing
 from calibrant.training.checkpoint import (
     FOLDER,
     MANIFEST,
@@ -19,10 +23,10 @@ from calibrant.training.checkpoint import (
 )
 from calibrant.training.config.settings import Config, ModelSettings
 from calibrant.training.config.toml import config_from_table, config_to_table, config_to_toml, differences
-from calibrant.training.datasets.dataset import Splits
-from calibrant.training.models.by_name import make_model
+from calibrant.training.datasets.dataset import Kind, Splits
+from calibrant.training.models.by_name import Factory, is_code, make_model
 from calibrant.training.network import Network, model_options
-from calibrant.training.records import DYNAMICS, METRICS, EpochRow, read_json_lines
+from calibrant.training.records import DYNAMICS, METRICS, EpochRow, read_rows
 
 CONFIG, NETWORK, WEIGHTS, PREDICTIONS = "config.toml", "network.json", "model.safetensors", "predictions"
 
@@ -72,11 +76,42 @@ def load_folder_config(folder: Path) -> Config:
     """Read the configuration of the run in a folder."""
     path = folder / CONFIG
     try:
-        return config_from_table(tomllib.loads(path.read_text(encoding="utf-8")))
+        return config_from_table(parse_toml(read_text(path)))
     except FileNotFoundError:
         raise FormatError(f"{folder}: expected the folder of a run, got one without {CONFIG}") from None
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: expected the configuration of a run, got: {error}") from None
+
+
+def check_factory(config: Config, factory: str | None) -> None:
+    """Refuse to run code that the configuration in a folder names, unless the caller names it too."""
+    name = config.model.name
+    if is_code(name) and factory != name:
+        raise InputError(
+            f"--factory: expected {name}, which the configuration of the run names, got {factory or 'none'}; "
+            "it is code of your own, so pass it if you trust it"
+        )
+    if factory is not None and not is_code(name):
+        raise InputError(f"--factory: expected none for a run with our network {name}, got {factory}")
+
+
+@dataclass(frozen=True)
+class _SavedNetwork:
+    """How to make the network of a run again: the content of its file ``NETWORK``."""
+
+    model: ModelSettings
+    n_classes: Annotated[int, at_least(2)]
+    shape: tuple[Annotated[int, at_least(1)], ...]
+    kind: Kind
+    class_names: tuple[str, ...] | None
+    words: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        if self.class_names is not None and len(self.class_names) != self.n_classes:
+            raise FormatError(
+                f"class_names: expected one name for each of {self.n_classes} classes, "
+                f"got {len(self.class_names)}"
+            )
 
 
 def save_network(
@@ -95,30 +130,80 @@ def save_network(
     write_file(folder / NETWORK, json.dumps(described))
     for name, part in predictions.items():
         path = folder / PREDICTIONS / f"{name}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path, "room for the predictions"):
+            path.parent.mkdir(parents=True, exist_ok=True)
             save_predictions(part, path)
 
 
-def load_network(folder: str | Path) -> Network:
+def load_network(folder: str | Path, *, factory: Factory | None = None) -> Network:
     """Read the trained network of a finished run, in evaluation mode.
 
-    It takes inputs as the data set holds them.
+    It takes inputs as the data set holds them. Nothing that the folder names is imported or run: a network
+    that was made by a function of your own needs that function again.
+
+    Args:
+        folder: The folder of the run.
+        factory: The function that made the network, if its configuration has ``module:factory``.
     """
     folder = Path(folder)
     weights = load_weights(folder / WEIGHTS)
-    try:
-        saved = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
-        settings = ModelSettings(saved["model"]["name"], saved["model"].get("options", {}))
-        n_classes, shape, words = saved["n_classes"], saved["shape"], saved["words"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{folder}: expected the folder of a finished run, got: {error!r}") from error
-    model = make_model(settings.name, n_classes=n_classes, shape=shape, **model_options(settings, words))
+    path = folder / NETWORK
+    saved: _SavedNetwork = read_json(path, "the network of a finished run", _SavedNetwork)
+    options = model_options(saved.model, saved.words)
+    if saved.model.name == "huggingface":
+        options["pretrained"] = False  # the weights are in the folder
+    made_by = _maker(path, saved.model.name, factory)
+    sizes = {"n_classes": saved.n_classes, "shape": saved.shape, **options}
+    with reading(str(path), "a network that can be made"):
+        if isinstance(made_by, str) and made_by != "huggingface":
+            _check_sizes(made_by, sizes, weights)
+        model = make_model(made_by, **sizes)
     network = Network(model, weights.get("mean"), weights.get("std"))
     # A run in bf16 or double precision has weights of that type.
     network.to(next((each.dtype for each in weights.values() if each.is_floating_point()), None))
     fill(network, folder / WEIGHTS)
     return network.eval()
+
+
+def _check_sizes(name: str, sizes: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Refuse sizes that are not those of the weights before memory is taken for them."""
+    most = max([1024, len(weights), *(size for each in weights.values() for size in each.shape)])
+    for key, size in sizes.items():
+        if key != "shape" and max(_whole_numbers(size), default=0) > most:
+            raise FormatError(f"{key}: expected sizes of at most {most}, as in the weights, got {size}")
+    with torch.device("meta"):
+        model = make_model(name, **sizes)
+    expected = {f"model.{key}": tuple(each.shape) for key, each in model.state_dict().items()}
+    found = {key: tuple(each.shape) for key, each in weights.items() if key.startswith("model.")}
+    wrong = sorted(key for key in {**expected, **found} if expected.get(key) != found.get(key))
+    if wrong:
+        raise FormatError(
+            f"model: expected the network of the weights beside it, got one with {wrong[0]} of shape "
+            f"{expected.get(wrong[0])} instead of {found.get(wrong[0])}"
+        )
+
+
+def _whole_numbers(value: object) -> Iterator[int]:
+    """Yield all whole numbers in a value of JSON."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _whole_numbers(each)
+
+
+def _maker(path: Path, name: str, factory: Factory | None) -> str | Factory:
+    """Return what makes the network that a file names: one of our models, or the caller's function."""
+    if is_code(name):
+        if factory is None:
+            raise InputError(
+                f"factory: expected the function that made the network of {path.parent}, got none; code that "
+                f"a folder names, here {name}, is not run, so import and pass it yourself"
+            )
+        return factory
+    if factory is not None:
+        raise InputError(f"factory: expected none for {path.parent}, whose network is our {name}, got one")
+    return name
 
 
 def load_rows(folder: str | Path) -> tuple[list[EpochRow], list[EpochRow]]:
@@ -127,4 +212,4 @@ def load_rows(folder: str | Path) -> tuple[list[EpochRow], list[EpochRow]]:
     if not (path / METRICS).exists():
         raise FormatError(f"{path}: expected the folder of a run, got one without {METRICS}")
     dynamics = path / DYNAMICS
-    return read_json_lines(path / METRICS), read_json_lines(dynamics) if dynamics.exists() else []
+    return read_rows(path / METRICS), read_rows(dynamics) if dynamics.exists() else []

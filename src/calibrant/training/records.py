@@ -4,12 +4,21 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from calibrant.errors import FormatError, InputError
-from calibrant.files import without_nan, write_file
-from calibrant.training.checkpoint import Checkpoint
+from calibrant.files import (
+    Count,
+    parse_json,
+    read_dataclass,
+    read_text,
+    read_value,
+    without_nan,
+    write_file,
+)
+from calibrant.training.checkpoint import Checkpoint, StageName
 
 METRICS, TABLE, DYNAMICS, TENSORBOARD = "metrics.jsonl", "metrics.csv", "dynamics.jsonl", "tensorboard"
 
@@ -38,7 +47,7 @@ class Records:
         last = (self.stages.index(checkpoint.stage), checkpoint.epoch)
         for rows, name in ((self.metrics, METRICS), (self.dynamics, DYNAMICS)):
             path = self.folder / name
-            stored = read_json_lines(path) if path.exists() else []
+            stored = read_rows(path) if path.exists() else []
             rows[:] = [row for row in stored if (self.stages.index(row["stage"]), row["epoch"]) <= last]
         return self
 
@@ -79,12 +88,29 @@ class Records:
             self._board.close()
 
 
-def read_json_lines(path: Path) -> list[EpochRow]:
-    """Read JSON lines."""
+@dataclass(frozen=True)
+class _Place:
+    """What every row has."""
+
+    stage: StageName
+    epoch: Count
+
+
+def read_rows(path: Path) -> list[EpochRow]:
+    """Read the rows of epochs from JSON lines; those of ``METRICS`` hold numbers and texts only."""
+    rows: list[EpochRow] = []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            row = parse_json(line)
+            read_dataclass(_Place, row, f"line {number}", ignore_unknown=True)
+            if path.name == METRICS:
+                read_value(dict[str, int | float | str | None], row, f"line {number}")
+            rows.append(row)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: expected one JSON object per line, got: {error}") from error
+    return rows
 
 
 def write_json_lines(path: Path, rows: Sequence[EpochRow]) -> None:

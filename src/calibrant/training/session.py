@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lightning_fabric import Fabric
 
-from calibrant.errors import CalibrantError, InputError
-from calibrant.training.checkpoint import Checkpoint, fill, read_checkpoint
+from calibrant.errors import CalibrantError, FormatError, InputError
+from calibrant.training.checkpoint import MANIFEST, Checkpoint, fill, read_checkpoint
 from calibrant.training.config.settings import Config
 from calibrant.training.network import Network
 from calibrant.training.records import Records
 
-ENCODER, CLASSIFIER = "encoder", "classifier"
+ENCODER: Final = "encoder"
+CLASSIFIER: Final = "classifier"
 
 
 class Watcher:
@@ -48,10 +49,24 @@ class Session:
         last = read_checkpoint(self.folder)
         if last is None:
             return
+        self._check(last)
         self.checkpoint = last
         self.records.resume(last)
         if last.finished or last.stage == CLASSIFIER:
             fill(network, self.folder / last.weights)
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of a stage or an epoch that the configuration does not have."""
+        path = self.folder / MANIFEST
+        settings = self.config.encoder if checkpoint.stage == ENCODER else self.config.training
+        if settings is None:
+            raise FormatError(f"{path}: stage: expected a stage of this run, got {checkpoint.stage!r}")
+        last = settings.epochs if checkpoint.finished else settings.epochs - 1
+        if checkpoint.epoch > last or (checkpoint.finished and checkpoint.epoch < last):
+            raise FormatError(
+                f"{path}: epoch: expected {'' if checkpoint.finished else 'at most '}{last}, as the "
+                f"{checkpoint.stage} has {settings.epochs} epochs, got {checkpoint.epoch}"
+            )
 
     def write(self, work: Callable[[], None]) -> None:
         """Let the first process write; if it fails, all processes stop, so that none waits for it."""

@@ -18,6 +18,7 @@ from calibrant.training.checkpoint import (
     MANIFEST,
     Best,
     Checkpoint,
+    StageName,
     fill,
     load_state,
     save_state,
@@ -54,7 +55,7 @@ class Stage:
         flip: Whether images are mirrored, unless the settings decide.
     """
 
-    name: str
+    name: StageName
     number: int
     settings: StageSettings
     module: nn.Module
@@ -107,6 +108,7 @@ class Trainer:
         self.optimizer: Any
         self.module, self.optimizer = fabric.setup(stage.module, optimizer)
         self.loss = stage.loss.to(fabric.device)
+        self.loss.expect_updates()
         self.share = share_of(fabric)
         self.steps = n_batches(len(stage.data), stage.settings.batch_size, self.share)
         self._read_every = 1 if fabric.device.type == "cpu" else _READ_EVERY
@@ -211,7 +213,7 @@ class _Saver:
         try:
             self.trainer.optimizer.load_state_dict(saved["optimizer"])
             self.trainer.loss.load_state_dict(saved["loss"])
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{folder / MANIFEST}: expected the checkpoint of this model, got another ({error})"
             ) from error

@@ -83,7 +83,7 @@ CONFIGS = st.builds(
         TrainingSettings, **STAGE, keep=st.sampled_from(["last", "nll"]), keep_after=st.integers(0, 1)
     ),
     posthoc=st.builds(PosthocSettings, methods=st.lists(TEXT, max_size=2).map(tuple), choose=TEXT),
-    hardware=st.builds(HardwareSettings, devices=COUNT | TEXT, threads=st.none() | COUNT),
+    hardware=st.builds(HardwareSettings, devices=st.integers(1, 64) | TEXT, threads=st.none() | COUNT),
     output=st.builds(
         OutputSettings,
         dynamics=st.integers(0, 9),

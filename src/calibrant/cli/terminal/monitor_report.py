@@ -7,10 +7,10 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from calibrant.cli.terminal.tables import heading
+from calibrant.cli.terminal.text import Console, line
 from calibrant.metrics.intervals import Interval
 from calibrant.metrics.names import MEASURES
 from calibrant.monitoring.alarm import evidence
@@ -64,7 +64,7 @@ class TableReport(AbstractContextManager["TableReport"]):
             what = "wait in the state for the next run" if self._kept else "are tested but not measured"
             note = f"[dim]{waiting:,} rows do not fill a window; they {what}[/dim]"
             self._console.print(note, highlight=False)
-        self._console.print(monitoring.conclusion(), highlight=False, soft_wrap=True)
+        self._console.print(line(monitoring.conclusion()), soft_wrap=True)
 
 
 class JsonReport(AbstractContextManager["JsonReport"]):

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich import progress as rich_progress
-from rich.console import Console
+
+from calibrant.cli.terminal.text import Console, line
 
 if TYPE_CHECKING:
     from calibrant.inputs import Progress
@@ -27,6 +28,6 @@ def progress_bar(*, visible: bool = True) -> "Iterator[Progress]":
         task = bar.add_task("", total=None)
 
         def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
+            bar.update(task, description=line(what).markup, completed=done, total=total)
 
         yield show

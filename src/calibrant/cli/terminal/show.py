@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from calibrant.cli.terminal import tables
+from calibrant.cli.terminal.text import Console, line
 from calibrant.evaluation.choose import Choice
+from calibrant.evaluation.effect import Effect
 from calibrant.evaluation.evaluate import Evaluation
 from calibrant.evaluation.groups import Correction, GroupRow, GroupTable, GroupTest, summary
 from calibrant.evaluation.paired import PairedComparison
@@ -21,9 +21,16 @@ from calibrant.files import without_nan
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores
-from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.pool import pool_of
+from calibrant.outcomes import weighted_like
 from calibrant.streams.measures import StreamEvaluation
+
+#: The groups of several labels at once.
+LABEL = "label"
+_TITLES_OF_LABELS = {
+    "accuracy": "  entries that have their label",
+    "mean_confidence": "  mean probability",
+    "auroc_correct": "↑ AUROC",
+}
 
 _WIDTH = 40
 # Groups that fit on a screen or two.
@@ -32,7 +39,7 @@ _MOST_GROUPS = 50
 
 @dataclass(frozen=True)
 class Parts:
-    """Optional parts of an evaluation."""
+    """Optional parts of an evaluation, and the number of labels if there are several at once."""
 
     classes: tuple[ClassRow, ...] | None = None
     margins: tuple[MarginSlice, ...] | None = None
@@ -40,6 +47,7 @@ class Parts:
     detection: Mapping[str, OODScores] | None = None
     groups: GroupTable | None = None
     by: str = "group"
+    n_labels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,13 +67,15 @@ class StreamGroups:
 def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
     """Print a verdict, a table, a reliability diagram, and the parts that are given."""
     console = Console()
-    _print_heading(console, title, result)
-    console.print(tables.measures({"value": result.metrics}, result.intervals))
+    _print_heading(console, title, result, parts.n_labels)
+    of_labels = parts.n_labels is not None
+    titles = _TITLES_OF_LABELS if of_labels else {}
+    console.print(tables.measures({"value": result.metrics}, result.intervals, titles=titles))
     print_skipped(console, result.skipped)
     for name, remark in result.remarks.items():
-        console.print(f"[dim]{name}: {remark}[/dim]", highlight=False)
+        console.print(line((f"{name}: {remark}", "dim")))
     console.print()
-    console.print(_diagram(result))
+    console.print(_diagram(result, of_labels=of_labels))
     if parts.classes is not None:
         console.print(tables.classes(parts.classes))
     if parts.margins is not None:
@@ -73,7 +83,7 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
     if parts.groups is not None:
         _print_groups(console, parts.groups, parts.by)
     if parts.comparison is not None:
-        console.print(tables.comparison(parts.comparison))
+        console.print(tables.comparison(parts.comparison, width=console.width))
     if parts.detection is not None:
         console.print(tables.detection(parts.detection))
 
@@ -81,6 +91,7 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
 def evaluation_json(result: Evaluation, parts: Parts) -> None:
     """Print one JSON object; undefined and infinite numbers are null."""
     answer: dict[str, Any] = {"n": result.n, "k": result.k, "metrics": dict(result.metrics)}
+    answer |= _effective(result)
     if result.intervals:
         answer["intervals"] = {name: [i.low, i.high] for name, i in result.intervals.items()}
     if result.skipped:
@@ -92,7 +103,7 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
 
 def _parts_answer(parts: Parts) -> dict[str, Any]:
     """Return the optional parts of an evaluation as plain values."""
-    answer: dict[str, Any] = {}
+    answer: dict[str, Any] = {} if parts.n_labels is None else {"labels": parts.n_labels}
     if parts.classes is not None:
         answer["classes"] = [dataclasses.asdict(row) for row in parts.classes]
     if parts.margins is not None:
@@ -123,14 +134,15 @@ def stream(
     console = Console()
     _print_heading(console, title, result)
     console.print(tables.stream(result, names))
+    print_skipped(console, result.skipped)
     console.print()
     console.print(_diagram(result))
     if groups.tests:
         console.print(tables.stream_groups(result, names, groups.tests, groups.by, level=groups.level))
         found = summary(list(groups.tests.values()), correction=groups.correction, level=groups.level)
-        console.print(f"[dim]* {found}[/dim]", highlight=False)
+        console.print(line((f"* {found}", "dim")))
     for left_out in result.left_out:
-        console.print(f"[dim]left out: {escape(left_out.reason)}[/dim]", highlight=False)
+        console.print(line((f"left out: {left_out.reason}", "dim")))
     console.print(
         f"[dim]{result.n:,} rows in {seconds:.1f} s, {result.n / seconds:,.0f} rows/s"
         + (f"; {len(result.left_out)} bad files or row groups left out" if result.left_out else "")
@@ -160,11 +172,14 @@ def _print_groups(console: Console, table: GroupTable, by: str) -> None:
     console.print(tables.groups(table, by, most=_MOST_GROUPS))
     if len(table.rows) > _MOST_GROUPS:
         console.print(f"[dim]and {len(table.rows) - _MOST_GROUPS:,} more: see --json[/dim]", highlight=False)
-    console.print(f"[dim]* {table.sentence}[/dim]", highlight=False)
+    sentence, whole, within = table.sentence, "over all samples", "within groups"
+    if by == LABEL:
+        sentence, whole, within = sentence.replace("groups", "labels"), "over all entries", "mean over labels"
+    console.print(line((f"* {sentence}", "dim")))
     for name, value in table.overall.items():
         console.print(
-            f"[dim]{MEASURES[name].title}: {tables.shown(name, value)} over all samples, "
-            f"{tables.shown(name, table.within[name])} within groups[/dim]",
+            f"[dim]{MEASURES[name].title}: {tables.shown(name, value)} {whole}, "
+            f"{tables.shown(name, table.within[name])} {within}[/dim]",
             highlight=False,
         )
 
@@ -191,12 +206,18 @@ def _group_measures(row: GroupRow) -> dict[str, Any]:
 def _stream_answer(result: StreamEvaluation, names: Sequence[str]) -> dict[str, Any]:
     bounds = {name: [b.low, b.high] for name, b in result.bounds.items() if name in names}
     metrics = {name: result.metrics[name] for name in names if name in result.metrics}
-    return {"n": result.n, "k": result.k, "metrics": metrics, "bounds": bounds}
+    answer = {"n": result.n, "k": result.k, "metrics": metrics, "bounds": bounds}
+    return answer | _effective(result) | ({"skipped": dict(result.skipped)} if result.skipped else {})
 
 
-def verdict(metrics: Mapping[str, float]) -> str:
+def verdict(metrics: Mapping[str, float], *, of_labels: bool = False) -> str:
     """Describe in a sentence whether confidence equals accuracy on average."""
     accuracy, confidence = metrics["accuracy"], metrics["mean_confidence"]
+    if of_labels and abs(confidence - accuracy) >= 0.01:
+        return (
+            f"Probabilities are too {'high' if confidence > accuracy else 'low'} on average: mean "
+            f"{confidence:.1%}, and {accuracy:.1%} of the entries have their label."
+        )
     means = f"mean confidence {confidence:.1%}, accuracy {accuracy:.1%}"
     if abs(confidence - accuracy) < 0.01:
         return f"Calibrated on average: {means}; expected calibration error {metrics['ece']:.1%}."
@@ -206,28 +227,31 @@ def verdict(metrics: Mapping[str, float]) -> str:
 def print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
     """Print what was left out, each with the reason."""
     for name, reason in skipped.items():
-        console.print(f"[dim]{escape(name)} is left out: {escape(reason)}[/dim]", highlight=False)
+        console.print(line((f"{name} is left out: {reason}", "dim")))
 
 
-def print_choice(console: Console, choice: Choice) -> None:
-    """Print in one sentence what was chosen and why."""
-    name = choice.result.name
+def print_choice(console: Console, choice: Choice, effect: Effect) -> None:
+    """Print what was chosen and why, and what it changes and gives up."""
+    name, gain = choice.result.name, choice.result.improvement
     rest = choice.sentence.removeprefix(name)
-    console.print(f"Chosen: [bold]{escape(name)}[/bold]{escape(rest)}.", highlight=False)
-
-
-def pool_numbers(calibrator: Calibrator) -> dict[str, Any]:
-    """Return the weights and the temperature of a pool as plain values; nothing for other calibrators."""
-    pool = pool_of(calibrator)
-    return {} if pool is None else {"weights": pool.weights, "temperature": float(pool.temperature)}
+    console.print(line("Chosen: ", (name, "bold"), f"{rest}."))
+    if gain.low < gain.high:  # not of the uncalibrated model
+        console.print(
+            f"It changes the negative log-likelihood by {gain.difference:+.4f} (95 % interval "
+            f"{gain.low:+.4f} to {gain.high:+.4f}).",
+            highlight=False,
+        )
+    for sentence in effect.sentences:
+        console.print(line(sentence))
 
 
 def reliability_diagram(
     accuracies: Sequence[float | None],
     confidences: Sequence[float | None],
-    counts: Sequence[int],
+    counts: Sequence[float],
     *,
     title: str = "reliability",
+    shares: tuple[str, str] = ("accuracy", "confidence"),
 ) -> Text:
     """Draw accuracy against confidence as text, one line per bin; empty bins are left out.
 
@@ -237,22 +261,27 @@ def reliability_diagram(
     Args:
         accuracies: Accuracy in each bin of equal width.
         confidences: Mean confidence in each bin.
-        counts: Number of samples in each bin.
+        counts: Number of samples in each bin, or their summed weights.
         title: Text before the key.
+        shares: What the bar and the mark are called in the key.
     """
-    text = Text(f"{title}: █ accuracy, ┃ confidence, ░ the gap\n", style="dim")
+    text = Text(f"{title}: █ {shares[0]}, ┃ {shares[1]}, ░ the gap\n", style="dim")
     for number, (accuracy, confidence, count) in enumerate(zip(accuracies, confidences, counts, strict=True)):
         if accuracy is None or confidence is None or not count:
             continue
         text.append(f"{number / len(counts):.2f}-{(number + 1) / len(counts):.2f} ")
         text.append_text(_bar(accuracy, confidence))
-        text.append(f" {accuracy:6.1%} {accuracy - confidence:+7.1%} {count:9,}\n")
+        size = f"{count:,.1f}" if isinstance(count, float) else f"{count:,}"
+        text.append(f" {accuracy:6.1%} {accuracy - confidence:+7.1%} {size:>9}\n")
     return text
 
 
-def _diagram(result: Evaluation | StreamEvaluation) -> Text:
+def _diagram(result: Evaluation | StreamEvaluation, *, of_labels: bool = False) -> Text:
     bins = result.bins
-    return reliability_diagram(bins.accuracy.tolist(), bins.confidence.tolist(), bins.count.tolist())
+    shares = ("entries with the label", "probability") if of_labels else ("accuracy", "confidence")
+    return reliability_diagram(
+        bins.accuracy.tolist(), bins.confidence.tolist(), bins.count.tolist(), shares=shares
+    )
 
 
 def _bar(accuracy: float, confidence: float) -> Text:
@@ -264,8 +293,19 @@ def _bar(accuracy: float, confidence: float) -> Text:
     return bar
 
 
-def _print_heading(console: Console, title: str, result: Evaluation | StreamEvaluation) -> None:
+def _effective(result: Evaluation | StreamEvaluation) -> dict[str, float]:
+    """Return the effective number of weighted samples by name; nothing without weights."""
+    return {"n_effective": result.n_effective} if result.bins.count.is_floating_point() else {}
+
+
+def _print_heading(
+    console: Console, title: str, result: Evaluation | StreamEvaluation, n_labels: int | None = None
+) -> None:
     classes = "" if result.k is None else f", {result.k} classes"
-    console.print(f"[bold]{escape(title)}[/bold]: {result.n:,} predictions{classes}", highlight=False)
+    counted = f"{result.n:,} predictions{classes}"
+    if n_labels is not None:
+        counted = f"{result.n // n_labels:,} rows, {n_labels:,} labels"
+    counted += "".join(f", {weighted_like(n)}" for n in _effective(result).values())
+    console.print(line((title, "bold"), f": {counted}"))
     if {"accuracy", "mean_confidence", "ece"} <= set(result.metrics):
-        console.print(verdict(result.metrics), highlight=False)
+        console.print(verdict(result.metrics, of_labels=n_labels is not None), highlight=False)

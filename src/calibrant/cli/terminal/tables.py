@@ -1,14 +1,21 @@
 """Tables for the terminal: one function per kind of result."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
+from rich.columns import Columns
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from calibrant.cli.terminal.text import Console, cell, line
+from calibrant.docstrings import call
 from calibrant.metrics.names import MEASURES
+from calibrant.posthoc.names import variant_of
+from calibrant.text import visible_lines
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison, MethodResult
@@ -19,15 +26,25 @@ if TYPE_CHECKING:
     from calibrant.metrics.margin import MarginSlice
     from calibrant.metrics.measure import Measure
     from calibrant.metrics.ood import OODScores
+    from calibrant.posthoc.names import Method
     from calibrant.streams.measures import StreamEvaluation
 
 _ARROWS = {"lower": "↓", "higher": "↑", "neither": " "}
 
 
 def measures(
-    results: Mapping[str, Mapping[str, float | None]], intervals: "Mapping[str, Interval] | None" = None
+    results: Mapping[str, Mapping[str, float | None]],
+    intervals: "Mapping[str, Interval] | None" = None,
+    *,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
-    """Lay out measures in rows and results in columns; the best of several results is bold."""
+    """Lay out measures in rows and results in columns; the best of several results is bold.
+
+    Args:
+        results: Measures by name, of each result.
+        intervals: Intervals by name of the measure.
+        titles: Other titles of some measures.
+    """
     table = _table("measure", *results)
     if intervals:
         table.add_column("95 % interval", justify="right")
@@ -39,7 +56,7 @@ def measures(
         if intervals and name in intervals:
             low, high = intervals[name].low, intervals[name].high
             cells.append(f"{_format(low, measure)} to {_format(high, measure)}")
-        table.add_row(_title(measure), *cells)
+        table.add_row(titles.get(name, _title(measure)), *cells)
     return table
 
 
@@ -56,9 +73,10 @@ def stream(result: "StreamEvaluation", names: Sequence[str]) -> Table:
 def groups(found: "GroupTable", by: str, *, most: int) -> Table:
     """Lay out the first groups, one a row: their gap with its interval, measures, and the corrected test."""
     names, level = list(found.overall), found.level
-    headings = ("samples", "acc.\n%", "conf.\n%", "gap\n%", f"{level:.0%}\ninterval")
+    shares = ("with it\n%", "prob.\n%") if by == "label" else ("acc.\n%", "conf.\n%")
+    headings = ("samples", *shares, "gap\n%", f"{level:.0%}\ninterval")
     corrected = {"holm": "p\nHolm", "benjamini_hochberg": "p\nBH"}[found.correction]
-    table = _table(by, *headings, *(heading(MEASURES[name]) for name in names), "Kuiper\nsd", corrected)
+    table = _table(by, "", *headings, *(heading(MEASURES[name]) for name in names), "Kuiper\nsd", corrected)
     table.padding = (0, 1, 0, 0)  # the columns fit into the 80 characters of a terminal
     for row in found.rows[:most]:
         gap, low, high = (100 * value for value in (row.gap, row.gap_low, row.gap_high))
@@ -66,7 +84,7 @@ def groups(found: "GroupTable", by: str, *, most: int) -> Table:
         values = (row.metrics.get(name, math.nan) for name in names)
         measured = [_bare(value, MEASURES[name]) for value, name in zip(values, names, strict=True)]
         table.add_row(
-            _marked(row, escape(row.name), level),
+            *_marked(row, row.name, level),
             f"{row.n:,}",
             *cells,
             f"{low:+.1f} to {high:+.1f}",
@@ -74,6 +92,7 @@ def groups(found: "GroupTable", by: str, *, most: int) -> Table:
             "few" if math.isnan(row.statistic) else f"{row.statistic:.1f}",
             p_value(row.p_corrected),
         )
+    _let_names_give_way(table)
     return table
 
 
@@ -99,21 +118,23 @@ def stream_groups(
 ) -> Table:
     """Lay out the groups of a stream, one a row; columns without a better direction are the first to go."""
     names = [name for name in names if MEASURES[name].better != "neither"] or names
-    table = _table(by, "samples", *(heading(MEASURES[name]) for name in names))
+    table = _table(by, "", "samples", *(heading(MEASURES[name]) for name in names))
     table.padding = (0, 1, 0, 0)  # eleven columns fit into the 80 characters of a terminal
     for group, test in tests.items():
         found = result.groups[group]
         cells = [_bare(found.metrics[name], MEASURES[name]) for name in names]
-        table.add_row(_marked(test, escape(group), level), f"{found.n:,}", *cells)
+        table.add_row(*_marked(test, group, level), f"{found.n:,}", *cells)
+    _let_names_give_way(table)
     return table
 
 
 def classes(rows: "Sequence[ClassRow]") -> Table:
     """Lay out the classes, the least calibrated first."""
-    table = _table("class", "samples", "frequency", "mean probability", "recall", "ECE of the class")
+    table = _table("class", "samples", "frequency", "mean\nprobability", "recall", "ECE of\nthe class")
     for row in sorted(rows, key=lambda row: -row.ece):
         shares = (row.frequency, row.mean_probability, row.recall, row.ece)
-        table.add_row(row.name, f"{row.n:,}", *(_percent(share) for share in shares))
+        table.add_row(cell(row.name), f"{row.n:,}", *(_percent(share) for share in shares))
+    _let_names_give_way(table)
     return table
 
 
@@ -126,16 +147,30 @@ def margins(slices: "Sequence[MarginSlice]") -> Table:
     return table
 
 
-def comparison(result: "PairedComparison") -> Table:
-    """Lay out the differences between two models; significant ones are bold."""
+def comparison(result: "PairedComparison", *, width: int) -> Table:
+    """Lay out the differences between two models; significant ones are bold.
+
+    Args:
+        result: The differences.
+        width: Characters of a line; measures have their short names if the table would be wider.
+    """
+    for short in (False, True):
+        table = _comparison(result, short=short)
+        if Console(width=1000).measure(table).maximum <= width:
+            break
+    return table
+
+
+def _comparison(result: "PairedComparison", *, short: bool) -> Table:
     table = _table("measure", "this", "other", "difference", "95 % interval", "p-value")
     for name, found in result.differences.items():
         measure = MEASURES[name]
-        cells = [_format(value, measure) for value in (found.value_a, found.value_b, found.difference)]
+        values = (found.value_a, found.value_b, found.difference, found.low, found.high)
+        *cells, low, high = (_bare(value, measure, digits=4) for value in values)
         if found.p_value < 1 - found.level:
             cells[2] = f"[bold]{cells[2]}[/bold]"
-        span = f"{_format(found.low, measure)} to {_format(found.high, measure)}"
-        table.add_row(_title(measure), *cells, span, f"{found.p_value:.3f}")
+        title = measure.heading if short else _title(measure) + (", %" if measure.percent else "")
+        table.add_row(title, *cells, f"{low} to {high}", p_value(found.p_value))
     return table
 
 
@@ -176,23 +211,22 @@ def _shares(comparison: "Comparison") -> list[str]:
 
 
 def _methods(comparison: "Comparison", chosen: "MethodResult", asides: Mapping[str, Sequence[str]]) -> Table:
-    where = "out of fold" if comparison.n_test is None else "test"
+    where = "out of fold" if comparison.n_test is None else "on test"
     names = tuple(chosen.metrics)
-    table = _table(f"on {where}", *(heading(MEASURES[name]) for name in names), *asides)
+    table = _table(where, *(heading(MEASURES[name]) for name in names), *asides)
     table.padding = (0, 1, 0, 0)  # ten columns fit into the 80 characters of a terminal
-    if any("(" in result.name for result in comparison.results):  # long names go on below; no number is cut
-        for column in table.columns:
-            column.no_wrap = column is not table.columns[0]
+    if any("(" in result.name for result in comparison.results):  # long names go on below
+        _let_names_give_way(table)
         table.columns[0].overflow = "fold"
     shown = [r.metrics if r.test_metrics is None else r.test_metrics for r in comparison.results]
     best = {name: MEASURES[name].best([metrics[name] for metrics in shown]) for name in names}
     for place, (result, values) in enumerate(zip(comparison.results, shown, strict=True)):
         cells = []
         for name in names:
-            cell = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
-            cells.append(f"[bold]{cell}[/bold]" if values[name] == best[name] else cell)
+            number = f"{100 * values[name]:.2f}" if MEASURES[name].percent else f"{values[name]:.3f}"
+            cells.append(f"[bold]{number}[/bold]" if values[name] == best[name] else number)
         mark = "→ " if result is chosen else "  "
-        table.add_row(mark + escape(result.name), *cells, *(each[place] for each in asides.values()))
+        table.add_row(line(mark, result.name), *cells, *(each[place] for each in asides.values()))
     return table
 
 
@@ -207,34 +241,54 @@ def stages(refinement: Mapping[str, Mapping[str, float]]) -> Table:
 
 def elsewhere(methods: Mapping[str, Any]) -> Table:
     """Lay out shifted and out-of-distribution sets, one a row, uncalibrated and calibrated by each method."""
-    table = _table("set", "measure", *map(escape, methods))
+    table = _table("set", "measure", *methods)
     first = next(iter(methods.values()))
     for part in list(first["measures"])[1:]:
         for name in ("accuracy", "ece"):
             values = [each["measures"][part][name] for each in methods.values()]
-            table.add_row(part, _title(MEASURES[name]), *(_percent(value) for value in values))
+            table.add_row(cell(part), _title(MEASURES[name]), *(_percent(value) for value in values))
     for part in (name for name in first["detection"] if name not in first["measures"]):
         for score in first["detection"][part]:
             values = [each["detection"][part][score]["auroc"] for each in methods.values()]
-            table.add_row(part, f"↑ AUROC, {score}", *(_percent(value) for value in values))
+            table.add_row(cell(part), f"↑ AUROC, {score}", *(_percent(value) for value in values))
     return table
 
 
-def explanations(methods: Mapping[str, Mapping[str, str | bool]]) -> Table:
-    """Lay out what each method does."""
-    table = _table("method", "what it does", "keeps accuracy", "needs features", "paper", justify="left")
-    for name, entry in methods.items():
-        marks = ["yes" if entry[key] else "" for key in ("preserves_accuracy", "needs_features")]
-        table.add_row(name, str(entry["meaning"]), *marks, str(entry["paper"]))
+def described(rows: Mapping[str, str], first: str, second: str = "what it does") -> Table:
+    """Lay out what each entry of a catalogue does; names are never cut."""
+    table = _table(first, second, justify="left")
+    for name, meaning in rows.items():
+        table.add_row(name, escape(meaning))
     return table
 
 
-def losses(entries: Mapping[str, Mapping[str, str]]) -> Table:
-    """Lay out what each training loss does and how a configuration names it."""
-    table = _table("loss", "what it does", "recipe", "paper", justify="left")
-    for name, loss in entries.items():
-        table.add_row(name, loss["meaning"], loss["recipe"], loss["paper"])
+def described_methods(methods: "Mapping[str, Method]", *, papers: bool) -> Table:
+    """Lay out what each method does, with its paper if wanted; a variant names the method it is made from."""
+    table = _table("method", "", "what it does", justify="left")
+    for name, method in methods.items():
+        marks = ("=" if method.preserves_accuracy else " ") + (
+            "f" if method.calibrator.needs_features else " "
+        )
+        meaning, base = method.meaning, variant_of(name)
+        if base is not None:
+            meaning = call(base, (), method.options)
+        text = re.sub(r"; the predicted class (never changes|may change)\.$", ".", meaning)
+        table.add_row(name, marks, escape(f"{text}\n{method.paper}" if papers else text))
     return table
+
+
+def described_measures(measures: "Mapping[str, Measure]") -> Table:
+    """Lay out the measures under the names that one types."""
+    table = _table("measure", "", "title", justify="left")
+    for name, measure in measures.items():
+        marks = ("*" if measure.core else " ") + (" " if measure.of_pairs else "p")
+        table.add_row(name, marks, escape(_title(measure)))
+    return table
+
+
+def in_columns(names: Sequence[str]) -> Columns:
+    """Lay out names in as many columns as fit into a line."""
+    return Columns([escape(name) for name in names], padding=(0, 2), column_first=True)
 
 
 def options(rows: Sequence[tuple[str, str, str]]) -> Table:
@@ -242,7 +296,7 @@ def options(rows: Sequence[tuple[str, str, str]]) -> Table:
     table = _table("option", "default", "meaning", justify="left")
     table.columns[1].no_wrap = True
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*map(escape, row))
     return table
 
 
@@ -253,10 +307,16 @@ def heading(measure: "Measure") -> str:
 
 def _table(first: str, *others: str, justify: Literal["left", "right"] = "right") -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first, no_wrap=True)
+    table.add_column(Text(visible_lines(first)), no_wrap=True)
     for heading in others:
-        table.add_column(heading, justify=justify)
+        table.add_column(Text(visible_lines(heading)), justify=justify, overflow="fold")
     return table
+
+
+def _let_names_give_way(table: Table) -> None:
+    """Give the room that is missing in a line to no number: the first column becomes narrower."""
+    for column in table.columns:
+        column.no_wrap = column is not table.columns[0]
 
 
 def _title(measure: "Measure") -> str:
@@ -280,16 +340,16 @@ def _span(low: float, high: float, measure: "Measure") -> str:
     return f"{scale * low:.{digits}f}{unit} to {scale * high:.{digits}f}{unit}"
 
 
-def _bare(value: float, measure: "Measure") -> str:
-    """Return a measure without its unit, which is in the heading."""
+def _bare(value: float, measure: "Measure", digits: int = 3) -> str:
+    """Return a measure without its unit, which is in the heading; ``digits`` are those of plain numbers."""
     if math.isnan(value):
         return ""
-    return f"{100 * value:.2f}" if measure.percent else f"{value:.3f}"
+    return f"{100 * value:.2f}" if measure.percent else f"{value:.{digits}f}"
 
 
-def _marked(test: "GroupTest", name: str, level: float) -> str:
-    """Mark a group whose miscalibration is significant."""
-    return f"{name} *" if test.p_corrected <= 1 - level else name
+def _marked(test: "GroupTest", name: str, level: float) -> tuple[Text, str]:
+    """Return the name of a group, and a mark if its miscalibration is significant."""
+    return cell(name), "*" if test.p_corrected <= 1 - level else ""
 
 
 def _percent(value: float) -> str:

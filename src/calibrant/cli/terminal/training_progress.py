@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrant.cli.terminal.text import Console, line
 from calibrant.training.processes import is_first_process
 from calibrant.training.session import Watcher
 
@@ -38,7 +38,7 @@ class Bars(Watcher):
 
     def doing(self, what: str) -> None:
         """Show a step other than training."""
-        self.progress.update(self.epochs, description=what)
+        self.progress.update(self.epochs, description=line(what).markup)
         self.progress.update(self.steps, visible=False)
 
     def started(self, stage: str, *, epochs: int, steps: int, done: int) -> None:

@@ -1,7 +1,8 @@
 """Read a batch: check it and leave out ignored samples.
 
 Logits have shape ``(n, k)``, or ``(n, k, ...)`` for dense predictions such as segmentation; integer labels
-have shape ``(n,)`` or ``(n, ...)``. Soft labels have the shape of the logits. Half precision is widened.
+have shape ``(n,)`` or ``(n, ...)``. Soft labels have the shape of the logits. Half precision is widened. A
+binary model may give one logit per sample, of shape ``(n,)``, ``(n, 1)`` or ``(n, 1, ...)``.
 """
 
 import torch
@@ -13,6 +14,9 @@ from calibrant.losses.parts.global_batch import global_rows
 
 # The label that torch ignores by default.
 IGNORED = -100
+
+#: Log-probabilities of masked classes (logit -inf) count as -FAR: in a product with probability 0 they are 0.
+FAR = 1e30
 
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:
@@ -32,12 +36,51 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
         raise InputError(f"labels: expected integer classes (torch.int64), got {labels.dtype}; use .long()")
 
 
+def check_tensor(value: Tensor, name: str) -> None:
+    """Refuse arrays, lists and all else that is no tensor."""
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name}: expected a tensor, got {type(value).__name__}; use torch.as_tensor(...)")
+
+
+def has_one_logit(logits: Tensor) -> bool:
+    """Return whether there is one logit per sample, the log-odds of class 1, instead of one per class."""
+    check_tensor(logits, "logits")
+    return logits.ndim == 1 or (logits.ndim > 1 and logits.shape[1] == 1)
+
+
+def two_classes(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tuple[Tensor, Tensor]:
+    """Return a batch with one logit ``z`` per sample as one of two classes, ``[0, z]``; others as they are.
+
+    The softmax of ``[0, z]`` is the sigmoid of ``z``, so every loss of two classes has the value and the
+    gradient of its binary form. Labels are 0 or 1, as whole numbers, truth values or floats.
+
+    Example:
+        >>> two_classes(torch.tensor([2.0, -1.0]), torch.tensor([1.0, 0.0]))
+        (tensor([[ 0.,  2.],
+                [ 0., -1.]]), tensor([1, 0]))
+    """
+    check_tensor(labels, "labels")
+    if not has_one_logit(logits):
+        return logits, labels
+    z = logits.unsqueeze(1) if logits.ndim == 1 else logits
+    y = labels.squeeze(1) if labels.shape == z.shape else labels
+    if y.is_floating_point():
+        wrong = y[(y != 0) & (y != 1) & (y != ignore_index)]
+        if wrong.numel():
+            raise InputError(
+                f"labels: expected 0 or 1 beside one logit per sample, got {float(wrong[0]):g}; soft labels "
+                "need one logit and one share for each of the two classes"
+            )
+    return torch.cat([torch.zeros_like(z), z], dim=1), y.long()
+
+
 def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tuple[Tensor, Tensor]:
     """Return logits of shape ``(m, k)`` and labels of shape ``(m,)`` of the samples that are not ignored.
 
     For losses that compare the samples of a batch with each other. In dense predictions every position is a
     sample.
     """
+    logits, labels = two_classes(logits, labels, ignore_index=ignore_index)
     check_batch(logits, labels)
     z = at_least_float32(logits)
     if z.ndim > 2:
@@ -55,6 +98,31 @@ def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tupl
     return z, labels
 
 
+def masked_classes(logits: Tensor) -> Tensor | None:
+    """Return where logits are -inf: these classes do not exist for that sample, and are never its label.
+
+    On the CPU, where reading the logits does not stall the device, None if every class exists.
+    """
+    readable = logits.device.type == "cpu" and logits.numel() > 0
+    if readable and float(logits.detach().amin()) > -torch.inf:
+        return None
+    return torch.isneginf(logits)
+
+
+def without_masked(target: Tensor, masked: Tensor | None) -> Tensor:
+    """Return distributions along dimension 1 in which masked classes have no share and the others have more.
+
+    Example:
+        >>> masked = torch.tensor([[False, False, True]])
+        >>> without_masked(torch.tensor([[0.4, 0.4, 0.2]]), masked)
+        tensor([[0.5000, 0.5000, 0.0000]])
+    """
+    if masked is None:
+        return target
+    left = target.masked_fill(masked, 0)
+    return left / left.sum(dim=1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
+
+
 def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the embeddings of the global batch, shape ``(m, d)``, and their labels, shape ``(m,)``.
 
@@ -64,6 +132,8 @@ def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> 
         labels: Integer classes of shape ``(n,)``.
         ignore_index: Label of the samples to ignore.
     """
+    check_tensor(embeddings, "embeddings")
+    check_tensor(labels, "labels")
     if embeddings.ndim not in (2, 3) or not embeddings.is_floating_point():
         raise InputError(
             "embeddings: expected floating-point numbers of shape (n, d) or (n, views, d), "

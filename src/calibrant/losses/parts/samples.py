@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import at_least_float32
-from calibrant.losses.parts.batch import IGNORED, check_batch, out_of_range, rows
+from calibrant.losses.parts.batch import FAR, IGNORED, check_batch, out_of_range, rows, two_classes
 from calibrant.losses.parts.global_batch import global_sum, world_size
 from calibrant.losses.parts.known_gradient import Definition, Shortcut, with_known_gradient
 
@@ -29,7 +29,10 @@ class SampleOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """A batch of logits and labels, with the options that say how its values are weighted and reduced."""
+    """A batch of logits and labels, with the options that say how its values are weighted and reduced.
+
+    One logit per sample becomes two classes, so losses read ``logits`` and ``labels`` from here.
+    """
 
     logits: Tensor
     labels: Tensor
@@ -38,6 +41,9 @@ class Samples:
     reduction: Reduction = "mean"
 
     def __post_init__(self) -> None:
+        logits, labels = two_classes(self.logits, self.labels, ignore_index=self.ignore_index)
+        object.__setattr__(self, "logits", logits)
+        object.__setattr__(self, "labels", labels)
         if self.weight is not None and self.weight.shape != self.logits.shape[1:2]:
             raise InputError(
                 f"weight: expected one number per class, shape {tuple(self.logits.shape[1:2])}, "
@@ -144,7 +150,7 @@ class Samples:
         if not self.soft:
             return self.reduce(value(self.nll()))
         self.refuse_weight()
-        nll = -F.log_softmax(self.scores, dim=1)
+        nll = (-F.log_softmax(self.scores, dim=1)).clamp_max(FAR)
         return self.reduce_soft((self.labels * value(nll)).sum(dim=1))
 
     def reduce_rows(self, values: Tensor) -> Tensor:

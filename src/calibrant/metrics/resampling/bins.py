@@ -55,9 +55,7 @@ class BinResampler(Resampler):
     @property
     def value(self) -> float:
         """The measure of the sample itself, which is exact."""
-        fine = np.stack([self.fine.count, self.fine.confidence_sum, self.fine.correct_sum])
-        # The edges of the fine bins include those of the bins, for both kinds of binning.
-        return float(self._of_sums(fine.reshape(3, self.n_bins, -1).sum(axis=-1)))
+        return self._of_fine(np.stack([self.fine.count, self.fine.confidence_sum, self.fine.correct_sum]))
 
     @property
     def at_once(self) -> int:
@@ -68,6 +66,12 @@ class BinResampler(Resampler):
         """Return the measure of bins whose counts are drawn again."""
         n = self._cells.sum()
         return self._measure(rng.multinomial(n, self._cells / n, size=n_resamples))
+
+    def calibrated(self, rng: np.random.Generator) -> float:
+        """Return the measure if the hits of each fine bin are drawn with its mean confidence."""
+        count, confidence = self.fine.count.numpy(), self.fine.confidence_sum.numpy()
+        rate = (confidence / np.maximum(count, 1)).clip(0.0, 1.0)
+        return self._of_fine(np.stack([count, confidence, rng.binomial(count, rate)]))
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps
         """Return the measure without one sample of each cell, weighted by the size of the cell."""
@@ -95,6 +99,10 @@ class BinResampler(Resampler):
         if self.binning == "width":
             return self._of_sums(sums.reshape(3, len(cells), self.n_bins, -1).sum(axis=-1))
         return self._of_sums(_regroup(sums, self.n_bins))
+
+    def _of_fine(self, fine: Floats) -> float:
+        # The edges of the fine bins include those of the bins, for both kinds of binning.
+        return float(self._of_sums(fine.reshape(3, self.n_bins, -1).sum(axis=-1)))
 
     def _of_sums(self, sums: Floats) -> Floats:
         edges = self.fine.edges[:: len(self.fine.count) // self.n_bins]

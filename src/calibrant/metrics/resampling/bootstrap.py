@@ -1,12 +1,13 @@
 """Bootstrap: what every kind of resampling provides, and the checks of its options and values."""
 
 import math
+import sys
 from abc import ABC, abstractmethod
 
 import numpy as np
 
 from calibrant.errors import InputError
-from calibrant.inputs import Floats, Progress
+from calibrant.inputs import Floats, Progress, check_count
 
 # Fewer resamples would not give a usable interval.
 _ENOUGH = 100
@@ -19,6 +20,11 @@ class Resampler(ABC):
     @abstractmethod
     def value(self) -> float:
         """The measure of the sample itself."""
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the measure is a mean over samples, which has no bias."""
+        return False
 
     @property
     def at_once(self) -> int:
@@ -42,7 +48,8 @@ class Resampler(ABC):
         """Return how many resamples ``max_work`` numbers allow, but at least 100 if that many are wanted."""
         if max_work is None or self.work == 0:
             return n_resamples
-        return min(n_resamples, max(_ENOUGH, max_work // self.work))
+        affordable = check_count(max_work, "max_work", at_least=0, at_most=sys.maxsize) // self.work
+        return min(n_resamples, max(_ENOUGH, affordable))
 
     def replicates(
         self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None

@@ -1,6 +1,6 @@
 """Class probabilities that are sorted or binned once, so that resamples are measured by their counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import Tensor
 from calibrant.bins import Bins, equal_width_index, rounded_down
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import last_of_equals
-from calibrant.metrics.resampling.ordered import EqualMass
+from calibrant.metrics.resampling.ordered import EqualMass, Ordered
 from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.outcomes import Outcomes
 
 # Float32 holds whole numbers up to this one exactly.
 _EXACT = 1 << 24
@@ -80,11 +81,13 @@ def class_table(y: Tensor, k: int) -> sparse.csr_array:
 
 
 def class_weights(counts: Counts) -> npt.NDArray[np.floating]:
-    """Return counts in the smallest type in which their sums are exact."""
+    """Return counts in the smallest type in which their sums are exact; weights stay as they are."""
+    if counts.dtype.kind == "f":
+        return counts.astype(np.float64, copy=False)
     return counts.astype(np.float32) if counts.sum(axis=1).max() < _EXACT else counts.astype(np.float64)
 
 
-def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
+def width_class_weights(p: Tensor, y: Tensor, n_bins: int, *, weights: Tensor | None) -> Weighted:
     """Return the mean over classes of the expected gap of equal-width bins, as a function of counts."""
     table, labels = p.cpu().numpy(), y.cpu().numpy()
     n, k = table.shape
@@ -96,21 +99,29 @@ def width_class_weights(p: Tensor, y: Tensor, n_bins: int) -> Weighted:
     errors = torch.from_numpy(error)
 
     def values(counts: Counts) -> Floats:
-        weights = counts.astype(np.float64)
-        gaps = (above @ weights.T).T.reshape(len(counts), k, n_bins)
+        each = counts.astype(np.float64)
+        gaps = (above @ each.T).T.reshape(len(counts), k, n_bins)
         # The lowest bin is the rest of the total of each class. Torch's product uses torch's threads.
-        gaps[..., 0] += (torch.from_numpy(weights) @ errors).numpy() - gaps.sum(axis=-1)
+        gaps[..., 0] += (torch.from_numpy(each) @ errors).numpy() - gaps.sum(axis=-1)
         return np.asarray(np.abs(gaps).sum(axis=(1, 2)) / (k * counts.sum(axis=1)))
 
-    return Weighted(n, values, held=k * n_bins, work=4 * n + n * k // 32)
+    return Weighted(n, values, k * n_bins, 4 * n + n * k // 32, weights)
 
 
-def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bins], Tensor]) -> Weighted:
+def mass_class_weights(
+    p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bins], Tensor], *, weights: Tensor | None
+) -> Weighted:
     """Return the mean over classes of a measure of the gaps of equal-mass bins, as a function of counts."""
     stretches = _Stretches.from_probs(p.clamp(0, 1), y)
     edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
 
+    def weighed(counts: Counts) -> Floats:
+        bins = (ordered.sums(counts).bins(n_bins, "mass") for ordered in _ordered_classes(p, y))
+        return np.asarray(torch.stack([of_bins(each) for each in bins]).mean(dim=0))
+
     def values(counts: Counts) -> Floats:
+        if counts.dtype.kind == "f":
+            return weighed(counts)
         count, gap = (np.diff(each, axis=-1, prepend=0) for each in stretches.up_to_ends(counts, n_bins))
         # The measure reads only counts and gaps; a gap is the difference of the last two sums.
         none = torch.zeros(gap.shape, dtype=torch.float64)
@@ -118,7 +129,13 @@ def mass_class_weights(p: Tensor, y: Tensor, n_bins: int, of_bins: Callable[[Bin
         return np.asarray(of_bins(bins).mean(dim=-1))
 
     n, k = p.shape
-    return Weighted(n, values, held=k * n_bins * _STRETCH, work=n * k)
+    return Weighted(n, values, k * n_bins * _STRETCH, n * k, weights)
+
+
+def _ordered_classes(p: Tensor, y: Tensor) -> Iterator[Ordered]:
+    """Yield the samples in the order of the probability of each class, and whether they belong to it."""
+    for c in range(p.shape[1]):
+        yield Ordered.from_outcomes(Outcomes(p[:, c].clamp(0, 1).contiguous(), y == c))
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ class CountResampler(Resampler):
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of samples drawn with replacement; NaN where it is undefined."""
-        return self.weighted.values(drawn_counts(self.weighted.n, n_resamples, rng))
+        return self.weighted.of(drawn_counts(self.weighted.n, n_resamples, rng))
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return the measure without each group of samples; all values have weight one."""
@@ -55,7 +55,7 @@ class CountResampler(Resampler):
         values = []
         for start in range(0, n_groups, self.at_once):
             left_out = np.arange(start, min(start + self.at_once, n_groups))
-            values.append(self.weighted.values((group != left_out[:, None]).astype(np.int64)))
+            values.append(self.weighted.of((group != left_out[:, None]).astype(np.int64)))
         return np.concatenate(values), np.ones(n_groups)
 
 
@@ -73,6 +73,7 @@ def difference(a: Weighted, b: Weighted) -> Weighted:
         lambda counts: a.values(counts) - b.values(counts),
         held=max(a.held, b.held),
         work=a.work + b.work,
+        weights=a.weights,
     )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.bins import Binning, Bins, rounded_down
+from calibrant.bins import Binning, Bins, mass_ends, rounded_down
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
 from calibrant.metrics.resampling.weighted import Counts, Weighted
@@ -26,12 +26,14 @@ class Ordered:
         hits: Whether each of them is right, in that order.
         values: The distinct confidences in ascending order.
         last: Place of the last sample of each group.
+        weights: How much each sample counts, in the original order; None if all count the same.
     """
 
     order: npt.NDArray[np.intp]
     hits: npt.NDArray[np.bool_]
     values: npt.NDArray[np.floating]
     last: npt.NDArray[np.intp]
+    weights: Tensor | None = None
 
     @classmethod
     def from_outcomes(cls, outcomes: Outcomes) -> "Ordered":
@@ -40,7 +42,7 @@ class Ordered:
         order = np.argsort(values)
         values = values[order]
         last = last_of_equals(values)
-        return cls(order, outcomes.correct.cpu().numpy()[order], values[last], last)
+        return cls(order, outcomes.correct.cpu().numpy()[order], values[last], last, outcomes.weights)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -124,7 +126,7 @@ class EqualMass:
     """Bins of equal count that split no group of samples.
 
     Attributes:
-        up_to: Number of samples up to each group, shape ``(r, groups)``.
+        up_to: Number of samples up to each group, shape ``(r, groups)``; floats are weights of samples.
     """
 
     up_to: Counts
@@ -132,6 +134,8 @@ class EqualMass:
     def ends(self, n_bins: int, rows: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
         """Return the last group of each bin of the given rows, or of all: shape ``(r, n_bins)``."""
         rows = np.arange(len(self.up_to)) if rows is None else rows
+        if self.up_to.dtype.kind == "f":
+            return np.stack([mass_ends(self.up_to[row], n_bins) for row in rows])
         last = -(-np.arange(1, n_bins + 1) * self.up_to[rows, -1:] // n_bins)
         place = np.searchsorted(self._ascending, last + self._shift[rows])
         return np.asarray(place - self.up_to.shape[1] * rows[:, None], dtype=np.intp)
@@ -155,7 +159,7 @@ def binned_weights(
     def values(counts: Counts) -> Floats:
         return np.asarray(of_bins(ordered.sums(counts).bins(n_bins, binning)), dtype=np.float64)
 
-    return Weighted(len(ordered), values, held=4 * len(ordered))
+    return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
 
 
 def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Weighted]:
@@ -164,7 +168,10 @@ def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Wei
     def weighted(**arguments: Any) -> Weighted:  # noqa: ANN401  # those of check_ranked
         ordered = Ordered.from_outcomes(check_ranked(**arguments))
         return Weighted(
-            len(ordered), lambda counts: of_ranking(ordered.ranking(counts)), held=4 * len(ordered)
+            len(ordered),
+            lambda counts: of_ranking(ordered.ranking(counts)),
+            held=4 * len(ordered),
+            weights=ordered.weights,
         )
 
     return weighted

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_count, to_tensor
+from calibrant.inputs import ArrayLike, Floats, check_seed, check_weights, to_tensor
 from calibrant.metrics.resampling.bootstrap import Resampler
 
 Rows: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
@@ -35,7 +35,7 @@ class RowResampler(Resampler):
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(next(iter(self.rows.values())))
+        return _length(self.rows)
 
     @property
     def value(self) -> float:
@@ -63,11 +63,17 @@ def random_groups(n: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int6
 def as_rows(**arguments: ArrayLike | None) -> Rows:
     """Return predictions and outcomes with one entry per sample: tensors stay tensors, all else is NumPy."""
     given = {name: value for name, value in arguments.items() if value is not None}
+    weights = given.pop("weights", None)
     for pair in _READABLE:
         if set(pair) == set(given):
-            return same_length({name: _as_array(given[name], name) for name in pair})
+            rows = same_length({name: _as_array(given[name], name) for name in pair})
+            return rows if weights is None else {**rows, "weights": check_weights(weights, n=_length(rows))}
     accepted = " or ".join(" with ".join(pair) for pair in _READABLE if set(pair) <= set(arguments))
     raise InputError(f"arguments: expected {accepted}, got {' with '.join(given) or 'none of them'}")
+
+
+def _length(rows: Rows) -> int:
+    return len(next(iter(rows.values())))
 
 
 def same_length(rows: Rows) -> Rows:
@@ -96,12 +102,30 @@ def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
     }
 
 
+def in_rows(rows: Rows, per_row: int) -> Rows:
+    """Return arrays whose first axis counts rows of several samples in succession, if rows are such."""
+    n = len(next(iter(rows.values())))
+    if n % per_row:
+        raise InputError(f"per_row: expected a number that divides the {n} samples, got {per_row}")
+    if per_row == 1:
+        return rows
+    return {name: values.reshape(-1, per_row, *values.shape[1:]) for name, values in rows.items()}
+
+
+def in_samples(rows: Rows, per_row: int) -> Rows:
+    """Return the samples of drawn rows, as before :func:`in_rows`."""
+    if per_row == 1:
+        return rows
+    return {name: values.reshape(-1, *values.shape[2:]) for name, values in rows.items()}
+
+
 def call(
     metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any], *, name: str = "metric"
 ) -> float:
     """Apply a measure to rows; probabilities and labels are passed by position, all else by name."""
     if "probs" in rows:
-        result = metric(rows["probs"], rows["labels"], **options)
+        others = {name: rows[name] for name in rows.keys() - {"probs", "labels"}}
+        result = metric(rows["probs"], rows["labels"], **others, **options)
     else:
         result = metric(**rows, **options)
     if isinstance(result, numbers.Real) or (isinstance(result, Tensor) and result.ndim == 0):
@@ -114,7 +138,7 @@ def call(
 
 def generator(seed: int) -> np.random.Generator:
     """Return a random generator with the given seed."""
-    return np.random.default_rng(check_count(seed, "seed", at_least=0))
+    return np.random.default_rng(check_seed(seed))
 
 
 def _as_array(value: ArrayLike, name: str) -> Tensor | npt.NDArray[Any]:

@@ -7,10 +7,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from calibrant.inputs import Floats
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.resampling.bootstrap import Resampler
+from calibrant.metrics.resampling.counts import CountResampler
+from calibrant.metrics.resampling.rows import Rows
+from calibrant.metrics.resampling.weighted import by_row, mean_weights
+from calibrant.outcomes import effective
 
 # Up to this many terms are drawn one by one.
 _EXACT = 1 << 15
@@ -35,6 +40,11 @@ class TermResampler(Resampler):
     def value(self) -> float:
         """Mean of the terms."""
         return float(self.terms.mean())
+
+    @property
+    def is_mean(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def at_once(self) -> int:
@@ -76,11 +86,34 @@ class TermResampler(Resampler):
         return count, mean + low, (square - mean * mean).clip(min=0.0)
 
 
+def term_resampler(
+    measure: Measure | None,
+    rows: Rows,
+    options: Mapping[str, Any],
+    minus: Rows | None = None,
+    *,
+    per_row: int = 1,
+) -> Resampler | None:
+    """Return resamples of a mean over samples, or of its difference to other rows; None if it is no mean."""
+    terms = terms_of(measure, {**rows, **options})
+    if terms is None:
+        return None
+    if minus is not None:
+        others = terms_of(measure, {**minus, **options})
+        assert others is not None
+        terms = terms - others
+    if "weights" not in rows:
+        return TermResampler(terms.reshape(-1, per_row).mean(axis=1) if per_row > 1 else terms)
+    weighted = mean_weights(terms, effective(torch.as_tensor(rows["weights"])))
+    return CountResampler(weighted.value, by_row(weighted, per_row))
+
+
 def terms_of(measure: Measure | None, arguments: Mapping[str, Any]) -> Floats | None:
     """Return the terms whose mean is the measure; None if its catalogue entry has no terms."""
     if measure is None or measure.terms is None:
         return None
     # Wrong arguments raise the same error as in the measure itself.
     inspect.signature(measure.function).bind(**arguments)
+    arguments = {name: value for name, value in arguments.items() if name != "weights"}
     values: Floats = measure.terms(**arguments).double().cpu().numpy()
     return values

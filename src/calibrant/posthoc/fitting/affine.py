@@ -11,9 +11,12 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from calibrant.inputs import at_least_float32, check_number
+from calibrant.inputs import at_least_float32, check_number, masked_classes
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
+from calibrant.posthoc.fitting.stored import Numbers, declare
+from calibrant.posthoc.fitting.weighing import rows_of, size_of, sum_of
 from calibrant.solvers import convex_minimum
 
 # ODIR leaves the diagonal free; this weak pull, in nats, keeps it finite with a class that never occurs.
@@ -50,7 +53,13 @@ class Ridge:
 
 
 class LinearMap(Calibrator):
-    """Multiply the scores of a row by a matrix or by one scale each, add intercepts, and take the softmax."""
+    """Multiply the scores of a row by a matrix or by one scale each, add intercepts, and take the softmax.
+
+    A masked class has the probability 0; to the other classes it is as the least likely one of its row.
+    """
+
+    masks = True
+    stored = declare(weight=Numbers(("k", "k"), also=("k",)), intercept=Numbers(("k",)))
 
     weight: Tensor
     intercept: Tensor
@@ -77,7 +86,8 @@ class LinearMap(Calibrator):
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         x = self.scores(at_least_float32(logits))
-        return torch.log_softmax(_mapped(x, self.weight, self.intercept), dim=1)
+        mapped = _mapped(lowest_for_masked(x), self.weight, self.intercept)
+        return torch.log_softmax(mask_again(mapped, x), dim=1)
 
 
 def odir(k: int, strength: float) -> Ridge:
@@ -99,8 +109,10 @@ class AffineMap:
         return self.change + (one if self.change.ndim == 1 else torch.diag(one))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return mapped scores of shape ``(n, k)``."""
-        return _mapped(x, self.weight, self.intercept)
+        """Return mapped scores of shape ``(n, k)``; those of masked classes stay ``-inf``."""
+        if masked_classes(x) is None:
+            return _mapped(x, self.weight, self.intercept)
+        return mask_again(_mapped(lowest_for_masked(x), self.weight, self.intercept), x)
 
     def nll(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log-likelihood of each sample, in float64."""
@@ -117,6 +129,7 @@ def fit_affine(
     start: AffineMap | None = None,
     tolerance: float = 1e-8,
     max_steps: int = 200,
+    weights: Tensor | None = None,
 ) -> AffineMap:
     r"""Minimise the mean negative log-likelihood plus the ridge, which is convex, by L-BFGS.
 
@@ -133,8 +146,9 @@ def fit_affine(
         start: Where to begin.
         tolerance: Stop when a step lowers the objective by less than this.
         max_steps: Stop after this many steps.
+        weights: How much each sample counts; the mean is weighted, and :math:`n` the effective number.
     """
-    return _search(_Likelihood(x, y), ridge, start or identity_map(x, ridge), tolerance, max_steps)
+    return _search(_Likelihood(x, y, weights), ridge, start or identity_map(x, ridge), tolerance, max_steps)
 
 
 def _search(
@@ -153,7 +167,9 @@ def _search(
     return _from_columns(point * scale, start)
 
 
-def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> int | None:
+def choose_ridge(
+    x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int, weights: Tensor | None = None
+) -> int | None:
     """Choose a ridge by cross-validation and return its place in the path, from strong to weak.
 
     The identity, which is returned as None, is the strongest of all.
@@ -164,7 +180,7 @@ def choose_ridge(x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int) -> i
     """
     if len(x) < 2 * _FOLDS:
         return None
-    chosen = strongest_within_error(_held_out(x, y, path, identity_map(x, path[0]), seed))
+    chosen = strongest_within_error(*_held_out(x, y, path, identity_map(x, path[0]), seed, weights))
     return chosen - 1 if chosen else None
 
 
@@ -176,6 +192,7 @@ def fit_strength(
     *,
     seed: int,
     tolerance: float = 1e-8,
+    weights: Tensor | None = None,
 ) -> tuple[AffineMap, float]:
     """Fit the affine map with a ridge of this strength, or of the strength that :func:`choose_ridge` chooses.
 
@@ -183,11 +200,11 @@ def fit_strength(
         The map and the strength, which is infinite if the map is the identity.
     """
     if strength is None:
-        chosen = choose_ridge(x, y, [ridge_of(s) for s in STRENGTHS], seed=seed)
+        chosen = choose_ridge(x, y, [ridge_of(s) for s in STRENGTHS], seed=seed, weights=weights)
         strength = math.inf if chosen is None else STRENGTHS[chosen]
     if strength == math.inf:
         return identity_map(x, ridge_of(1.0)), strength
-    return fit_affine(x, y, ridge_of(strength), tolerance=tolerance), strength
+    return fit_affine(x, y, ridge_of(strength), tolerance=tolerance, weights=weights), strength
 
 
 def check_strength(strength: float | None) -> float | None:
@@ -201,42 +218,66 @@ def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
     return AffineMap(zeros if math.isinf(ridge.off_diagonal) else torch.diag(zeros), zeros)
 
 
-def _held_out(x: Tensor, y: Tensor, path: Sequence[Ridge], identity: AffineMap, seed: int) -> Tensor:
-    """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows."""
+def _held_out(
+    x: Tensor,
+    y: Tensor,
+    path: Sequence[Ridge],
+    identity: AffineMap,
+    seed: int,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows.
+
+    The second result is the weights of these samples.
+    """
     parts = list(each_fold(deal(shuffled(len(x), seed=seed), _FOLDS).to(x.device)))
     parts = parts[: next((count for size, count in _FEWER_FOLDS if x.numel() * x.shape[1] > size), _FOLDS)]
     rows = torch.cat([held_out for _, held_out in parts])
     losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)
-    likelihoods = [_Likelihood(x[rest], y[rest]) for rest, _ in parts]
+    likelihoods = [_Likelihood(x[rest], y[rest], rows_of(weights, rest)) for rest, _ in parts]
+    counts = rows_of(weights, rows)
     for ridge in path:
         maps = [
             _search(likelihood, ridge, begin, tolerance=2e-5, max_steps=50)
             for likelihood, begin in zip(likelihoods, maps, strict=True)
         ]
         losses.append(torch.cat([m.nll(x[rows], y[rows]) for m, (_, rows) in zip(maps, parts, strict=True)]))
-        if _has_passed_the_best(torch.stack(losses)):
+        if _has_passed_the_best(torch.stack(losses), counts):
             break
-    return torch.stack(losses)
+    return torch.stack(losses), counts
 
 
-def _has_passed_the_best(losses: Tensor) -> bool:
+def _has_passed_the_best(losses: Tensor, weights: Tensor | None) -> bool:
     """Whether the last row is clearly worse than the best one, or the last two rows are worse."""
-    best = int(losses.sum(dim=1).argmin())
-    behind = losses[-1] - losses[best]
-    clearly = float(behind.sum()) > float(behind.std()) * math.sqrt(len(behind))
+    best = _best_row(losses, weights)
+    behind, error = _sums_and_errors(losses[-1:] - losses[best], weights)
+    clearly = float(behind) > float(error)
     return best < len(losses) - 2 or (best < len(losses) - 1 and clearly)
 
 
-def strongest_within_error(losses: Tensor) -> int:
+def strongest_within_error(losses: Tensor, weights: Tensor | None = None) -> int:
     """Return the first row of losses within one standard error (of the paired difference) of the best row.
 
     Args:
         losses: The held-out loss of each sample, one row for each ridge, the strongest first.
+        weights: How much each sample counts.
     """
-    best = int(losses.sum(dim=1).argmin())
-    excess = losses[: best + 1] - losses[best]
-    error = excess.std(dim=1) * math.sqrt(losses.shape[1])
-    return int((excess.sum(dim=1) <= error).int().argmax())
+    best = _best_row(losses, weights)
+    excess, error = _sums_and_errors(losses[: best + 1] - losses[best], weights)
+    return int((excess <= error).int().argmax())
+
+
+def _best_row(losses: Tensor, weights: Tensor | None) -> int:
+    return int((losses.sum(dim=1) if weights is None else losses @ weights).argmin())
+
+
+def _sums_and_errors(excess: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the sum of each row and its standard error."""
+    if weights is None:
+        return excess.sum(dim=1), excess.std(dim=1) * math.sqrt(excess.shape[1])
+    total, n = excess @ weights, weights.sum()
+    variance = (excess - total[:, None] / n).square() @ weights / n
+    return total, (variance * n * n / (n - 1).clamp(min=1e-9)).sqrt()
 
 
 def _mapped(x: Tensor, weight: Tensor, intercept: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -278,10 +319,16 @@ class _Likelihood:
     as much as the arithmetic.
     """
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
+    def __init__(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
         rows = min(len(x), _rows_at_once(x))
-        self.n = len(x)
-        self._blocks = list(zip(x.split(rows), y[:, None].split(rows), strict=True))
+        self.n = size_of(x, weights)
+        masked = masked_classes(x)
+        x = x if masked is None else lowest_for_masked(x)
+        blocks = x.split(rows), y[:, None].split(rows)
+        none = [None] * len(blocks[0])
+        counts = none if weights is None else weights[:, None].split(rows)
+        masks = none if masked is None else masked.split(rows)
+        self._blocks = list(zip(*blocks, counts, masks, strict=True))
         self._scores, self._probs = (torch.empty_like(x[:rows]) for _ in range(2))
         self._minus_one = x.new_full((rows, 1), -1.0)
 
@@ -290,26 +337,35 @@ class _Likelihood:
         loss = torch.zeros((), dtype=torch.float64, device=self._scores.device)
         gradient = torch.zeros_like(_to_columns(affine))
         weight, intercept = affine.weight, affine.intercept
-        for x, y in self._blocks:
+        for x, y, count, masked in self._blocks:
             u, p = self._scores[: len(x)], self._probs[: len(x)]
             _mapped(x, weight, intercept, out=u)
+            if masked is not None:
+                u.masked_fill_(masked, -torch.inf)
             torch.softmax(u, dim=1, out=p)
             of_labels = p.gather(1, y)
             if float(of_labels.min()) > _UNDERFLOW:
-                loss -= of_labels.log_().sum(dtype=torch.float64)
+                loss -= sum_of(of_labels.log_(), count)
             else:
-                loss += _nll(u, y[:, 0]).sum()
+                loss += sum_of(_nll(u, y[:, 0])[:, None], count)
             p.scatter_add_(1, y, self._minus_one[: len(x)])
+            if count is not None:
+                p.mul_(count)
             gradient += _products(p, x, affine)
         return float(loss) / self.n, gradient.div_(self.n)
 
     def curvature(self, affine: AffineMap) -> Tensor:
         """Return the diagonal of the Hessian at an affine map, in columns."""
         total = torch.zeros_like(_to_columns(affine))
-        for x, _ in self._blocks:
+        for x, _, count, masked in self._blocks:
             u, p = self._scores[: len(x)], self._probs[: len(x)]
-            torch.softmax(_mapped(x, affine.weight, affine.intercept, out=u), dim=1, out=p)
+            _mapped(x, affine.weight, affine.intercept, out=u)
+            if masked is not None:
+                u.masked_fill_(masked, -torch.inf)
+            torch.softmax(u, dim=1, out=p)
             p.sub_(torch.square(p, out=u))
+            if count is not None:
+                p.mul_(count)
             total += _products(p, torch.square(x, out=u), affine)
         return total.div_(self.n)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_choice
+from calibrant.posthoc.fitting.masked import FAR
 
 Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 
@@ -94,8 +95,10 @@ def split_top(logits: Tensor) -> TopLabel:
     top = z.argmax(dim=1, keepdim=True)
     is_top = torch.arange(z.shape[1], device=z.device) == top
     # Measured from the runner-up, so that differences between large logits lose no digits.
-    z = z - z.masked_fill(is_top, -torch.inf).amax(dim=1, keepdim=True)
-    rest = z.masked_fill(is_top, -torch.inf).logsumexp(dim=1, keepdim=True)
+    # Without a runner-up, if all other classes are masked, the predicted class is far ahead.
+    runner_up = z.masked_fill(is_top, -torch.inf).amax(dim=1, keepdim=True)
+    z = z - runner_up.clamp(min=-FAR)
+    rest = z.masked_fill(is_top, -torch.inf).logsumexp(dim=1, keepdim=True).clamp(min=-FAR)
     return TopLabel(is_top, (z.gather(1, top) - rest).squeeze(1), z - rest, -rest.squeeze(1))
 
 

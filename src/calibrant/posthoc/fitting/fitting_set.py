@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant.posthoc.fitting.masked import finite, mean_of_existing
 from calibrant.posthoc.fitting.shared import once_per_part
+from calibrant.posthoc.fitting.weighing import size_of
 from calibrant.surrogates import N_BINS, SHARPNESS, Forecasts, SoftBins
 
 # Between nodes a polynomial of degree 5 meets value, slope and curvature at both: off by 1e-6 at most.
@@ -32,9 +34,10 @@ _BLOCK_ROWS = 1 << 12
 
 
 class FittingSet:
-    """A fitting set that stores only what a temperature can change."""
+    """A fitting set that stores only what a temperature can change, and the weights of its samples."""
 
-    def __init__(self, logits: Tensor, labels: Tensor) -> None:
+    def __init__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        self.weights = weights
         top, predicted = logits.max(dim=1)
         self._logits, self._top = logits, top
         self.log_sum_exp = log_sum_exp(logits)
@@ -44,7 +47,7 @@ class FittingSet:
     @cached_property
     def mean_deficit(self) -> Tensor:
         """Mean logit of each sample minus its largest."""
-        return self._logits.mean(dim=1, dtype=torch.float64) - self._top
+        return mean_of_existing(finite(self._logits.double() - self._top[:, None]))
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -59,9 +62,9 @@ class FittingSet:
 
 
 @once_per_part
-def fitting_set(logits: Tensor, labels: Tensor) -> FittingSet:
+def fitting_set(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> FittingSet:
     """Reduce logits and labels to what a temperature can change."""
-    return FittingSet(logits, labels)
+    return FittingSet(logits, labels, weights)
 
 
 class TemperedForecasts(Forecasts):
@@ -73,14 +76,16 @@ class TemperedForecasts(Forecasts):
         self._log_norm = samples.log_sum_exp(self._log_beta, rows)
         self.confidence = (-self._log_norm).exp()
         self.correct = self._of_rows(samples.correct)
+        self.weights = None if samples.weights is None else self._of_rows(samples.weights)
         self.true_log_prob = self._log_prob(samples.label_deficit)
 
     @cached_property
     def bins(self) -> SoftBins:
         """Soft bins of the confidences, as :func:`~calibrant.surrogates.soft_bins` makes them, but faster."""
-        total, surplus, variance = _soft_bin_sums(self.confidence, self.correct)
+        total, surplus, variance = _soft_bin_sums(self.confidence, self.correct, self.weights)
         divisor = total.clamp_min(torch.finfo(total.dtype).tiny)
-        return SoftBins(total / len(self.confidence), surplus / divisor, variance.sqrt() / divisor.detach())
+        n = size_of(self.confidence, self.weights)
+        return SoftBins(total / n, surplus / divisor, variance.sqrt() / divisor.detach())
 
     def _of_rows(self, values: Tensor) -> Tensor:
         return values if self._rows is None else values[self._rows]
@@ -103,7 +108,7 @@ class _SoftBinSums(torch.autograd.Function):
 
     The shares :math:`w_{ib} \propto e^{-\lambda (p_i - c_b)^2}` of a block of samples are computed,
     used and dropped, so that they stay in the cache; :math:`\partial w_{ib} / \partial p_i =
-    2 \lambda w_{ib} (c_b - \sum_{b'} w_{ib'} c_{b'})`.
+    2 \lambda w_{ib} (c_b - \sum_{b'} w_{ib'} c_{b'})`. The weight of a sample multiplies all its shares.
     """
 
     @staticmethod
@@ -111,13 +116,16 @@ class _SoftBinSums(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401  # torch gives it no type
         confidence: Tensor,
         correct: Tensor,
+        weights: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return, for each bin, the sums of share, share times surplus, and squared share times variance."""
-        ctx.save_for_backward(confidence, correct)
+        ctx.save_for_backward(confidence, correct, weights)
         sums = confidence.new_zeros((N_BINS, 3))
         terms = torch.stack(
             [torch.ones_like(confidence), confidence - correct, confidence * (1 - confidence)]
         )
+        if weights is not None:
+            terms *= torch.stack([weights, weights, weights.square()]).to(terms)
         for p, term in zip(confidence.split(_BLOCK_ROWS), terms.split(_BLOCK_ROWS, dim=1), strict=True):
             share = _shares(p)
             sums[:, :2] += share @ term[:2].T
@@ -127,20 +135,23 @@ class _SoftBinSums(torch.autograd.Function):
         return total, surplus, variance
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  # torch gives it no type
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401  # torch gives it no type
         """Return the gradient by the confidences."""
-        confidence, correct = ctx.saved_tensors
+        confidence, correct, counts = ctx.saved_tensors
         centers = _centers(confidence)
         by_total, by_surplus = gradients[:2]
         weights = torch.stack([by_total, by_total * centers, by_surplus, by_surplus * centers, centers])
         blocks = [weights @ _shares(p) for p in confidence.split(_BLOCK_ROWS)]
         total, total_c, surplus, surplus_c, center = torch.cat(blocks, dim=1).to(confidence).unbind()
         slope = total_c - center * total + (confidence - correct) * (surplus_c - center * surplus)
-        return surplus + 2 * SHARPNESS * slope, None
+        slope = surplus + 2 * SHARPNESS * slope
+        return slope if counts is None else counts.to(slope) * slope, None, None
 
 
-def _soft_bin_sums(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sums: tuple[Tensor, Tensor, Tensor] = _SoftBinSums.apply(confidence, correct)  # type: ignore[no-untyped-call]
+def _soft_bin_sums(
+    confidence: Tensor, correct: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums: tuple[Tensor, Tensor, Tensor] = _SoftBinSums.apply(confidence, correct, weights)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -164,7 +175,7 @@ class ExactLogSumExp:
 
     def __init__(self, logits: Tensor) -> None:
         z = logits.double()
-        self._deficits = z - z.amax(dim=1, keepdim=True)
+        self._deficits = finite(z - z.amax(dim=1, keepdim=True))
 
     def __call__(self, log_beta: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return :math:`F` at one ``log(beta)`` per sample or row, with a gradient."""
@@ -220,7 +231,7 @@ class TabulatedLogSumExp:
         beta = math.exp(_LOWEST + _STEP * node)
         parts = []
         for some in rows.split(max(1, _BLOCK_ENTRIES // self._logits.shape[1])):
-            scaled = (self._logits[some] - self._top[some]).mul_(beta)
+            scaled = finite((self._logits[some] - self._top[some]).mul_(beta))
             weight = scaled.exp()
             norm = weight.sum(dim=1).double()
             first = weight.mul_(scaled).sum(dim=1).double() / norm

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from calibrant.inputs import check_seed
+
 
 def shuffled(n: int, *, seed: int) -> Tensor:
     """Return the numbers from 0 to ``n - 1`` in random order."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return torch.randperm(n, generator=torch.Generator().manual_seed(check_seed(seed)))
 
 
 def deal(order: Tensor, n_folds: int) -> Tensor:

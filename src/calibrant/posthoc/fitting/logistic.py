@@ -72,7 +72,14 @@ def fit_logistic(
     return _minimise(apart, inputs, centre, bound, strength, begin=shared), shared[0]
 
 
-def fit_ridge(x: Tensor, targets: Tensor, ridge: Tensor, *, begin: Tensor | None = None) -> Tensor:
+def fit_ridge(
+    x: Tensor,
+    targets: Tensor,
+    ridge: Tensor,
+    *,
+    begin: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Tensor:
     r"""Minimise the cross-entropy of :math:`\sigma(x \cdot \theta + b)` plus a ridge.
 
     .. math:: \tfrac12 \sum_j r_j \theta_j^2
@@ -82,17 +89,20 @@ def fit_ridge(x: Tensor, targets: Tensor, ridge: Tensor, *, begin: Tensor | None
         targets: Probabilities of shape ``(n,)``.
         ridge: The strengths :math:`r_j > 0`, shape ``(d,)``; the intercept is free.
         begin: Where to begin, shape ``(d + 1,)``; zeros by default.
+        weights: How many samples each row stands for, shape ``(n,)``; one by default.
 
     Returns:
         Coefficients of shape ``(d + 1,)``, intercept last.
     """
-    objective = _Ridge(x, targets, ridge)
+    objective = _Ridge(x, targets, ridge, weights)
     start = torch.zeros_like(objective.pull) if begin is None else begin
     lowest = torch.full_like(start, -torch.inf)
     return _descended(objective, start[None], lowest, certain=True)[0]
 
 
-def fit_likeliest_ridge(x: Tensor, targets: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+def fit_likeliest_ridge(
+    x: Tensor, targets: Tensor, blocks: Tensor, *, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     r"""Fit a ridge regression with the strength for each block of inputs that makes the targets likeliest.
 
     The ridge is a normal prior of the coefficients with variance :math:`1/r_b`. The likelihood of the targets
@@ -108,6 +118,7 @@ def fit_likeliest_ridge(x: Tensor, targets: Tensor, blocks: Tensor) -> tuple[Ten
         x: Inputs of shape ``(n, d)``.
         targets: Probabilities of shape ``(n,)``.
         blocks: The block of each input, shape ``(d,)``.
+        weights: How many samples each row stands for, shape ``(n,)``; one by default.
 
     Returns:
         Coefficients of shape ``(d + 1,)``, intercept last, and the ridge of each input, shape ``(d,)``.
@@ -118,15 +129,15 @@ def fit_likeliest_ridge(x: Tensor, targets: Tensor, blocks: Tensor) -> tuple[Ten
         return each.new_zeros(len(size)).index_add(0, place, each)
 
     ridge = x.new_ones(len(size))
-    theta = fit_ridge(x, targets, ridge[place])
+    theta = fit_ridge(x, targets, ridge[place], weights=weights)
     for _ in range(_MAX_ROUNDS if len(size) else 0):
-        curve = _Ridge(x, targets, ridge[place])(theta[None])[2][0]
+        curve = _Ridge(x, targets, ridge[place], weights)(theta[None])[2][0]
         spread = torch.linalg.inv(curve).diagonal()[:-1]
         likelier = (size - ridge * summed(spread)) / summed(theta[:-1].square()).clamp(min=1e-12)
         likelier = likelier.clamp(*_RIDGE_RANGE)
         settled = float((likelier / ridge).log().abs().max()) < _SETTLED
         ridge = likelier
-        theta = fit_ridge(x, targets, ridge[place], begin=theta)
+        theta = fit_ridge(x, targets, ridge[place], begin=theta, weights=weights)
         if settled:
             break
     return theta, ridge[place]
@@ -135,7 +146,8 @@ def fit_likeliest_ridge(x: Tensor, targets: Tensor, blocks: Tensor) -> tuple[Ten
 class _Ridge:
     """The objective of a ridge regression and its derivatives; ``pull`` is the ridge of all coefficients."""
 
-    def __init__(self, x: Tensor, targets: Tensor, ridge: Tensor) -> None:
+    def __init__(self, x: Tensor, targets: Tensor, ridge: Tensor, weights: Tensor | None) -> None:
+        self._counts = targets.new_ones(()) if weights is None else weights
         self._design, self._targets = torch.cat([x, torch.ones_like(x[:, :1])], dim=1), targets
         # The intercept needs any ridge at all in case all targets are alike.
         self.pull = torch.cat([ridge, ridge.new_tensor([1e-6])])
@@ -143,10 +155,12 @@ class _Ridge:
     def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         eta = theta @ self._design.T
         p = torch.sigmoid(eta)
-        loss = _log_losses(eta, p, self._targets).sum(dim=1) + (self.pull * theta.square()).sum(dim=1) / 2
-        weighted = self._design * (p * (1 - p))[0, :, None]
+        losses = self._counts * _log_losses(eta, p, self._targets)
+        loss = losses.sum(dim=1) + (self.pull * theta.square()).sum(dim=1) / 2
+        weighted = self._design * (self._counts * p * (1 - p))[0, :, None]
         curve = weighted.T @ self._design + torch.diag(self.pull)
-        return loss, (p - self._targets) @ self._design + self.pull * theta, curve[None]
+        surplus = self._counts * (p - self._targets)
+        return loss, surplus @ self._design + self.pull * theta, curve[None]
 
 
 # Inputs, targets and weights of some rows.

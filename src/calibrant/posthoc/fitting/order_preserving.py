@@ -15,10 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant.inputs import check_seed
+from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.affine import strongest_within_error
 from calibrant.posthoc.fitting.fitting_set import log_sum_exp
 from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
 from calibrant.posthoc.fitting.sample_temperature import Layers
+from calibrant.posthoc.fitting.weighing import effective_rows, moments, rows_of, sum_of
 from calibrant.solvers import convex_minimum
 
 # Factors of the ridge that are tried, the strongest first.
@@ -81,7 +84,13 @@ def stretched(logits: Tensor, layers: Layers, *, top: int) -> Tensor:
 
 
 class OrderLikelihood(ABC):
-    """The negative log-likelihood of each sample, as a function of a map's parameters."""
+    """The negative log-likelihood of each sample, as a function of a map's parameters.
+
+    Attributes:
+        weights: How much each sample counts, or None if all count the same.
+    """
+
+    weights: Tensor | None = None
 
     @abstractmethod
     def take(self, rows: Tensor) -> Self:
@@ -99,17 +108,17 @@ class OrderLikelihood(ABC):
 class MonotoneLikelihood(OrderLikelihood):
     """The likelihood of :func:`monotone_scores`; the parameters are scores whose factors are the slopes."""
 
-    def __init__(self, pieces: Tensor, labels: Tensor) -> None:
-        self._pieces, self._labels = pieces, labels
+    def __init__(self, pieces: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> None:
+        self._pieces, self._labels, self.weights = pieces, labels, weights
 
     @classmethod
-    def of(cls, logits: Tensor, labels: Tensor) -> Self:
+    def of(cls, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
         """Prepare logits at the common temperature."""
-        return cls(lengths(torch.log_softmax(logits, dim=1)), labels)
+        return cls(lengths(torch.log_softmax(logits, dim=1)), labels, weights=weights)
 
     def take(self, rows: Tensor) -> Self:
         """Return the likelihood of some samples."""
-        return type(self)(self._pieces[rows], self._labels[rows])
+        return type(self)(self._pieces[rows], self._labels[rows], weights=rows_of(self.weights, rows))
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -139,7 +148,16 @@ class StretchLikelihood(OrderLikelihood):
     pass over all classes.
     """
 
-    def __init__(self, logits: Tensor, labels: Tensor, *, widths: Sequence[int], top: int) -> None:
+    def __init__(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        widths: Sequence[int],
+        top: int,
+        weights: Tensor | None = None,
+    ) -> None:
+        self.weights = weights
         y, order = logits.double().sort(dim=1, descending=True)
         last = widths[-1] - 1
         self._widths = widths
@@ -152,7 +170,7 @@ class StretchLikelihood(OrderLikelihood):
 
     def standardise(self) -> tuple[Tensor, Tensor]:
         """Give the network inputs of mean 0 and deviation 1, and return the means and deviations."""
-        mean, deviation = self._inputs.mean(dim=0), self._inputs.std(dim=0, correction=0)
+        mean, deviation = moments(self._inputs, self.weights)
         deviation = torch.where(deviation <= 1e-9 * mean.abs(), torch.ones_like(deviation), deviation)
         self._inputs = (self._inputs - mean) / deviation
         return mean, deviation
@@ -161,6 +179,7 @@ class StretchLikelihood(OrderLikelihood):
         """Return the likelihood of some samples, which shares the function of the last classes."""
         part = type(self).__new__(type(self))
         part._widths, part._tail = self._widths, self._tail
+        part.weights = rows_of(self.weights, rows)
         part._inputs, part._gaps = self._inputs[rows], self._gaps[rows]
         part._rank, part._deficit, part._rows = self._rank[rows], self._deficit[rows], self._rows[rows]
         return part
@@ -189,7 +208,7 @@ def unpacked(parameters: Tensor, widths: Sequence[int]) -> Layers:
 
 def first_parameters(widths: Sequence[int], *, seed: int) -> Tensor:
     """Return random weights of the hidden layers, and an output layer of zeros."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     parts = []
     for into, out in pairwise(widths[:-1]):
         parts.append(torch.randn(out * into, generator=generator, dtype=torch.float64) / math.sqrt(into))
@@ -209,14 +228,14 @@ def _seen(y: Tensor, top: int) -> Tensor:
 
 
 def thinned(
-    logits: Tensor, labels: Tensor, *, seed: int, most_entries: int | None = None
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor, labels: Tensor, weights: Tensor | None, *, seed: int, most_entries: int | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return all rows, or as many at random as ``most_entries`` (:data:`MOST_ENTRIES`) allows."""
     rows = max(1, (most_entries or MOST_ENTRIES) // logits.shape[1])
     if len(logits) <= rows:
-        return logits, labels
+        return logits, labels, weights
     chosen = shuffled(len(logits), seed=seed)[:rows].sort().values.to(logits.device)
-    return logits[chosen], labels[chosen]
+    return logits[chosen], labels[chosen], effective_rows(weights, chosen)
 
 
 def fit_order(
@@ -234,27 +253,34 @@ def fit_order(
         return start, strength
     found = _minimum(likelihood, start, start, strength)
     with torch.no_grad():
-        better = float(likelihood.nll(found).mean()) < float(likelihood.nll(start).mean())
+        w = likelihood.weights
+        better = float(mean_of(likelihood.nll(found), w)) < float(mean_of(likelihood.nll(start), w))
     return (found, strength) if better else (start, math.inf)
 
 
 def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -> float:
-    n = len(likelihood)
-    if n < 2 * _FOLDS:
+    if len(likelihood) < 2 * _FOLDS:
         return math.inf
-    parts = list(each_fold(deal(shuffled(n, seed=seed), _FOLDS).to(start.device)))
+    n = _size(likelihood)
+    parts = list(each_fold(deal(shuffled(len(likelihood), seed=seed), _FOLDS).to(start.device)))
+    weights = rows_of(likelihood.weights, torch.cat([held_out for _, held_out in parts]))
     fits = [(likelihood.take(rest), likelihood.take(held_out)) for rest, held_out in parts]
     losses, points = [_held_out(fits, [start] * _FOLDS)], [start] * _FOLDS
     for strength in STRENGTHS:
         points = [
-            _minimum(fitted, start, begin, strength * len(fitted) / n, tolerance=_FOLD_TOLERANCE)
+            _minimum(fitted, start, begin, strength * _size(fitted) / n, tolerance=_FOLD_TOLERANCE)
             for (fitted, _), begin in zip(fits, points, strict=True)
         ]
         losses.append(_held_out(fits, points))
-        if losses[-1].sum() > losses[-2].sum():
+        if sum_of(losses[-1], weights) > sum_of(losses[-2], weights):
             break
-    chosen = strongest_within_error(torch.stack(losses))
+    chosen = strongest_within_error(torch.stack(losses), weights)
     return (math.inf, *STRENGTHS)[chosen]
+
+
+def _size(likelihood: OrderLikelihood) -> float:
+    """Return the number of samples, or the effective number."""
+    return len(likelihood) if likelihood.weights is None else float(likelihood.weights.sum())
 
 
 @torch.no_grad()
@@ -268,8 +294,8 @@ def _minimum(
     def objective(point: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
             parameters = point.detach().requires_grad_()
-            ridge = strength / 2 / len(likelihood) * (parameters - start).square().sum()
-            loss = likelihood.nll(parameters).mean() + ridge
+            ridge = strength / 2 / _size(likelihood) * (parameters - start).square().sum()
+            loss = mean_of(likelihood.nll(parameters), likelihood.weights) + ridge
             (gradient,) = torch.autograd.grad(loss, parameters)
         return float(loss.detach()), gradient
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant.inputs import at_least_float32
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.stored import POSITIVE_NUMBER
 
 Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
 
@@ -53,6 +54,7 @@ class SampleTemperature(Calibrator):
 
     n_layers: ClassVar[int]
     link: Link = "softplus"
+    unit: Annotated[float, POSITIVE_NUMBER]
 
     def __init__(self, layers: Layers, *, unit: float = 1.0, n_classes: int | None = None) -> None:
         super().__init__(n_classes=n_classes)

@@ -5,14 +5,17 @@ size. A table has one row per column of the input; shorter rows are filled up wi
 reaches.
 """
 
+import inspect
 from abc import abstractmethod
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.binary import Mode, class_log_odds, join_top, normalised, split_top
+from calibrant.posthoc.fitting.stored import ANY, ASCENDING, Numbers, declare
+from calibrant.posthoc.fitting.weighing import sum_of
 
 # Logits that are mapped at a time.
 _BLOCK_ENTRIES = 1 << 22
@@ -32,6 +35,8 @@ class ScoreMap(Calibrator):
 
     options: ClassVar[tuple[str, ...]] = ("mode",)
 
+    stored = declare(active=Numbers((), ANY, "flag", also=("m",)))
+
     mode: Mode
     active: Tensor
 
@@ -39,6 +44,19 @@ class ScoreMap(Calibrator):
         super().__init__(n_classes=n_classes)
         self.mode = mode
         self.register_buffers(active=active)
+
+    @classmethod
+    def takes_masked(cls, **options: Any) -> bool:  # noqa: ANN401  # those of fit
+        """Return whether a fit takes masked classes: only if it asks about the predicted class alone."""
+        default = inspect.signature(cls.fit).parameters.get("mode")
+        return bool(options.get("mode", default.default if default else "one_vs_rest") == "top_label")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of classes, and that of questions; two classes are one question."""
+        k = self.n_classes
+        one = self.mode == "top_label" or k == 2
+        return super().sizes | ({"m": 1} if one else {} if k is None else {"m": k})
 
     @abstractmethod
     def mapped(self, scores: Tensor) -> Tensor:
@@ -54,25 +72,37 @@ class ScoreMap(Calibrator):
         return join_top(top, torch.where(self.active, self.mapped(s), s)[:, 0])
 
     @torch.no_grad()
-    def unless_worse(self, logits: Tensor, labels: Tensor, *, score: Literal["nll", "brier"]) -> Self:
+    def unless_worse(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        score: Literal["nll", "brier"],
+        weights: Tensor | None = None,
+    ) -> Self:
         """Switch all maps off if they score worse than the model itself on the fitting set.
 
         Args:
             logits: The logits that the maps were fitted on.
             labels: Their labels.
             score: What the method minimises: the negative log-likelihood, or the Brier score.
+            weights: How much each sample counts.
         """
         loss = _nll if score == "nll" else _brier
         rows = max(1, _BLOCK_ENTRIES // logits.shape[1])
-        parts = list(zip(logits.split(rows), labels.split(rows), strict=True))
-        mapped = sum(loss(self(z), y) for z, y in parts)
-        if not mapped <= sum(loss(torch.log_softmax(z, dim=1), y) for z, y in parts):
+        blocks = logits.split(rows), labels.split(rows)
+        counts = [None] * len(blocks[0]) if weights is None else weights.split(rows)
+        parts = list(zip(*blocks, counts, strict=True))
+        mapped = sum(loss(self(z), y, w) for z, y, w in parts)
+        if not mapped <= sum(loss(torch.log_softmax(z, dim=1), y, w) for z, y, w in parts):
             self.active.zero_()
         return self
 
 
 class StepMap(ScoreMap):
     """Map log-odds by step functions: ``values[c, i]`` above the ``i``-th threshold of question ``c``."""
+
+    stored = declare(thresholds=Numbers(("m", "b"), ASCENDING), values=Numbers(("m", "b+1")))
 
     thresholds: Tensor
     values: Tensor
@@ -147,12 +177,14 @@ def ragged(rows: Tensor, entries: Tensor, n_rows: int, *, fill: float) -> Tensor
     return table
 
 
-def _nll(log_probs: Tensor, labels: Tensor) -> float:
-    return -float(log_probs.gather(1, labels[:, None]).sum(dtype=torch.float64))
+def _nll(log_probs: Tensor, labels: Tensor, weights: Tensor | None) -> float:
+    return -float(sum_of(log_probs.gather(1, labels[:, None]).squeeze(1), weights))
 
 
-def _brier(log_probs: Tensor, labels: Tensor) -> float:
+def _brier(log_probs: Tensor, labels: Tensor, weights: Tensor | None) -> float:
     """Return the sum of squared errors, without the constant 1 per sample."""
     p = log_probs.exp()
-    of_labels = p.gather(1, labels[:, None]).sum(dtype=torch.float64)
-    return float(p.square().sum(dtype=torch.float64) - 2 * of_labels)
+    of_labels = sum_of(p.gather(1, labels[:, None]).squeeze(1), weights)
+    squares = p.square()
+    each = None if weights is None else weights[:, None]
+    return float(sum_of(squares, each) - 2 * of_labels)

@@ -87,20 +87,25 @@ class Part:
         whole: The set that this is a part of.
         left_out: The folds that are left out.
         folds: The fold of each sample of this part.
+        weights: How much each sample of this part counts, or None if all count the same.
     """
 
     whole: _Whole
     left_out: frozenset[int]
     folds: Tensor
+    weights: Tensor | None = None
 
     def forget(self, *folds: int) -> None:
         """Drop what was remembered of this part, or of this part without some folds."""
         self.whole.forget(self.left_out | set(folds))
 
 
-def in_folds(logits: Tensor, folds: Tensor) -> Tensor:
-    """Return the logits, marked as a fitting set with these folds; logits with a mark keep theirs."""
-    return logits if part_of(logits) else _marked(logits, Part(_Whole(folds), frozenset(), folds))
+def in_folds(logits: Tensor, folds: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the logits, marked as a fitting set with these folds; logits with a mark keep theirs.
+
+    Weights go with their samples into every part, as ``part_of(logits).weights``.
+    """
+    return logits if part_of(logits) else _marked(logits, Part(_Whole(folds), frozenset(), folds, weights))
 
 
 def without_fold(logits: Tensor, labels: Tensor, fold: int) -> tuple[Tensor, Tensor]:
@@ -108,7 +113,8 @@ def without_fold(logits: Tensor, labels: Tensor, fold: int) -> tuple[Tensor, Ten
     part = part_of(logits)
     assert part is not None
     rows = (part.folds != fold).nonzero().squeeze(1)
-    smaller = Part(part.whole, part.left_out | {fold}, part.folds[rows])
+    weights = None if part.weights is None else part.weights[rows.to(part.weights.device)]
+    smaller = Part(part.whole, part.left_out | {fold}, part.folds[rows], weights)
     rows = rows.to(logits.device)
     return _marked(logits[rows], smaller), labels[rows]
 
@@ -129,6 +135,9 @@ def once_per_part(
 ) -> Callable[Concatenate[Tensor, Tensor, P], R]:
     """Decorate a function of logits, labels and hashable options: it computes once per part.
 
+    The samples of a part have the same weights for everyone, so of ``weights`` it only matters whether they
+    are given.
+
     Example:
         >>> import torch
         >>> calls = []
@@ -146,7 +155,8 @@ def once_per_part(
         part = part_of(logits)
         if part is None:
             return function(logits, labels, *args, **options)
-        key = function, args, tuple(sorted(options.items()))
+        of_key = {**options, "weights": options.get("weights") is not None}
+        key = function, args, tuple(sorted(of_key.items()))
         return part.whole.once((part.left_out, key), lambda: function(logits, labels, *args, **options))
 
     return remembering

@@ -9,12 +9,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from calibrant.bins import mass_ends
 from calibrant.inputs import Floats
 
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """How many samples and hits each bin holds, one row per column of scores; shape ``(m, b)`` in float64."""
+    """How many samples and hits each bin holds, one row per column of scores; shape ``(m, b)`` in float64.
+
+    Samples with weights count as much as their weight.
+    """
 
     count: Tensor
     hits: Tensor
@@ -27,17 +31,21 @@ class SortedScores:
     Attributes:
         scores: Log-odds of shape ``(m, n)``.
         hits: Positive answers among the first ``i`` samples, shape ``(m, n + 1)``.
+        weights: The sum of the weights of the first ``i`` samples, shape ``(m, n + 1)``; None if all count
+            the same.
     """
 
     scores: Tensor
     hits: Tensor
+    weights: Tensor | None = None
 
     @classmethod
-    def of(cls, scores: Tensor, answers: Tensor) -> Self:
+    def of(cls, scores: Tensor, answers: Tensor, weights: Tensor | None = None) -> Self:
         """Sort each column of scores and answers of shape ``(n, m)``."""
-        ordered, sorted_answers = _sort_columns(scores, answers)
-        hits = sorted_answers.cumsum(dim=1)
-        return cls(ordered.double(), torch.cat([hits.new_zeros(len(hits), 1), hits], dim=1))
+        ordered, sorted_answers, sorted_weights = _sort_columns(scores, answers, weights)
+        if sorted_weights is None:
+            return cls(ordered.double(), _running(sorted_answers))
+        return cls(ordered.double(), _running(sorted_weights * sorted_answers), _running(sorted_weights))
 
     def equal_mass(self, n_bins: int) -> tuple[Tensor, BinCounts]:
         """Return thresholds ``(m, n_bins - 1)`` that put equally many samples in each bin, and the counts.
@@ -46,9 +54,14 @@ class SortedScores:
         reaches them, and thresholds that no sample exceeds are infinite.
         """
         m, n = self.scores.shape
-        inner = torch.arange(1, n_bins, device=self.scores.device)
-        last = (inner * n + n_bins - 1) // n_bins - 1
-        stops = torch.searchsorted(self.scores, self.scores[:, last].contiguous(), right=True)
+        if self.weights is None:
+            inner = torch.arange(1, n_bins, device=self.scores.device)
+            ends = self.scores[:, (inner * n + n_bins - 1) // n_bins - 1]
+        else:
+            rows = self.weights[:, 1:].cpu().numpy()
+            last = torch.from_numpy(np.stack([mass_ends(row, n_bins)[:-1] for row in rows]))
+            ends = self.scores.gather(1, last.to(self.scores.device))
+        stops = torch.searchsorted(self.scores, ends.contiguous(), right=True)
         beyond = torch.cat([self.scores, self.scores.new_full((m, 1), torch.inf)], dim=1)
         return (beyond.gather(1, stops - 1) + beyond.gather(1, stops)) / 2, self._between(stops)
 
@@ -64,7 +77,8 @@ class SortedScores:
     def _between(self, stops: Tensor) -> BinCounts:
         m, n = self.scores.shape
         bounds = torch.cat([stops.new_zeros(m, 1), stops, stops.new_full((m, 1), n)], dim=1)
-        return BinCounts(bounds.diff(dim=1).double(), self.hits.gather(1, bounds).diff(dim=1).double())
+        count = bounds if self.weights is None else self.weights.gather(1, bounds)
+        return BinCounts(count.diff(dim=1).double(), self.hits.gather(1, bounds).diff(dim=1).double())
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +89,9 @@ class ScoreGroups:
         column: The binary question that a run belongs to.
         low: Its lowest score.
         high: Its highest score.
-        count: Its number of samples.
-        hits: How many of them are positive.
-        total: The sum of their scores.
+        count: Its number of samples, or the sum of their weights.
+        hits: How many of them are positive, or the sum of the weights of those.
+        total: The sum of their scores, each times its weight.
     """
 
     column: npt.NDArray[np.int64]
@@ -88,14 +102,15 @@ class ScoreGroups:
     total: Floats
 
     @classmethod
-    def of(cls, scores: Tensor, answers: Tensor) -> "ScoreGroups":
+    def of(cls, scores: Tensor, answers: Tensor, weights: Tensor | None = None) -> "ScoreGroups":
         """Sort each column of scores and answers, shape ``(n, m)``, and join samples of equal score."""
-        ordered, sorted_answers = _sort_columns(scores, answers)
-        hits = sorted_answers.cpu().numpy().astype(np.float64)
+        ordered, sorted_answers, sorted_weights = _sort_columns(scores, answers, weights)
+        hits = sorted_answers.cpu().numpy().astype(np.float64).ravel()
         flat = ordered.double().cpu().numpy()
         m, n = flat.shape
         each = flat.ravel()
-        one_each = cls(np.repeat(np.arange(m), n), each, each, np.ones(m * n), hits.ravel(), each)
+        count = np.ones(m * n) if sorted_weights is None else sorted_weights.cpu().numpy().ravel()
+        one_each = cls(np.repeat(np.arange(m), n), each, each, count, count * hits, count * each)
         new = np.ones((m, n), dtype=bool)
         new[:, 1:] = flat[:, 1:] != flat[:, :-1]
         return one_each.joined(np.flatnonzero(new))
@@ -124,10 +139,18 @@ class ScoreGroups:
         return ScoreGroups(self.column[starts], self.low[starts], self.high[ends], *sums)
 
 
-def _sort_columns(scores: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores of each column in ascending order, and their answers, both of shape ``(m, n)``."""
+def _sort_columns(
+    scores: Tensor, answers: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of each column in ascending order, their answers and weights, of shape ``(m, n)``."""
     ordered, order = scores.T.contiguous().sort(dim=1)
-    return ordered, answers.T.gather(1, order)
+    return ordered, answers.T.gather(1, order), None if weights is None else weights[order]
+
+
+def _running(values: Tensor) -> Tensor:
+    """Return the sum of the first ``i`` values of each row, shape ``(m, n + 1)``."""
+    sums = values.cumsum(dim=1)
+    return torch.cat([sums.new_zeros(len(sums), 1), sums], dim=1)
 
 
 def smoothed_log_odds(hits: Tensor, count: Tensor, smoothing: float) -> Tensor:
@@ -143,7 +166,9 @@ def smoothed_log_odds(hits: Tensor, count: Tensor, smoothing: float) -> Tensor:
     return yes.clamp(min=tiny).log() - no.clamp(min=tiny).log()
 
 
-def balanced_quantiles(scores: Tensor, answers: Tensor, levels: Sequence[float]) -> Tensor:
+def balanced_quantiles(
+    scores: Tensor, answers: Tensor, levels: Sequence[float], weights: Tensor | None = None
+) -> Tensor:
     """Return quantiles of all scores, shape ``(n, m)``, with the same total weight for yes and no.
 
     With many classes nearly all answers are no, so nearly all plain quantiles would lie below the scores of
@@ -156,7 +181,9 @@ def balanced_quantiles(scores: Tensor, answers: Tensor, levels: Sequence[float])
     """
     ordered, order = scores.reshape(-1).sort()
     yes = answers.reshape(-1)[order].double()
-    shares = [each / each.sum().clamp(min=1) for each in (yes, 1 - yes)]
+    each = torch.ones_like(yes) if weights is None else weights.repeat_interleave(scores.shape[1])[order]
+    parts = [each * yes, each * (1 - yes)]
+    shares = [part / torch.where(part.any(), part.sum(), 1.0) for part in parts]
     reached = (shares[0] + shares[1]).cumsum(dim=0)
     at = torch.tensor(levels, dtype=torch.float64, device=scores.device) * reached[-1]
     return ordered[torch.searchsorted(reached, at).clamp(max=len(ordered) - 1)].double()

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.fitting_set import FittingSet, TemperedForecasts, fitting_set
 from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers
@@ -26,6 +27,7 @@ from calibrant.posthoc.fitting.temperature_training import (
     thinned,
     times_chance,
 )
+from calibrant.posthoc.fitting.weighing import quantiles, rows_of, size_of, sum_of
 from calibrant.solvers import convex_minimum
 from calibrant.surrogates import objective_value
 
@@ -82,7 +84,12 @@ class Curve:
 
 
 def fit_curve(
-    x: Tensor, logits: Tensor, labels: Tensor, plan: Plan, strength: float | None
+    x: Tensor,
+    logits: Tensor,
+    labels: Tensor,
+    plan: Plan,
+    strength: float | None,
+    weights: Tensor | None = None,
 ) -> tuple[Curve, float]:
     """Fit a curve from one number per sample to a temperature.
 
@@ -92,12 +99,13 @@ def fit_curve(
         labels: Labels of shape ``(n,)``.
         plan: Options of the second step.
         strength: The price of bending; chosen by cross-validation from :data:`STRENGTHS` if None.
+        weights: How much each sample counts.
 
     Returns:
         The curve, and the price of bending that was used.
     """
-    x, logits, labels = thinned(x, logits, labels, seed=plan.seed)
-    samples = fitting_set(logits, labels)
+    x, logits, labels, weights = thinned(x, logits, labels, weights, seed=plan.seed)
+    samples = fitting_set(logits, labels, weights=weights)
     problem = _Problem(x.double(), samples)
     unchanged = problem.flat(1.0)
     # If all predictions are right or all are wrong, the data do not show which confidence is too high.
@@ -120,7 +128,8 @@ class _Problem:
 
     def __init__(self, x: Tensor, samples: FittingSet) -> None:
         self.samples = samples
-        knots = _apart(torch.quantile(x, torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)))
+        levels = torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)
+        knots = _apart(quantiles(x, levels, samples.weights))
         self.knots = knots if len(knots) > 1 else torch.cat([knots, knots + 1])
         self._parts = _parts(x, self.knots)
 
@@ -141,6 +150,11 @@ class _Problem:
         """Return the likelihood loss of each sample, or of some rows."""
         return _likelihood_losses(self.samples.at(self.temperature(heights, rows), rows))
 
+    def weights(self, rows: Tensor | None = None) -> Tensor | None:
+        """Return how much each sample counts, or each of some rows."""
+        every = self.samples.weights
+        return every if rows is None else rows_of(every, rows)
+
     def likeliest(self, strength: float, rows: Tensor | None = None, start: Tensor | None = None) -> Tensor:
         r"""Return the heights with the smallest likelihood loss plus the price of bending.
 
@@ -150,13 +164,14 @@ class _Problem:
         flat = self._likeliest_flat(rows)
         if strength == math.inf:
             return flat
-        n = len(self.samples) if rows is None else len(rows)
+        weights = self.weights(rows)
+        n = size_of(self.samples.correct if rows is None else rows, weights)
         scale = _temperature(flat[0])
 
         def objective(point: Tensor) -> tuple[float, Tensor]:
             heights = (scale * point).requires_grad_()
             bends = torch.diff(heights) / scale
-            value = self.loss(heights, rows).mean() + strength / (2 * n) * bends.square().sum()
+            value = mean_of(self.loss(heights, rows), weights) + strength / (2 * n) * bends.square().sum()
             (gradient,) = torch.autograd.grad(value, heights)
             return float(value.detach()), scale * gradient
 
@@ -166,7 +181,7 @@ class _Problem:
 
     def _likeliest_flat(self, rows: Tensor | None) -> Tensor:
         def loss(temperature: float) -> float:
-            return float(self.loss(self.flat(temperature), rows).mean())
+            return float(mean_of(self.loss(self.flat(temperature), rows), self.weights(rows)))
 
         return self.flat(walk_over_temperature(loss, lowest=1.01 * LOWEST_TEMPERATURE))
 
@@ -214,7 +229,7 @@ def _chosen_strength(problem: _Problem, seed: int) -> float:
         heights = None
         for strength in STRENGTHS:
             heights = problem.likeliest(strength, rest, heights)
-            losses[strength] += float(problem.loss(heights, held_out).sum())
+            losses[strength] += float(sum_of(problem.loss(heights, held_out), problem.weights(held_out)))
     return min(STRENGTHS, key=lambda strength: losses[strength])
 
 
@@ -238,7 +253,7 @@ def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
     for epoch in range(plan.epochs + 1):
         forecasts = samples.at(problem.temperature(scale * point))
         error = objective_value(plan.objective, forecasts)
-        value = error - _LIKELIHOOD * forecasts.true_log_prob.mean() if is_gap else error
+        value = error - _LIKELIHOOD * forecasts.mean(forecasts.true_log_prob) if is_gap else error
         if float(value.detach()) < lowest:
             last_gain = epoch if float(value.detach()) < lowest - _TOLERANCE else last_gain
             best, lowest = scale * point.detach().clone(), float(value.detach())
@@ -246,5 +261,5 @@ def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
         if is_cautious and (float(error.detach()) <= by_chance or epoch - last_gain >= _PATIENCE):
             break
         adam.step(torch.autograd.grad(value, [point]))
-    way = max(0.0, 1 - 1 / excess**2) if is_cautious else 1.0
+    way = max(0.0, 1 - (1 / excess) ** 2) if is_cautious else 1.0
     return first + way * (best - first)

@@ -3,6 +3,7 @@
 All that a temperature acts on is how far each logit lies below the largest one of its row.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from calibrant.bins import Binning, equal_mass_bins, equal_width_bins
 from calibrant.errors import FitError
-from calibrant.outcomes import Outcomes
+from calibrant.outcomes import Outcomes, mean_of
+from calibrant.posthoc.fitting.masked import finite, mean_of_existing
 from calibrant.posthoc.fitting.shared import once_per_part
+from calibrant.posthoc.fitting.weighing import rows_of, size_of, sum_of
 from calibrant.solvers import increasing_root
 
 # Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
@@ -31,7 +34,9 @@ _SAMPLE_ROWS = (250, 2000)
 
 
 @once_per_part
-def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0, prior: float = PRIOR) -> float:
+def likeliest_temperature(
+    z: Tensor, y: Tensor, *, start: float = 1.0, prior: float = PRIOR, weights: Tensor | None = None
+) -> float:
     r"""Return the temperature under which the labels are likeliest.
 
     The negative log-likelihood is convex in the inverse temperature. At its optimum :math:`\beta = 1/T` the
@@ -48,22 +53,24 @@ def likeliest_temperature(z: Tensor, y: Tensor, *, start: float = 1.0, prior: fl
         y: Labels of shape ``(n,)``.
         start: Temperature at which the search begins.
         prior: Weight :math:`w` of the prior.
+        weights: How much each sample counts.
 
     Raises:
         FitError: The likelihood has no optimum, and the prior has no weight.
     """
-    deficits = Deficits(z, y)
+    deficits = Deficits(z, y, weights)
     reason = _why_no_optimum(deficits)
     if reason and prior == 0:
         raise FitError(f"temperature scaling: no optimum, {reason}")
     log_beta, tolerance = -math.log(start), 1e-6
     for rows in _SAMPLE_ROWS:
         stride = len(z) // rows
-        part = Deficits(z[::stride], y[::stride]) if stride > 3 and not reason else None
+        few = slice(None, None, stride)
+        part = Deficits(z[few], y[few], rows_of(weights, few)) if stride > 3 and not reason else None
         if part and part.mean < part.label < 0:  # else its likelihood has no optimum
             # Newton's error is about the square of its last step: from here two passes over all rows suffice.
             log_beta, tolerance = increasing_root(part.slope, start=log_beta, tolerance=1e-3), 3e-4
-    weight = prior / len(z) if reason else 0.0
+    weight = prior / size_of(z, weights) if reason else 0.0
 
     def slope(x: float) -> tuple[float, float]:
         value, rise = deficits.slope(x)
@@ -88,13 +95,15 @@ def _why_no_optimum(deficits: "Deficits") -> str:
     return ""
 
 
-def best_calibrated_temperature(z: Tensor, y: Tensor, *, n_bins: int, binning: Binning = "width") -> float:
+def best_calibrated_temperature(
+    z: Tensor, y: Tensor, *, n_bins: int, binning: Binning = "width", weights: Tensor | None = None
+) -> float:
     """Return the temperature of 0.1, 0.2, ..., 10 with the smallest top-label calibration error."""
-    deficits, correct = Deficits(z, y), z.argmax(dim=1) == y
+    deficits, correct = Deficits(z, y, weights), z.argmax(dim=1) == y
     bins = equal_width_bins if binning == "width" else equal_mass_bins
 
     def error(temperature: float) -> float:
-        outcomes = Outcomes(deficits.confidence(1 / temperature), correct)
+        outcomes = Outcomes(deficits.confidence(1 / temperature), correct, weights)
         return float(bins(outcomes, n_bins).expected_gap())
 
     return min(ECE_GRID, key=lambda t: (error(t), abs(math.log(t))))
@@ -162,17 +171,23 @@ class Deficits:
         label: Mean deficit of the labelled classes.
     """
 
-    def __init__(self, logits: Tensor, labels: Tensor) -> None:
+    def __init__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         self.logits = logits
         self.top = logits.amax(dim=1, keepdim=True)
-        self.label = float((logits.gather(1, labels[:, None]) - self.top).mean(dtype=torch.float64))
+        self._shares = None if weights is None else weights / weights.mean()
+        of_labels = logits.gather(1, labels[:, None]) - self.top
+        if weights is None:
+            self.label = float(of_labels.mean(dtype=torch.float64))
+        else:
+            self.label = float(mean_of(of_labels[:, 0], weights))
 
     @cached_property
     def mean(self) -> float:
         """Mean deficit over all entries."""
         # Deficits, not logits, are summed: a common offset of a row would drown their differences.
-        sums = [deficit.sum(dim=1).sum(dtype=torch.float64) for deficit in self._blocks()]
-        return float(torch.stack(sums).sum()) / self.logits.numel()
+        blocks = zip(self._blocks(), self._share_blocks(), strict=True)
+        sums = [sum_of(mean_of_existing(deficit), share) for deficit, share in blocks]
+        return float(torch.stack(sums).sum()) / len(self.logits)
 
     def slope(self, log_beta: float) -> tuple[float, float]:
         """Return the slope in ``beta`` of the mean NLL of ``softmax(beta z)``, and its own in ``log(beta)``.
@@ -182,13 +197,14 @@ class Deficits:
         """
         beta = math.exp(log_beta)
         total = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
-        for deficit, weight in self._weighted(beta):
+        for (deficit, weight), share in zip(self._weighted(beta), self._share_blocks(), strict=True):
             norm = weight.sum(dim=1).double()
             first = weight.mul_(deficit).sum(dim=1).double() / norm
             second = weight.mul_(deficit).sum(dim=1).double() / norm
-            total += torch.stack([first.sum(), (second - first.square()).clamp(min=0).sum()])
-        expected, variance = (total / len(self.logits)).tolist()
-        return expected - self.label, beta * variance
+            variance = (second - first.square()).clamp(min=0)
+            total += torch.stack([sum_of(first, share), sum_of(variance, share)])
+        expected, spread = (total / len(self.logits)).tolist()
+        return expected - self.label, beta * spread
 
     def confidence(self, beta: float) -> Tensor:
         """Return the largest probability of ``softmax(beta z)`` of each row, in float64."""
@@ -201,10 +217,21 @@ class Deficits:
         for deficit in self._blocks():
             yield deficit, torch.mul(deficit, beta, out=room[: len(deficit)]).exp_()
 
+    @property
+    def _rows_at_once(self) -> int:
+        n, k = self.logits.shape
+        return min(n, max(1, _BLOCK_ENTRIES // k))
+
+    def _share_blocks(self) -> Iterator[Tensor | None]:
+        """Yield the weights of each block, whose mean over all samples is 1; None if there are none."""
+        if self._shares is not None:
+            yield from self._shares.split(self._rows_at_once)
+        else:
+            yield from itertools.repeat(None, math.ceil(len(self.logits) / self._rows_at_once))
+
     def _blocks(self) -> Iterator[Tensor]:
         """Yield blocks of deficits, each overwritten by the next one."""
-        n, k = self.logits.shape
-        rows = min(n, max(1, _BLOCK_ENTRIES // k))
+        rows, k = self._rows_at_once, self.logits.shape[1]
         room = torch.empty((rows, k), dtype=self.logits.dtype, device=self.logits.device)
         for z, top in zip(self.logits.split(rows), self.top.split(rows), strict=True):
-            yield torch.sub(z, top, out=room[: len(z)])
+            yield finite(torch.sub(z, top, out=room[: len(z)]))

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import check_count, check_number
+from calibrant.inputs import check_count, check_number, check_seed
+from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
 from calibrant.posthoc.fitting.folds import shuffled
 from calibrant.posthoc.fitting.sample_temperature import (
@@ -27,6 +28,7 @@ from calibrant.posthoc.fitting.sample_temperature import (
     network_temperature,
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
+from calibrant.posthoc.fitting.weighing import effective_rows, moments, size_of, spread_of, sum_of
 from calibrant.surrogates import Forecasts, Objective, SoftBinning, check_objective, objective_value
 
 _Value = TypeVar("_Value", int, float)
@@ -99,7 +101,13 @@ def refuse_unused(recipe: str, **options: tuple[float | None, float | None]) -> 
 
 
 def train_temperatures(
-    inputs: Tensor, logits: Tensor, labels: Tensor, *, hidden: tuple[int, ...], plan: Plan
+    inputs: Tensor,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    hidden: tuple[int, ...],
+    plan: Plan,
+    weights: Tensor | None = None,
 ) -> Layers:
     """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
 
@@ -107,9 +115,9 @@ def train_temperatures(
     the fitting set is less likely than at a temperature of 1, by more than chance explains, the network that
     is returned gives 1 for every sample.
     """
-    inputs, logits, labels = thinned(inputs, logits, labels, seed=plan.seed)
-    samples = fitting_set(logits, labels)
-    x, mean, deviation = standardised(inputs.double())
+    inputs, logits, labels, weights = thinned(inputs, logits, labels, weights, seed=plan.seed)
+    samples = fitting_set(logits, labels, weights=weights)
+    x, mean, deviation = standardised(inputs.double(), weights)
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
     layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=plan.seed, like=x)
     if not settled:
@@ -161,7 +169,7 @@ def n_batches(n: int, batch_size: int | None) -> int:
 
 def _batches(n: int, plan: Plan, n_steps: int) -> Iterator[Tensor]:
     """Yield the rows of each batch."""
-    generator = torch.Generator().manual_seed(plan.seed)
+    generator = torch.Generator().manual_seed(check_seed(plan.seed))
     batches: list[Tensor] = []
     for _ in range(n_steps):
         if not batches:
@@ -182,7 +190,7 @@ def linear_layers(widths: tuple[int, ...], *, seed: int, like: Tensor) -> Layers
 
     Weights and biases are uniform between :math:`-1/\sqrt{d}` and :math:`1/\sqrt{d}`, with :math:`d` inputs.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     layers = []
     for into, out in pairwise(widths):
         bound = 1 / math.sqrt(into)
@@ -197,7 +205,7 @@ def glorot_layers(widths: tuple[int, ...], *, seed: int, like: Tensor) -> Layers
     Weights are uniform between :math:`\pm\sqrt{6 / (d + k)}`, with :math:`d` inputs and :math:`k` outputs;
     biases are 0.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     return [
         (_uniform((out, into), math.sqrt(6 / (into + out)), generator, like), like.new_zeros(out))
         for into, out in pairwise(widths)
@@ -208,16 +216,18 @@ def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator, l
     return (bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)).to(like)
 
 
-def thinned(*arrays: Tensor, seed: int) -> tuple[Tensor, ...]:
+def thinned(
+    inputs: Tensor, logits: Tensor, labels: Tensor, weights: Tensor | None, *, seed: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the arrays, or of longer ones the same :data:`MOST_SAMPLES` rows, drawn at random."""
-    if len(arrays[0]) <= MOST_SAMPLES:
-        return arrays
-    rows = shuffled(len(arrays[0]), seed=seed)[:MOST_SAMPLES].sort().values
-    return tuple(each[rows.to(each.device)] for each in arrays)
+    if len(inputs) <= MOST_SAMPLES:
+        return inputs, logits, labels, weights
+    rows = shuffled(len(inputs), seed=seed)[:MOST_SAMPLES].sort().values.to(logits.device)
+    return inputs[rows], logits[rows], labels[rows], effective_rows(weights, rows)
 
 
 @torch.no_grad()
-def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
+def natural_unit(logits: Tensor, labels: Tensor, plan: Plan, weights: Tensor | None = None) -> float:
     """Return the unit of the logits: 1, or the likeliest temperature where that is very small.
 
     Logits that were trained to stay small, as by LogitNorm, may need a temperature below the lowest that a
@@ -225,7 +235,7 @@ def natural_unit(logits: Tensor, labels: Tensor, plan: Plan) -> float:
     """
     if plan.epochs == 0:
         return 1.0
-    likeliest = likeliest_temperature(logits, labels)
+    likeliest = likeliest_temperature(logits, labels, weights=weights)
     # If all labels have the largest logit, it is as small as the prior allows, and means nothing.
     return likeliest if likeliest < _SMALL and bool((logits.argmax(dim=1) != labels).any()) else 1.0
 
@@ -246,10 +256,9 @@ def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
         return 1.0, True  # all right or all wrong: the data do not show which confidence is too high
     likeliest = best_single_temperature(samples, "nll")
     now, then = samples.at_one(1.0), samples.at_one(likeliest)
-    if float((then.true_log_prob - now.true_log_prob).sum()) <= 1 and times_chance(now) <= _EVIDENT:
-        temperature = 1.0
-    else:
-        temperature = math.sqrt(likeliest * best)
+    gain = sum_of(then.true_log_prob - now.true_log_prob, samples.weights)
+    is_enough = float(gain) <= 1 and times_chance(now) <= _EVIDENT
+    temperature = 1.0 if is_enough else math.sqrt(likeliest * best)
     return temperature, plan.objective in GAPS and times_chance(samples.at_one(temperature)) <= 1
 
 
@@ -264,7 +273,7 @@ def first_layers(widths: tuple[int, ...], *, temperature: float, seed: int, like
     Hidden units are active for typical inputs, so that the first steps move all temperatures together and
     later ones bend the curve; they scale with the temperature, so that steps do too.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     layers: list[tuple[Tensor, Tensor]] = []
     for into, out in pairwise(widths):
         weight = (2 * torch.rand(out, into, generator=generator, dtype=torch.float64) - 1) / math.sqrt(into)
@@ -326,7 +335,7 @@ def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers
     parameters = [part for layer in layers for part in layer]
     adam = Adam(parameters, learning_rate=plan.learning_rate)
     batch_size = plan.batch_size or len(samples)
-    generator = torch.Generator().manual_seed(plan.seed)
+    generator = torch.Generator().manual_seed(check_seed(plan.seed))
     best, lowest = start, math.inf
     for epoch in range(plan.epochs + 1):
         temperature = _temperatures(x, layers)
@@ -398,13 +407,13 @@ def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
 def likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
     """Whether the samples are less likely than at temperature 1 by more than two standard errors."""
     change = samples.at(temperature).true_log_prob - samples.at_one(1.0).true_log_prob
-    error = float(change.std(correction=0)) / math.sqrt(len(samples))
-    return float(change.mean()) < -2 * error
+    error = float(spread_of(change, samples.weights)) / math.sqrt(size_of(change, samples.weights))
+    return float(mean_of(change, samples.weights)) < -2 * error
 
 
-def standardised(inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def standardised(inputs: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return inputs of mean 0 and deviation 1, the means, and the deviations (1 for a constant input)."""
-    mean, deviation = inputs.mean(dim=0), inputs.std(dim=0, correction=0)
+    mean, deviation = moments(inputs, weights)
     # Rounding may give a constant input a tiny deviation.
     deviation = torch.where(deviation <= 1e-9 * mean.abs(), torch.ones_like(deviation), deviation)
     return (inputs - mean) / deviation, mean, deviation

@@ -19,6 +19,7 @@ from calibrant.training.config.toml import (
     config_to_toml,
     differences,
     load_config,
+    load_first_run,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "config_to_toml",
     "differences",
     "load_config",
+    "load_first_run",
 ]

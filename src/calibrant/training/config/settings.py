@@ -1,6 +1,7 @@
 """The settings of a training run: frozen values that check themselves when they are made."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -209,6 +210,10 @@ class PosthocSettings:
         _check(self.folds >= 2, "folds", "at least 2", self.folds)
 
 
+# A machine has no more; a mistyped number would start as many processes.
+_MOST_DEVICES = 64
+
+
 @dataclass(frozen=True)
 class HardwareSettings:
     """The hardware; these settings are passed to Lightning Fabric.
@@ -232,6 +237,9 @@ class HardwareSettings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
+        most = max(_MOST_DEVICES, os.cpu_count() or 1)
+        fits = not isinstance(self.devices, int) or -1 <= self.devices <= most  # -1 stands for all of them
+        _check(fits, "devices", f"at most {most}, a process for each", self.devices)
         _check(self.num_nodes >= 1, "num_nodes", "at least 1", self.num_nodes)
         _check(self.threads is None or self.threads >= 1, "threads", "at least 1", self.threads)
 

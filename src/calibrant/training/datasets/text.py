@@ -1,7 +1,6 @@
 """Labelled texts, from JSON in the layout of CLINC150 or from CSV with columns ``text`` and ``label``."""
 
 import csv
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.files import reading
+from calibrant.files import parse_json, reading
 from calibrant.inputs import check_count
 from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits, check_exists, read_data
 from calibrant.training.datasets.sampling import TEST_SHARE, check_validation, stratified_split
@@ -171,7 +170,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _clinc(path: Path) -> _Found:
-    content = json.loads(path.read_text(encoding="utf-8-sig"))
+    content = parse_json(path.read_text(encoding="utf-8-sig"))
     if not isinstance(content, Mapping):
         raise FormatError(f"expected an object with train, val and test, got a {type(content).__name__}")
     parts = {}

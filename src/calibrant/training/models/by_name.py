@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from calibrant.training.models.small_cnn import SmallCNN
 from calibrant.training.models.swin import SwinTransformer
 from calibrant.training.models.text_cnn import TextCNN
 from calibrant.training.models.vit import VisionTransformer
+
+#: Makes a network from the keywords ``n_classes``, ``shape``, and further options.
+Factory: TypeAlias = Callable[..., Any]
 
 MODELS: Mapping[str, Callable[..., Classifier]] = {
     "mlp": MLP,
@@ -41,14 +44,15 @@ MODELS: Mapping[str, Callable[..., Classifier]] = {
 
 
 def make_model(
-    name: str, *, n_classes: int, shape: Sequence[int], **options: object
+    name: str | Factory, *, n_classes: int, shape: Sequence[int], **options: object
 ) -> Classifier | WrappedClassifier:
     """Make a model with random weights, the same ones after the same ``torch.manual_seed``.
 
     Args:
-        name: One of :data:`MODELS`, or ``"module:factory"``, which is imported and called with the same
-            keywords. A network that is not a :class:`Classifier` is wrapped: its features are the input of
-            its last linear layer, or ``None``.
+        name: One of :data:`MODELS`, a function of the same keywords, or ``"module:factory"`` for such a
+            function, which is imported and called: take this text only from those who may run code. A network
+            that is not a :class:`Classifier` is wrapped: its features are the input of its last linear layer,
+            or ``None``.
         n_classes: Number of classes.
         shape: Of one input, without the batch: ``(channels, height, width)`` of an image, ``(length,)`` of a
             text.
@@ -60,7 +64,10 @@ def make_model(
         269722
     """
     check_count(n_classes, "n_classes", at_least=2)
-    factory = _imported(name) if ":" in name else _known(name)
+    if isinstance(name, str):
+        factory = imported_factory(name) if is_code(name) else _known(name)
+    else:
+        factory, name = name, getattr(name, "__name__", repr(name))
     arguments = {"n_classes": n_classes, "shape": tuple(shape), **options}
     try:
         inspect.signature(factory).bind(**arguments)
@@ -80,7 +87,13 @@ def _known(name: str) -> Callable[..., Any]:
     return MODELS[name]
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def is_code(name: str) -> bool:
+    """Return whether a name stands for code to import, ``"module:factory"``, instead of one of our models."""
+    return ":" in name
+
+
+def imported_factory(name: str) -> Factory:
+    """Import the function that ``"module:factory"`` names."""
     module_name, _, path = name.partition(":")
     if not module_name or module_name.startswith(".") or not path:
         raise InputError(f"model: expected 'module:factory', got {name!r}")
@@ -97,4 +110,4 @@ def _imported(name: str) -> Callable[..., Any]:
     if not callable(factory):
         hint = did_you_mean(path, vars(module))
         raise InputError(f"model: expected a factory in {module_name}, got {path!r}, which is none{hint}")
-    return cast("Callable[..., Any]", factory)
+    return cast("Factory", factory)

@@ -45,14 +45,15 @@ class HuggingFaceClassifier(Classifier):
             raise InputError(f"shape: expected (length,) of a text in tokens, got {tuple(shape)}")
         transformers = _transformers()
         try:
-            settings = transformers.AutoConfig.from_pretrained(checkpoint, num_labels=n_classes)
+            trust = {"trust_remote_code": False}  # without this, transformers may ask at the terminal
+            settings = transformers.AutoConfig.from_pretrained(checkpoint, num_labels=n_classes, **trust)
             _check_keys(config, vars(settings))
             settings.update(config)
             kind = transformers.AutoModelForSequenceClassification
             if pretrained:
-                model = kind.from_pretrained(checkpoint, config=settings, use_safetensors=True)
+                model = kind.from_pretrained(checkpoint, config=settings, use_safetensors=True, **trust)
             else:
-                model = kind.from_config(settings)
+                model = kind.from_config(settings, **trust)
         except InputError:
             raise
         except (OSError, RuntimeError, ValueError) as error:

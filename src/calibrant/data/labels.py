@@ -1,0 +1,235 @@
+"""``LabelPredictions``: the output of a classifier that gives each sample any number of labels."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.data.predictions import Groups, Predictions, check_rows
+from calibrant.errors import InputError
+from calibrant.inputs import (
+    ArrayLike,
+    at_least_float32,
+    check_label_logits,
+    check_label_matrix,
+    check_label_probs,
+    check_weights,
+    to_tensor,
+)
+from calibrant.outcomes import log_probs
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class LabelPredictions(Predictions):
+    """The output of a classifier with several labels at once, for ``n`` rows and ``l`` labels.
+
+    Whether a row has a label is a question of its own. So these are ``n * l`` predictions in long form, row
+    after row: ``confidence`` is the probability of the label, ``correct`` is whether the row has it, and
+    ``groups`` are the labels. Everything that takes confidences takes these: measures are those of the
+    probability of the label, :func:`~calibrant.evaluation.groups.by_group` measures each label, and
+    :func:`~calibrant.evaluation.compare` fits maps to all entries and corrects them for each label. Intervals
+    and folds are made of rows, because the entries of a row are not independent.
+
+    Args:
+        probs: Probabilities of the labels, shape ``(n, l)``; rows need not sum to one.
+        logits: Log-odds of the labels, shape ``(n, l)``, instead of ``probs``.
+        labels: 1 or true where a row has a label, shape ``(n, l)``; none if unknown.
+        label_names: One name for each label; by default ``"0"``, ``"1"`` and so on.
+        weights: How much each row counts, shape ``(n,)``.
+        metadata: Notes about the predictions, text to text.
+
+    Example:
+        >>> LabelPredictions(
+        ...     probs=[[0.9, 0.2], [0.7, 0.6]], labels=[[1, 0], [1, 1]], label_names=["cat", "dog"]
+        ... )
+        LabelPredictions(n_rows=2, probs float64, labels, label_names cat, dog)
+    """
+
+    form: Literal["logits", "probs"]
+    scores: Tensor
+    label_names: tuple[str, ...]
+
+    # Written out because it takes any array, while the fields above are always tensors.
+    def __init__(
+        self,
+        *,
+        probs: ArrayLike | None = None,
+        logits: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        label_names: Sequence[str] | None = None,
+        weights: ArrayLike | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        if (probs is None) == (logits is None):
+            got = "none" if probs is None else "both"
+            raise InputError(f"predictions: expected either probs or logits, got {got}; pass one form")
+        given, form = (logits, "logits") if probs is None else (probs, "probs")
+        assert given is not None
+        check = check_label_logits if form == "logits" else check_label_probs
+        kind = to_tensor(given, form)
+        scores = check(kind).to(kind.dtype if kind.is_floating_point() else torch.float64)
+        n, n_labels = scores.shape
+        p = torch.sigmoid(scores.double()) if form == "logits" else at_least_float32(scores)
+        truth = None if labels is None else check_label_matrix(labels, shape=(n, n_labels))
+        names = _check_label_names(label_names, n_labels)
+        each_row = None if weights is None else check_weights(weights, n=n)
+        super().__init__(
+            confidence=p.reshape(-1),
+            correct=None if truth is None else truth.reshape(-1),
+            groups=_groups(names, n),
+            weights=None if each_row is None else each_row.repeat_interleave(n_labels),
+            metadata=metadata,
+        )
+        for name, value in {"form": form, "scores": scores.detach(), "label_names": names}.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        kind = str(self.scores.dtype).removeprefix("torch.")
+        names = ", ".join(self.label_names[:8]) + (", ..." if self.n_labels > 8 else "")
+        parts = [f"n_rows={self.n_rows}", f"{self.form} {kind}"]
+        parts += ["labels"] if self.correct is not None else []
+        parts += ["weights"] if self.weights is not None else []
+        return f"LabelPredictions({', '.join([*parts, f'label_names {names}'])})"
+
+    def __reduce__(self) -> tuple[Callable[[], "LabelPredictions"], tuple[()]]:
+        return partial(LabelPredictions, **self.arguments()), ()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows; ``n`` is the number of entries."""
+        return len(self.scores)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels, which is the number of entries of a row."""
+        return len(self.label_names)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The probability of each label in each row, shape ``(n, l)``."""
+        assert self.confidence is not None
+        return self.confidence.view(self.n_rows, self.n_labels)
+
+    @property
+    def label_matrix(self) -> Tensor | None:
+        """Which labels each row has, shape ``(n, l)``; None if unknown."""
+        return None if self.correct is None else self.correct.view(self.n_rows, self.n_labels)
+
+    @property
+    def log_odds(self) -> Tensor:
+        """The log-odds of each label in each row, shape ``(n, l)``; finite, in at least single precision."""
+        if self.form == "logits":
+            return at_least_float32(self.scores)
+        p = self.matrix
+        return log_probs(p) - log_probs(1 - p)
+
+    def as_classes(self) -> Predictions:
+        """Return the entries as predictions of two classes, without the label and with it."""
+        s = self.log_odds.double().reshape(-1)
+        return Predictions(
+            logits=torch.stack([-F.softplus(s), -F.softplus(-s)], dim=1),
+            labels=None if self.correct is None else self.correct.long(),
+            groups=self.groups,
+            weights=self.weights,
+            class_names=("absent", "present"),
+            metadata=self.metadata,
+        )
+
+    def with_probs(self, probs: Tensor) -> "LabelPredictions":
+        """Return other probabilities of the same rows and labels, in any shape with as many entries."""
+        others = {name: value for name, value in self.arguments().items() if name != self.form}
+        return LabelPredictions(probs=probs.reshape(self.scores.shape), **others)
+
+    def take_rows(self, rows: ArrayLike) -> "LabelPredictions":
+        """Return the rows with these numbers, or those where a mask of length ``n_rows`` is true.
+
+        ``take`` chooses among the entries, and returns these as plain predictions.
+        """
+        index = check_rows(rows, self.n_rows)
+        chosen: dict[str, Any] = {
+            name: value[index.to(value.device)] if isinstance(value, Tensor) else value
+            for name, value in self.arguments().items()
+        }
+        return LabelPredictions(**chosen)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that make these predictions again."""
+        weights = None if self.weights is None else self.weights[:: self.n_labels]
+        return {
+            self.form: self.scores,
+            "labels": self.label_matrix,
+            "label_names": self.label_names,
+            "weights": weights,
+            "metadata": dict(self.metadata),
+        }
+
+
+def entries_per_row(predictions: Predictions) -> int:
+    """Return how many entries in succession belong to one row: 1, except for several labels at once."""
+    return predictions.n_labels if isinstance(predictions, LabelPredictions) else 1
+
+
+def is_label_matrix(values: Mapping[str, Any]) -> bool:
+    """Return whether the labels in a file are several at once, and not one class in one-hot form."""
+    labels = values.get("labels")
+    if labels is None or getattr(labels, "ndim", 1) != 2:
+        return False
+    return bool((to_tensor(labels, "labels").double().sum(dim=1) != 1).any())
+
+
+def read_labels(values: Mapping[str, Any], label_names: Sequence[str] | None) -> LabelPredictions:
+    """Return several labels at once from the values of a file, with names that a person gave or its own."""
+    if "groups" in values:
+        raise InputError("groups: expected none beside several labels, which are the groups, got some")
+    form = next((key for key in ("logits", "probs") if key in values), None)
+    if form is None:
+        raise InputError("predictions: expected probs or logits of several labels, got a confidence")
+    return LabelPredictions(
+        **{key: values.get(key) for key in (form, "labels", "weights", "metadata")},
+        label_names=label_names or values.get("class_names"),
+    )
+
+
+def in_columns(predictions: Predictions) -> Predictions:
+    """Return predictions as files hold them: several labels as columns, with one row for each sample."""
+    if not isinstance(predictions, LabelPredictions):
+        return predictions
+    labels, weights = predictions.label_matrix, predictions.arguments()["weights"]
+    values = dict.fromkeys(each.name for each in fields(Predictions)) | {
+        predictions.form: predictions.scores,
+        "labels": None if labels is None else labels.to(torch.int8),
+        "signals": {},
+        "weights": weights,
+        "class_names": predictions.label_names,
+        "metadata": predictions.metadata,
+    }
+    # Only writers see this: labels of this shape are no classes, which predictions would refuse.
+    table = object.__new__(Predictions)
+    for name, value in values.items():
+        object.__setattr__(table, name, value)
+    return table
+
+
+def _groups(names: Sequence[str], n: int) -> Groups:
+    """Return the label of each entry, row after row; names of groups are in alphabetical order."""
+    ordered = sorted(range(len(names)), key=lambda place: names[place])
+    codes = torch.empty(len(names), dtype=torch.int64)
+    codes[torch.tensor(ordered)] = torch.arange(len(names))
+    return Groups(tuple(names[place] for place in ordered), codes.repeat(n))
+
+
+def _check_label_names(names: Sequence[str] | None, n_labels: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(str(place) for place in range(n_labels))
+    if isinstance(names, str) or len(names) != n_labels:
+        got = f"the one string {names!r}" if isinstance(names, str) else f"{len(names)}"
+        raise InputError(f"label_names: expected {n_labels} names, one per label, got {got}")
+    checked = tuple(str(name) for name in names)
+    twice = next((name for name in checked if checked.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"label_names: expected unique names, got {twice!r} twice; rename one of them")
+    return checked

@@ -1,0 +1,128 @@
+"""What the chosen method changes: calibration error, accuracy and predictions, before and after."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from calibrant.data.labels import LabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.evaluation.choose import Choice
+from calibrant.evaluation.compare import Comparison, MethodResult
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.metrics.accuracy import accuracy
+from calibrant.posthoc.names import BY_GROUP, POOL, method_named
+from calibrant.results import Result
+
+_UNCALIBRATED = "uncalibrated"
+
+
+@dataclass(frozen=True, eq=False)
+class Effect(Result):
+    """What a method changes on the samples on which it was measured.
+
+    Attributes:
+        name: The method.
+        where: ``"test"``, or ``"out of fold"`` without a test set.
+        before: Measures of the model itself: accuracy, ECE, and for confidences of a black box the AUROC.
+        after: The same measures of the calibrated model.
+        changed: Share of the samples whose predicted class is another one, by weight if they have weights;
+            None for confidences.
+        keeper: If predictions change: the best compared method that keeps them all, if there is one.
+        keeper_ece: Its ECE.
+        mean_over_labels: The mean ECE of single labels, before and after; None unless there are several.
+    """
+
+    name: str
+    where: str
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    changed: float | None
+    keeper: str | None = None
+    keeper_ece: float | None = None
+    mean_over_labels: tuple[float, float] | None = None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The change of the calibration error and the accuracy, and what the method gives up, for people."""
+        where = "On the test set" if self.where == "test" else "Out of fold"
+        ece = f"ECE {_to(self.before['ece'], self.after['ece'])}"
+        if self.changed is None:
+            auroc = f"AUROC of correctness {_to(self.before['auroc_correct'], self.after['auroc_correct'])}"
+            if self.mean_over_labels is None:
+                return (f"{where}: {ece}, {auroc}.",)
+            return (f"{where}: {ece}, mean ECE of a label {_to(*self.mean_over_labels)}.",)
+        hits = self.before["accuracy"], self.after["accuracy"]
+        if self.name == _UNCALIBRATED:
+            ece = f"ECE {100 * self.after['ece']:.2f} %"
+            return (f"{where}: {ece}, accuracy {100 * hits[1]:.2f} %: nothing changes.",)
+        if not self.changed:
+            return (f"{where}: {ece}, accuracy {100 * hits[1]:.2f} %: no prediction changes.",)
+        gives_up = f"{self.name} changes {_share(self.changed)} of the predictions"
+        if self.keeper is not None and self.keeper_ece is not None:
+            gives_up += f"; {self.keeper} keeps them, ECE {100 * self.keeper_ece:.2f} %"
+        return (f"{where}: {ece}, accuracy {_to(*hits)}.", f"{gives_up}.")
+
+
+def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Effect:
+    """Compare the model before and after the chosen method, and find a method that keeps its predictions.
+
+    Args:
+        comparison: The methods that were compared.
+        choice: The one to describe.
+        before: The model's own predictions of the test set if there was one, else of the validation set.
+    """
+    result, after = choice.result, choice.result.measured
+    named = ("accuracy", "ece", "auroc_correct") if before.k is None else ("accuracy", "ece")
+    changed = None if before.k is None else 0.0 if _keeps(result) else _changed(before, after)
+    keeper = _best_keeper(comparison) if changed else None
+    return Effect(
+        result.name,
+        "out of fold" if comparison.n_test is None else "test",
+        evaluate(before, measures=named).metrics,
+        evaluate(after, measures=named).metrics,
+        changed,
+        None if keeper is None else keeper.name,
+        None if keeper is None else evaluate(keeper.measured, measures="ece").metrics["ece"],
+        _means_over_labels(before, after),
+    )
+
+
+def _means_over_labels(before: Predictions, after: Predictions) -> tuple[float, float] | None:
+    """Return the mean ECE of single labels before and after; None unless there are several at once."""
+    if not (isinstance(before, LabelPredictions) and isinstance(after, LabelPredictions)):
+        return None
+    return _mean_over_labels(before), _mean_over_labels(after)
+
+
+def _mean_over_labels(predictions: LabelPredictions) -> float:
+    entries = torch.arange(predictions.n).view(-1, predictions.n_labels)
+    columns = (predictions.take(entries[:, place]) for place in range(predictions.n_labels))
+    errors = [evaluate(column, measures="ece").metrics["ece"] for column in columns]
+    return sum(errors) / len(errors)
+
+
+def _changed(before: Predictions, after: Predictions) -> float:
+    """Return the share of samples, by weight, whose predicted class is another one."""
+    probs = after.to_probs()
+    return 1 - accuracy(probs, before.to_probs().argmax(dim=1).to(probs.device), weights=before.weights)
+
+
+def _best_keeper(comparison: Comparison) -> MethodResult | None:
+    """Return the likeliest method, out of fold, that can never change a prediction."""
+    keepers = (each for each in comparison.results if each.name != _UNCALIBRATED and _keeps(each))
+    return min(keepers, key=lambda each: each.metrics["nll"], default=None)
+
+
+def _keeps(result: MethodResult) -> bool:
+    if result.name in (POOL, BY_GROUP):
+        return result.calibrator.preserves_accuracy
+    return method_named(result.name).preserves_accuracy
+
+
+def _to(before: float, after: float) -> str:
+    return f"{100 * before:.2f} -> {100 * after:.2f} %"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0005 else "less than 0.1 %"

@@ -1,0 +1,83 @@
+"""Sums over samples that may have weights, whose sum is the effective number of samples.
+
+Without weights, which is None, these are the plain sums.
+"""
+
+import torch
+from torch import Tensor
+
+from calibrant.outcomes import effective, mean_of
+
+
+def size_of(values: Tensor, weights: Tensor | None) -> float:
+    """Return the number of samples, or the effective number."""
+    return len(values) if weights is None else float(weights.sum())
+
+
+def sum_of(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the sum of values, each times its weight of the same shape, in float64."""
+    return (values if weights is None else weights * values).sum(dtype=torch.float64)
+
+
+def rows_of(weights: Tensor | None, rows: Tensor | slice) -> Tensor | None:
+    """Return the weights of some rows."""
+    return None if weights is None else weights[rows]
+
+
+def effective_rows(weights: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Return the weights of some rows as a fitting set of its own, with its own effective number."""
+    return None if weights is None else effective(weights[rows])
+
+
+def per_question(weights: Tensor | None, questions: Tensor) -> Tensor | None:
+    """Return the weight of each sample for each of the binary questions, shape ``(n, m)``."""
+    return None if weights is None else weights[:, None].expand_as(questions)
+
+
+def spread_of(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the standard deviation of values of shape ``(n,)``."""
+    if weights is None:
+        return values.std(correction=0)
+    return mean_of((values - mean_of(values, weights)).square(), weights).sqrt()
+
+
+def median_of(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the median of values of shape ``(n,)``, the lower of two."""
+    if weights is None:
+        return values.median()
+    ordered, order = values.sort()
+    reached = weights[order].cumsum(0)
+    # Half of the weight, but for rounding.
+    return ordered[torch.searchsorted(reached, (0.5 - 1e-9) * reached[-1])]
+
+
+def moments(inputs: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the mean and the standard deviation of each column of inputs, shape ``(n, d)``."""
+    if weights is None:
+        return inputs.mean(dim=0), inputs.std(dim=0, correction=0)
+    shares = (weights / weights.sum()).to(inputs)
+    mean = shares @ inputs
+    return mean, (shares @ (inputs - mean).square()).sqrt()
+
+
+def quantiles(values: Tensor, levels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return quantiles of values of shape ``(n,)``, linear between the middles of neighbouring weights.
+
+    For equal weights this is the definition of ``torch.quantile``.
+
+    Example:
+        >>> x, levels = torch.tensor([4.0, 1.0, 2.0]), torch.tensor([0.0, 0.25, 1.0])
+        >>> quantiles(x, levels, None), quantiles(x, levels, torch.tensor([1.0, 1.0, 1.0]))
+        (tensor([1.0000, 1.5000, 4.0000]), tensor([1.0000, 1.5000, 4.0000]))
+    """
+    if weights is None:
+        return torch.quantile(values, levels)
+    ordered, order = values.sort()
+    if len(ordered) == 1:
+        return ordered.expand_as(levels)
+    w = weights[order]
+    middle = w.cumsum(0) - w / 2
+    place = middle[0] + levels.to(middle) * (middle[-1] - middle[0])
+    right = torch.searchsorted(middle, place).clamp(1, len(ordered) - 1)
+    share = (place - middle[right - 1]) / (middle[right] - middle[right - 1])
+    return torch.lerp(ordered[right - 1], ordered[right], share.clamp(0, 1).to(ordered))
