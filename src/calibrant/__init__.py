@@ -9,6 +9,7 @@ from calibrant.errors import MissingPackageError as _MissingPackageError
 
 if _typing.TYPE_CHECKING:
     from calibrant import data as data
+    from calibrant import decisions as decisions
     from calibrant import evaluation as evaluation
     from calibrant import integrations as integrations
     from calibrant import losses as losses
@@ -43,8 +44,8 @@ __all__ = [
 
 # Imported when they are first used: most of them import PyTorch, which `calibrant --help` does not need.
 _PACKAGES = (
-    *("data", "evaluation", "integrations", "losses", "metrics", "monitoring", "plots", "posthoc"),
-    *("report", "streams", "training"),
+    *("data", "decisions", "evaluation", "integrations", "losses", "metrics", "monitoring", "plots"),
+    *("posthoc", "report", "streams", "training"),
 )
 # The packages that define the names above.
 _HOMES = ("data", "evaluation", "posthoc")

@@ -139,7 +139,7 @@ def test_double_precision_gives_way_where_the_runtime_has_none(tmp_path):
         ),
         (
             Inexpressible,
-            "^export: expected a calibrator that ONNX can express, got Inexpressible; PyTorch reports",
+            "^export: expected what ONNX can express, got Inexpressible; PyTorch reports",
         ),
     ],
 )

@@ -41,6 +41,9 @@ def apply(
 ) -> None:
     """Write calibrated predictions: logits become calibrated log-probabilities.
 
+    A rule, which decide or sets saved, writes its decision for each sample to a .csv, .tsv, .jsonl or
+    .parquet file; rows of such a file keep their other columns.
+
     A repaired confidence is written as the column confidence; a .jsonl, .csv or .parquet file keeps all its
     other columns. If the calibrator has a map for each group, --by names the column of the group; rows of
     groups that it has not seen get the common map.
@@ -55,6 +58,9 @@ def apply(
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.posthoc.labels import LabelCalibrator
 
+    if _is_rule(calibrator):
+        _apply_rule(calibrator, source, out, columns)
+        return
     fitted = load_bound_calibrator(calibrator)
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
     if columns.groups is not None and fitted.group_names is None:
@@ -76,6 +82,36 @@ def apply(
     else:
         done = _apply_each(fitted, targets, out, columns)
     say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
+
+
+def _is_rule(path: Path) -> bool:
+    """Return whether a file holds a rule, which decides, instead of a calibrator."""
+    from calibrant.decisions.rule import FORMAT
+    from calibrant.posthoc.files import format_of
+
+    return format_of(path) == FORMAT
+
+
+def _apply_rule(path: Path, source: str, out: Path, columns: "Columns") -> None:
+    """Write what a rule decides for each sample; rows of a table keep their other columns."""
+    from calibrant.data.files import load_answers
+    from calibrant.data.rewriting import ROW_FORMATS, write_columns, write_rows
+    from calibrant.decisions.rule import load_rule
+
+    rule = load_rule(path)
+    check_targets([out], [path, source])
+    if not Path(source).is_file():
+        raise InputError(
+            f"SOURCE: expected one file of predictions for a rule, got {source}; apply it to each file"
+        )
+    answers = load_answers(Path(source), need_labels=False, columns=columns)
+    tell_dropped(source, answers.predictions)
+    decided = rule.decide(answers.predictions)
+    if Path(source).suffix.lower() in ROW_FORMATS:
+        write_columns(source, out, decided.columns, kept=answers.kept)
+    else:
+        write_rows(out, decided.columns)
+    say(f"{out}: {decided.n:,} decisions by {type(rule).__name__}")
 
 
 def _targets(source: str, out: Path) -> dict[Path, Path] | None:

@@ -22,12 +22,17 @@ def export(
 ) -> None:
     """Write a calibrator as an ONNX graph, checked against ONNX Runtime before it is moved into place.
 
+    A rule that decide or sets saved becomes a graph from raw scores to the decision, with its calibrator.
+
     Example: calibrant export calibrated/calibrator.safetensors --out calibrator.onnx
     """
+    from calibrant.decisions.rule import FORMAT, load_rule
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.integrations.onnx import export_onnx
+    from calibrant.posthoc.files import format_of
 
     check_targets([out], [calibrator])
-    fitted = load_bound_calibrator(calibrator)
+    is_rule = format_of(calibrator) == FORMAT
+    fitted = load_rule(calibrator) if is_rule else load_bound_calibrator(calibrator)
     export_onnx(fitted, out, n_classes=n_classes, half_precision=half)
     say(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

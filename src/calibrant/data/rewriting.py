@@ -1,8 +1,8 @@
-"""Files of answers written again with another confidence; every other column stays as it is."""
+"""Files of rows written again with new columns, such as another confidence; every other column stays."""
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,44 +41,94 @@ def write_answers(
         kept: Which rows these are, as :func:`~calibrant.data.files.load_answers` returns it; others get no
             confidence. All rows by default.
     """
+    c = check_confidence(confidence).double().cpu().numpy()
+    write_columns(source, out, {_COLUMN: [None if np.isnan(x) else float(x) for x in c]}, kept=kept)
+
+
+def write_columns(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    kept: npt.NDArray[np.bool_] | None = None,
+) -> None:
+    """Write the rows of a file with new columns, which replace those of the same names.
+
+    Every other column stays as it is, see :func:`write_answers`.
+
+    Args:
+        source: The rows: ``.jsonl``, ``.csv``, ``.tsv`` or ``.parquet``.
+        out: The file to write, of any of these formats; not the source.
+        columns: A value for each row that is kept, by the name of the column.
+        kept: Which rows these are; others get no value. All rows by default.
+    """
     source, out = Path(source), Path(out)
     for path in (source, out):
-        if path.suffix.lower() not in ROW_FORMATS:
-            raise FormatError(
-                f"{path.name}: expected a file named {', '.join(ROW_FORMATS)}, got "
-                f"{path.suffix or 'no suffix'!r}; other formats have no further columns to keep"
-            )
+        _check_format(path, "; other formats have no further columns to keep")
     check_targets([out], [source], name="out")
-    c = check_confidence(confidence).double().cpu().numpy()
     if source.suffix.lower() == out.suffix.lower() == ".parquet":
-        _write_table(source, out, c, kept)
+        _write_table(source, out, columns, kept)
         return
     with reading(source.name, f"a {source.suffix} file"):
         records = _records(source)
-    new = [None if np.isnan(value) else float(value) for value in _on_rows(c, kept, len(records))]
+    new = {name: _on_rows(name, values, kept, len(records)) for name, values in columns.items()}
     copied = (_copied(record, source, out) for record in records)
-    rows = ({**record, _COLUMN: value} for record, value in zip(copied, new, strict=True))
+    rows = [
+        {**record, **{name: values[row] for name, values in new.items()}} for row, record in enumerate(copied)
+    ]
+    _write_rows(out, rows, source.name)
+
+
+def write_rows(out: str | os.PathLike[str], columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns as the rows of a new file: ``.jsonl``, ``.csv``, ``.tsv`` or ``.parquet``.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_rows(Path(folder, "new.csv"), {"class": ["cat", "dog"], "answer": [True, False]})
+        ...     Path(folder, "new.csv").read_text().split()
+        ['class,answer', 'cat,true', 'dog,false']
+    """
+    out = Path(out)
+    _check_format(out)
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    if out.suffix.lower() in _TABLES_OF_TEXT:
+        rows = [
+            {guarded(name): guarded(x) if isinstance(x, str) else x for name, x in row.items()}
+            for row in rows
+        ]
+    _write_rows(out, rows, out.name)
+
+
+def _check_format(path: Path, more: str = "") -> None:
+    if path.suffix.lower() not in ROW_FORMATS:
+        raise FormatError(
+            f"{path.name}: expected a file named {', '.join(ROW_FORMATS)}, got "
+            f"{path.suffix or 'no suffix'!r}{more}"
+        )
+
+
+def _write_rows(out: Path, rows: Sequence[Mapping[str, Any]], name: str) -> None:
     with atomic_path(out) as temporary:
         if out.suffix.lower() == ".jsonl":
             write_records(temporary, rows)
         elif out.suffix.lower() in _TABLES_OF_TEXT:
-            _write_csv(temporary, list(rows))
+            _write_csv(temporary, rows)
         else:
-            with reading(source.name, "answers with values of one kind in each column"):
-                _to_table(list(rows), temporary)
+            with reading(name, "answers with values of one kind in each column"):
+                _to_table(rows, temporary)
 
 
-def _on_rows(values: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_] | None, n: int) -> Iterable[float]:
-    """Return one value for each row of the file, NaN where the row is not kept."""
+def _on_rows(name: str, values: Sequence[Any], kept: npt.NDArray[np.bool_] | None, n: int) -> Sequence[Any]:
+    """Return one value for each row of the file, None where the row is not kept."""
     kept = np.ones(n, dtype=bool) if kept is None else kept
     if len(kept) != n or int(kept.sum()) != len(values):
         raise InputError(
-            f"confidence: expected one for each of {n:,} rows, got {len(values):,} for "
+            f"{name}: expected one for each of {n:,} rows, got {len(values):,} for "
             f"{int(kept.sum()):,} of {len(kept):,}; read the same file"
         )
-    whole = np.full(n, np.nan)
-    whole[kept] = values
-    return whole.tolist()
+    given = iter(values)
+    return [next(given) if used else None for used in kept.tolist()]
 
 
 def _records(path: Path) -> Sequence[Mapping[str, Any]]:
@@ -128,7 +178,10 @@ def _to_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _write_table(
-    source: Path, out: Path, values: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_] | None
+    source: Path,
+    out: Path,
+    columns: Mapping[str, Sequence[Any]],
+    kept: npt.NDArray[np.bool_] | None,
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -137,9 +190,10 @@ def _write_table(
 
     with reading(source.name, "a .parquet file"), open_parquet(source) as file:
         table = file.read()
-    column = pa.array(_on_rows(values, kept, table.num_rows), from_pandas=True)
-    place = table.schema.get_field_index(_COLUMN)
-    table = table.append_column(_COLUMN, column) if place < 0 else table.set_column(place, _COLUMN, column)
+    for name, values in columns.items():
+        column = pa.array(_on_rows(name, values, kept, table.num_rows))
+        place = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if place < 0 else table.set_column(place, name, column)
     with atomic_path(out) as temporary:
         pq.write_table(table, temporary, **CHECKSUMS)
 

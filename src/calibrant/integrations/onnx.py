@@ -1,4 +1,4 @@
-"""Calibrators as ONNX graphs, for runtimes without Python."""
+"""Calibrators, and rules that decide, as ONNX graphs, for runtimes without Python."""
 
 import logging
 import os
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from calibrant.decisions.rule import Rule
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.files import atomic_path
 from calibrant.inputs import at_least_float32, check_count, check_flag
@@ -29,25 +31,26 @@ _BATCHES = (1, 2, 257)
 
 
 def export_onnx(
-    calibrator: Calibrator,
+    calibrator: Calibrator | Rule,
     path: str | os.PathLike[str],
     *,
     n_classes: int | None = None,
     n_features: int | None = None,
     half_precision: bool = False,
 ) -> None:
-    """Write a calibrator as an ONNX graph, all or nothing.
+    """Write a calibrator, or a rule with its calibrator, as an ONNX graph, all or nothing.
 
     The graph goes from ``logits`` (and ``features``) to ``log_probs``, in float32, for batches of any size;
     that of a :class:`~calibrant.posthoc.ConfidenceCalibrator` from ``confidence`` to ``repaired``, both of
     shape ``(n,)``. A calibrator with a map for each group also takes ``groups``, integers of shape ``(n,)``:
-    the place of each sample's group among ``group_names``, or -1 for the common map.
+    the place of each sample's group among ``group_names``, or -1 for the common map. The graph of a rule has
+    the same inputs, and the outputs that its ``outputs`` names.
 
     Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
     samples.
 
     Args:
-        calibrator: A fitted calibrator.
+        calibrator: A fitted calibrator or rule.
         path: Where to write; usually ends in ``.onnx``.
         n_classes: Number of classes; only needed if the calibrator does not know it.
         n_features: Number of features; only needed if the calibrator uses them and does not know it.
@@ -61,19 +64,12 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
         raise MissingPackageError("export", " and ".join(missing), "export")
-    of_pairs = isinstance(calibrator, ConfidenceCalibrator)
-    widths = {} if of_pairs else {"logits": _known("n_classes", n_classes, calibrator.n_classes)}
-    if of_pairs:
-        widths["confidence"] = 1
-    parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
-    known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
-    if known is not None or any(part.needs_features for part in parts):
-        widths["features"] = _known("n_features", n_features, known)
-    if calibrator.group_names is not None:
-        widths["groups"] = len(calibrator.group_names)
+    rule = calibrator if isinstance(calibrator, Rule) else None
+    before = calibrator.calibrator if isinstance(calibrator, Rule) else calibrator
+    widths = _inputs(before, rule, n_classes, n_features)
     frozen = _Graph(
-        calibrator.eval(), tuple(widths), half_precision=check_flag(half_precision, "half_precision")
-    )
+        before, tuple(widths), rule=rule, half_precision=check_flag(half_precision, "half_precision")
+    ).eval()
     with atomic_path(path) as temporary:
         _write(frozen, temporary, widths)
         session, refusal = _session(temporary)
@@ -83,37 +79,74 @@ def export_onnx(
             session, refusal = _session(temporary)
         if session is None:
             raise CalibrantError(
-                f"export: expected a graph that ONNX Runtime can run, got {type(calibrator).__name__}; ONNX "
+                f"export: expected a graph that ONNX Runtime can run, got {frozen.kind}; ONNX "
                 f"Runtime reports: {refusal}"
             )
         _verify(frozen, session, widths)
 
 
-class _Graph(nn.Module):
-    """A calibrator with the named inputs of its graph in place of the arguments of ``forward``."""
+def _inputs(
+    calibrator: Calibrator | None, rule: Rule | None, n_classes: int | None, n_features: int | None
+) -> dict[str, int]:
+    """Return the inputs of a graph, with their numbers of columns, or of groups."""
+    of_pairs = isinstance(calibrator, ConfidenceCalibrator) if rule is None else rule.n_classes is None
+    own = calibrator.n_classes if rule is None and calibrator is not None else rule and rule.n_classes
+    widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, own)}
+    if calibrator is None:
+        return widths
+    parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
+    known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
+    if known is not None or any(part.needs_features for part in parts):
+        widths["features"] = _known("n_features", n_features, known)
+    if calibrator.group_names is not None:
+        widths["groups"] = len(calibrator.group_names)
+    return widths
 
-    def __init__(self, calibrator: Calibrator, names: tuple[str, ...], *, half_precision: bool) -> None:
+
+class _Graph(nn.Module):
+    """A calibrator and a rule, or one of them, with the named inputs of their graph."""
+
+    def __init__(
+        self,
+        calibrator: Calibrator | None,
+        names: tuple[str, ...],
+        *,
+        rule: Rule | None,
+        half_precision: bool,
+    ) -> None:
         super().__init__()
         self.calibrator = calibrator
+        self.rule = rule
         self.names = names
         self.half_precision = half_precision
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Return log-probabilities, or repaired confidences."""
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return log-probabilities, repaired confidences, or decisions."""
         wide = (at_least_float32(each) if each.is_floating_point() else each for each in inputs)
         given = dict(zip(self.names, wide, strict=True))
         others = [given.get("features"), given["groups"]] if "groups" in given else [given.get("features")]
         if "logits" in given:
-            log_probs: Tensor = self.calibrator(given["logits"], *others)
-            return log_probs
-        s = log_odds(given["confidence"]).float()
-        repaired: Tensor = self.calibrator(torch.stack([-s / 2, s / 2], dim=1), *others)
-        return repaired[:, 1].exp()
+            z = given["logits"]
+        else:
+            s = log_odds(given["confidence"]).float()
+            z = torch.stack([-s / 2, s / 2], dim=1)
+        log_probs: Tensor = z.log_softmax(dim=1) if self.calibrator is None else self.calibrator(z, *others)
+        if self.rule is not None:
+            decided: tuple[Tensor, ...] = self.rule(log_probs)
+            return decided
+        return log_probs if "logits" in given else log_probs[:, 1].exp()
 
     @property
-    def output(self) -> str:
-        """The name of what the graph returns."""
-        return "log_probs" if "logits" in self.names else "repaired"
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what the graph returns."""
+        if self.rule is not None:
+            return self.rule.outputs
+        return ("log_probs",) if "logits" in self.names else ("repaired",)
+
+    @property
+    def kind(self) -> str:
+        """The name of what is exported, for error messages."""
+        return type(self.calibrator if self.rule is None else self.rule).__name__
 
 
 def _known(name: str, given: int | None, own: int | None) -> int:
@@ -137,16 +170,16 @@ def _write(graph: _Graph, path: Path, widths: dict[str, int]) -> None:
                 tuple(_samples(2, widths, seed=0, half_precision=graph.half_precision)),
                 path,
                 input_names=list(widths),
-                output_names=[graph.output],
+                output_names=list(graph.outputs),
                 dynamic_shapes=(tuple({0: batch} for _ in widths),),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
             )
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
-        kind, reason = type(graph.calibrator).__name__, str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise CalibrantError(
-            f"export: expected a calibrator that ONNX can express, got {kind}; PyTorch reports: {reason}"
+            f"export: expected what ONNX can express, got {graph.kind}; PyTorch reports: {reason}"
         ) from error
 
 
@@ -162,17 +195,30 @@ def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noq
     for seed, n in enumerate(_BATCHES):
         inputs = _samples(n, widths, seed=seed, half_precision=graph.half_precision)
         with torch.no_grad():
-            expected = graph(*inputs).numpy()
+            returned = graph(*inputs)
         fed = {name: values.numpy() for name, values in zip(widths, inputs, strict=True)}
-        got = session.run([graph.output], fed)[0]
-        wrong = float((np.abs(got - expected) / np.maximum(1, np.abs(expected))).max())
-        if graph.output == "log_probs":
-            wrong = max(wrong, float(np.abs(np.exp(got) - np.exp(expected)).max()))
-        if not wrong <= TOLERANCE:
-            raise CalibrantError(
-                f"export: expected outputs equal to PyTorch's within {TOLERANCE:g}, got a difference of "
-                f"{wrong:.2g} for {type(graph.calibrator).__name__} and a batch of {n}"
-            )
+        expected = returned if isinstance(returned, tuple) else (returned,)
+        for name, ours, theirs in zip(
+            graph.outputs, expected, session.run(list(graph.outputs), fed), strict=True
+        ):
+            wrong = _difference(name, ours.numpy(), theirs)
+            if not wrong <= TOLERANCE:
+                raise CalibrantError(
+                    f"export: expected outputs equal to PyTorch's within {TOLERANCE:g}, got a difference of "
+                    f"{wrong:.2g} for {graph.kind} and a batch of {n}"
+                )
+
+
+def _difference(name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
+    """Return how far an output is from PyTorch's; decisions are equal or not."""
+    if ours.dtype.kind != "f":
+        return float(not np.array_equal(ours, theirs))
+    # Masked classes have the same infinite logarithm in both.
+    same = np.where(ours == theirs, 0.0, np.abs(theirs - ours) / np.maximum(1, np.abs(ours)))
+    wrong = float(same.max())
+    if name == "log_probs":
+        wrong = max(wrong, float(np.abs(np.exp(theirs) - np.exp(ours)).max()))
+    return wrong
 
 
 def _samples(n: int, widths: dict[str, int], *, seed: int, half_precision: bool) -> list[Tensor]:

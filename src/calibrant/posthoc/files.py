@@ -3,7 +3,8 @@
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -32,18 +33,38 @@ _MOST_TRIED = 1 << 20
 
 def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a calibrator to a safetensors file, all or nothing."""
-    names = {} if calibrator.class_names is None else {"class_names": list(calibrator.class_names)}
-    described = json.dumps(_describe(calibrator) | names)
-    tensors = {name: buffer.detach().cpu().clone() for name, buffer in calibrator.state_dict().items()}
+    write_described(path, FORMAT, VERSION, calibrator=describe(calibrator), tensors=calibrator.state_dict())
+
+
+def write_described(
+    path: str | os.PathLike[str],
+    kind: str,
+    kind_version: int,
+    *,
+    tensors: Mapping[str, Tensor],
+    **description: Mapping[str, Any],
+) -> None:
+    """Write tensors to a safetensors file whose header describes them, all or nothing.
+
+    Args:
+        path: The file to write.
+        kind: What the file holds, for the header.
+        kind_version: Version of the format of such files.
+        tensors: The tensors by name.
+        **description: The description of the tensors, under the name that it has in the header.
+    """
+    ((name, table),) = description.items()
+    described = json.dumps(table)
+    held = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
     header = {
-        "format": FORMAT,
-        "format_version": str(VERSION),
+        "format": kind,
+        "format_version": str(kind_version),
         "library_version": version("calibrant"),
-        "calibrator": described,
-        "digest": _digest(described, tensors),
+        name: described,
+        "digest": _digest(described, held),
     }
     with atomic_path(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata=header)
+        save_file(held, temporary, metadata=header)
 
 
 def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
@@ -53,38 +74,72 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
         FormatError: The file is missing, damaged, of another kind, or of an unknown version; or its numbers
             cannot be those of its method.
     """
+    with reading_described(path, FORMAT, VERSION, "calibrator") as (description, tensors):
+        calibrator = restore(description, tensors)
+        _try_out(calibrator)
+    return calibrator
+
+
+def format_of(path: str | os.PathLike[str]) -> str | None:
+    """Return what kind of file the header of a safetensors file names; None if it names none."""
     path = Path(path)
     if not path.is_file():
-        raise FormatError(f"{path.name}: expected a saved calibrator, got no such file in {path.parent}")
+        return None
+    with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
+        return (file.metadata() or {}).get("format")
+
+
+@contextmanager
+def reading_described(
+    path: str | os.PathLike[str], kind: str, kind_version: int, name: str
+) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+    """Yield the description and the tensors of a file of :func:`write_described`.
+
+    The block takes the tensors that the description needs. At its end, tensors that are left and a digest
+    that does not match are refused.
+
+    Args:
+        path: The file to read.
+        kind: What it must hold.
+        kind_version: The version that is known here.
+        name: The name of the description in the header, and of the thing in error messages.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FormatError(f"{path.name}: expected a saved {name}, got no such file in {path.parent}")
     with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    if header.get("format") != FORMAT:
-        raise FormatError(f"{path.name}: expected a saved calibrator, got a safetensors file of another kind")
-    if header.get("format_version") != str(VERSION):
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+    if header.get("format") != kind:
+        raise FormatError(f"{path.name}: expected a saved {name}, got a safetensors file of another kind")
+    if header.get("format_version") != str(kind_version):
         raise FormatError(
-            f"{path.name}: expected format version {VERSION}, got {header.get('format_version')}, written by "
-            f"calibrant {header.get('library_version')}; use that version or fit again"
+            f"{path.name}: expected format version {kind_version}, got {header.get('format_version')}, "
+            f"written by calibrant {header.get('library_version')}; use that version or fit again"
         )
-    with reading(path.name, "a complete calibrator"):
+    with reading(path.name, f"a complete {name}"):
         # Files of earlier versions have no digest.
-        is_whole = header.get("digest") in (None, _digest(header["calibrator"], tensors))
-        calibrator = _restore(parse_json(header["calibrator"]), tensors)
+        is_whole = header.get("digest") in (None, _digest(header[name], tensors))
+        yield parse_json(header[name]), tensors
         if tensors:
             raise FormatError(f"{min(tensors)}: expected no such tensor, got one")
-        _try_out(calibrator)
         if not is_whole:
             raise FormatError(
                 "digest: expected that of the tensors and of the description, got another; the file was "
                 "damaged or changed, so fit again or copy it again"
             )
-    return calibrator
 
 
 def _digest(described: str, tensors: Mapping[str, Tensor]) -> str:
     """Return the digest of all that makes a calibrator; equal for equal fits."""
     named = ((name, tensors[name]) for name in sorted(tensors))
     return digest(described, *(part for pair in named for part in pair))
+
+
+def describe(calibrator: Calibrator) -> dict[str, Any]:
+    """Return what the header of a file says about a calibrator, with its class names."""
+    names = {} if calibrator.class_names is None else {"class_names": list(calibrator.class_names)}
+    return _describe(calibrator) | names
 
 
 def _describe(calibrator: Calibrator) -> dict[str, Any]:
@@ -125,7 +180,7 @@ class _Description:
             )
 
 
-def _restore(
+def restore(
     table: object, tensors: dict[str, Tensor], n_classes: int | None = None, prefix: str = ""
 ) -> Calibrator:
     """Build a calibrator from its description, and take its tensors out of those of the file.
@@ -153,7 +208,7 @@ def _restore(
             f"{prefix}parts: expected {', '.join(expected) or 'none'}, got {', '.join(said.parts) or 'none'}"
         )
     for name in expected:
-        part = _restore(said.parts[name], tensors, calibrator.part_classes, f"{prefix}{name}.")
+        part = restore(said.parts[name], tensors, calibrator.part_classes, f"{prefix}{name}.")
         calibrator.add_module(name, part)
     if expected and "needs_features" in method.options:
         calibrator.needs_features = any(part.needs_features for part in _parts(calibrator))
