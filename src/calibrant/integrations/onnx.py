@@ -89,9 +89,10 @@ def _inputs(
     calibrator: Calibrator | None, rule: Rule | None, n_classes: int | None, n_features: int | None
 ) -> dict[str, int]:
     """Return the inputs of a graph, with their numbers of columns, or of groups."""
+    fitted = calibrator if rule is None else rule
+    assert fitted is not None
     of_pairs = isinstance(calibrator, ConfidenceCalibrator) if rule is None else rule.n_classes is None
-    own = calibrator.n_classes if rule is None and calibrator is not None else rule and rule.n_classes
-    widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, own)}
+    widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, fitted.n_classes)}
     if calibrator is None:
         return widths
     parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
