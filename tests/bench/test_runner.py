@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 from calibrant.bench.experiment import load_experiment, parse_experiment
 from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.rows import finished_rows, identity
-from calibrant.bench.runner import run_experiment, run_job, versions
+from calibrant.bench.runner import _interrupts_blocked, run_experiment, run_job, versions
 from calibrant.data import load_predictions, save_predictions
 from calibrant.errors import InputError
 from tests.bench.small import TEXT, small_experiment
@@ -156,3 +157,24 @@ def _lines(folder):
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of threads")
+def test_an_interrupt_waits_until_all_processes_are_started():
+    steps = []
+
+    def start():
+        with _interrupts_blocked():
+            # Another thread, which does not block the signal, gets it for the main thread.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.raise_signal(signal.SIGINT)
+            steps.append("all started")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert steps == ["all started"]

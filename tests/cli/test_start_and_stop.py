@@ -131,7 +131,7 @@ def test_ctrl_c_ends_a_benchmark_with_one_line_and_its_workers(tmp_path):
             time.sleep(0.05)
         workers = [int(pid) for pid in children.read_text().split()]
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -177,7 +177,8 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
 def _interrupts_blocked() -> Iterator[None]:
     """Start processes that never see Ctrl-C, which goes to all processes of a terminal; the parent ends them.
 
-    They inherit the signals that are blocked. The parent gets what has come in the meantime.
+    They inherit the signals that are blocked. The parent gets what has come in the meantime at the end: an
+    interrupt between the start of a process and the note of it would leave a process that nobody ends.
     """
     if sys.platform == "win32":
         yield
@@ -185,9 +186,27 @@ def _interrupts_blocked() -> Iterator[None]:
     resource_tracker.ensure_running()  # starts once, and then unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with _interrupts_delayed():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupts_delayed() -> Iterator[None]:
+    """Handle Ctrl-C after the block: what the main thread blocks, another thread gets for it."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        handler(came[0], None)
 
 
 def check_data(
