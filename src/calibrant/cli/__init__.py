@@ -17,6 +17,7 @@ from calibrant.cli.apply import apply
 from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate
 from calibrant.cli.demo import demo
+from calibrant.cli.estimate import estimate
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.losses import losses
@@ -79,6 +80,7 @@ for command in (
     evaluate,
     calibrate,
     apply,
+    estimate,
     methods,
     measures,
     losses,

@@ -1,14 +1,15 @@
 """The command ``calibrant apply``."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
-from calibrant.cli.options import SavedCalibrator, Stream
-from calibrant.cli.terminal.text import say
+from calibrant.cli.options import SavedCalibrator, Seed, Stream
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.files import make_folder
 from calibrant.outputs import check_targets, filling
@@ -36,6 +37,51 @@ def apply(
         ),
     ],
     stream: Stream = False,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            "--prior",
+            help="Class frequencies where the predictions are from: balanced, or a CSV file of classes and "
+            "frequencies.",
+            metavar="FILE|balanced",
+        ),
+    ] = None,
+    undo_resampling: Annotated[
+        str | None,
+        typer.Option(
+            "--undo-resampling",
+            help="Class frequencies that the training set was resampled to, if the calibrator treats all "
+            "classes alike; undone to those of its fitting set, or to --prior.",
+            metavar="FILE|balanced",
+        ),
+    ] = None,
+    adapt: Annotated[
+        str | None,
+        typer.Option(
+            "--adapt",
+            help="Predictions without labels from which the new class frequencies are estimated, with "
+            "--labelled.",
+            metavar="FILE",
+        ),
+    ] = None,
+    labelled: Annotated[
+        str | None,
+        typer.Option(
+            "--labelled",
+            help="Predictions with labels and the old class frequencies, such as those that the calibrator "
+            "was fitted on.",
+            metavar="FILE",
+        ),
+    ] = None,
+    old_prior: Annotated[
+        str | None,
+        typer.Option(
+            "--old-prior",
+            help="Class frequencies of the fitting set, if the calibrator does not know them.",
+            metavar="FILE|balanced",
+        ),
+    ] = None,
+    seed: Seed = 0,
     *,
     columns: "Columns",
 ) -> None:
@@ -50,7 +96,14 @@ def apply(
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --out calibrated.npz
 
+    If classes are more or less frequent than where the calibrator was fitted, --prior corrects the
+    probabilities for known frequencies, and --adapt for those that it estimates.
+
     Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out calibrated/
+
+    Example: calibrant apply calibrated/calibrator.safetensors new.npz --prior new.csv --out corrected.npz
+
+    Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
     """
     from calibrant.cli import streams
     from calibrant.data.files import FORMATS, save_predictions
@@ -58,10 +111,14 @@ def apply(
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.posthoc.labels import LabelCalibrator
 
+    wanted = _Frequencies(prior, undo_resampling, adapt, labelled, old_prior, seed)
     if _is_rule(calibrator):
+        wanted.refuse("a rule, which has its own calibrator")
         _apply_rule(calibrator, source, out, columns)
         return
     fitted = load_bound_calibrator(calibrator)
+    check_targets([out], wanted.files)
+    fitted = _corrected(fitted, wanted, columns)
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
     if columns.groups is not None and fitted.group_names is None:
         raise InputError(
@@ -82,6 +139,139 @@ def apply(
     else:
         done = _apply_each(fitted, targets, out, columns)
     say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
+
+
+@dataclass(frozen=True)
+class _Frequencies:
+    """The options about class frequencies, as they were given."""
+
+    prior: str | None
+    undo_resampling: str | None
+    adapt: str | None
+    labelled: str | None
+    old_prior: str | None
+    seed: int
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options that were given, by name."""
+        names = ("prior", "undo_resampling", "adapt", "labelled", "old_prior")
+        values = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are read."""
+        return [value for value in self.given.values() if value != "balanced"]
+
+    def refuse(self, what: str) -> None:
+        """Refuse all of these options for a file that holds something else than a calibrator of classes."""
+        for name, value in self.given.items():
+            raise InputError(
+                f"{name}: expected a calibrator of classes to correct, got {what}; leave {value} out"
+            )
+
+    def check(self) -> None:
+        """Refuse options that exclude or need each other."""
+        first = next((name for name in self.given if name in ("--prior", "--undo-resampling")), None)
+        if self.adapt is not None and (first or self.old_prior):
+            raise InputError(
+                f"--adapt: expected alone with --labelled, got {first or '--old-prior'} too; frequencies are "
+                "either known or estimated"
+            )
+        if self.adapt is not None and self.labelled is None:
+            raise InputError(
+                "--labelled: expected predictions with labels beside --adapt, got none; give the file that "
+                "the calibrator was fitted on"
+            )
+        if self.adapt is None and first is None:
+            raise InputError(
+                f"{next(iter(self.given))}: expected beside --prior, --undo-resampling or --adapt, got none "
+                "of them"
+            )
+        if self.labelled is not None and self.old_prior is not None:
+            raise InputError(
+                "--old-prior: expected either this or --labelled, got both; each gives the old frequencies"
+            )
+
+
+def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
+    """Return a calibrator for other class frequencies than those of its fitting set, if any are named."""
+    from calibrant.posthoc.confidence import ConfidenceCalibrator
+    from calibrant.posthoc.labels import LabelCalibrator
+
+    if not wanted.given:
+        return fitted
+    wanted.check()
+    if isinstance(fitted, (ConfidenceCalibrator, LabelCalibrator)):
+        wanted.refuse(f"a {type(fitted).__name__}, which has no classes")
+    if fitted.class_names is None and columns.classes is not None:
+        fitted.class_names = tuple(columns.classes)
+    if wanted.adapt is not None:
+        return _adapted(fitted, wanted, columns)
+    if wanted.labelled is not None:
+        _note_frequencies(fitted, wanted.labelled, columns)
+    return _with_known(fitted, wanted)
+
+
+def _with_known(fitted: "Calibrator", wanted: _Frequencies) -> "Calibrator":
+    """Correct a calibrator for frequencies that are known."""
+    from calibrant.decisions.frequencies import given_frequencies
+    from calibrant.posthoc.frequencies import FrequencyCorrection, treats_classes_alike
+
+    prior, undo, old = (
+        None if each is None else given_frequencies(each)
+        for each in (wanted.prior, wanted.undo_resampling, wanted.old_prior)
+    )
+    if fitted.class_frequencies is None and old is None and (undo is None or prior is None):
+        raise InputError(
+            "--old-prior: expected the class frequencies of the set that the calibrator was fitted on, which "
+            "an earlier version did not save, got none; give --labelled with that file, or --old-prior"
+        )
+    if undo is None:
+        assert prior is not None
+        return FrequencyCorrection.of(fitted, prior, old=old, new_name="--prior", old_name="--old-prior")
+    known = old or fitted.class_frequencies
+    new = known if prior is None else prior
+    assert new is not None
+    corrected = FrequencyCorrection.of(
+        fitted, new, old=undo, new_name="--prior", old_name="--undo-resampling"
+    )
+    if not treats_classes_alike(fitted, len(corrected.intercept)):
+        raise InputError(
+            "--undo-resampling: expected a calibrator that treats all classes alike, such as temperature, "
+            f"got {type(fitted).__name__}, which has learned the class frequencies of its fitting set and "
+            "so has undone the resampling; leave it out, and give --prior if they are others elsewhere"
+        )
+    return corrected
+
+
+def _note_frequencies(fitted: "Calibrator", path: str, columns: "Columns") -> None:
+    """Let a calibrator know the class frequencies of a labelled file."""
+    from calibrant.evaluation.calibrated import of_classes
+
+    known = read(path, columns)
+    names = fitted.class_names or known.class_names
+    if known.k is None or fitted.n_classes not in (None, known.k):
+        got = "confidences" if known.k is None else f"{known.k} classes"
+        raise InputError(f"--labelled: expected the classes of the calibrator, got {got}")
+    of_classes(fitted, known.in_order(names, name="--labelled"))
+    fitted.class_names = names
+
+
+def _adapted(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
+    """Estimate the class frequencies of unlabelled predictions, print them, and correct for them."""
+    from calibrant.cli.terminal.frequencies import print_shift
+    from calibrant.decisions.frequencies import estimate_frequencies
+
+    assert wanted.adapt is not None
+    assert wanted.labelled is not None
+    known = read(wanted.labelled, columns)
+    new = read(wanted.adapt, replace(columns, labels=None), need_labels=False)
+    with progress_bar() as progress:
+        found = estimate_frequencies(known, new, calibrator=fitted, seed=wanted.seed, progress=progress)
+    print_shift(Console(), found)
+    return found.calibrator
 
 
 def _is_rule(path: Path) -> bool:

@@ -11,6 +11,7 @@ from calibrant.errors import InputError
 from calibrant.outcomes import effective
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
+from calibrant.posthoc.frequencies import frequencies_of
 from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.posthoc.names import Method, method_for_pairs, method_named
 
@@ -33,11 +34,18 @@ def fit_method(method: Method, predictions: Predictions, *, seed: int = 0) -> Ca
     z, h = problem.to_logits(), predictions.beside
     if predictions.k is not None:
         fitted = method.fit(z, problem.labels, features=h, weights=w, seed=seed)
-        fitted.class_names = predictions.class_names
-        return fitted
+        return of_classes(fitted, predictions)
     ends = ends_of(z)
     base = method.fit(within(z, ends), problem.labels, features=h, weights=w, seed=seed)
     return in_form(ConfidenceCalibrator(base, ends), predictions)
+
+
+def of_classes(calibrator: Calibrator, predictions: Predictions) -> Calibrator:
+    """Note the names and frequencies of the classes of labelled predictions in what was fitted on them."""
+    calibrator.class_names = predictions.class_names
+    if predictions.labels is not None and predictions.k is not None:
+        calibrator.class_frequencies = frequencies_of(predictions.labels, predictions.k, predictions.weights)
+    return calibrator
 
 
 def in_form(calibrator: Calibrator, predictions: Predictions) -> Calibrator:

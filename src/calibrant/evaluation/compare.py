@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
-from calibrant.evaluation.calibrated import calibrated, counted, in_form, repaired
+from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_classes, repaired
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import without_nan
@@ -319,7 +319,7 @@ class _Work:
             fitted = [self.results[name] for name in wanted if name in self.results]
             if len(singles) < len(names):
                 self._pool(fitted)
-            if self._validation.groups is not None and fitted and not self._masked:
+            if self._validation.groups is not None and fitted:
                 self._by_group(POOL if POOL in self.results else fitted[-1].name)
 
     def _why_not(self, name: str) -> str:
@@ -437,7 +437,7 @@ class _Work:
         if self._ends is not None:
             calibrator = in_form(ConfidenceCalibrator(calibrator, self._ends), self._validation)
         else:
-            calibrator.class_names = self._validation.class_names
+            of_classes(calibrator, self._validation)
         held_out = self._predictions(name, predicted)
         # A repair of classes hardly changes their order; combining signals of a black box does.
         also = () if self._ends is None else ("auroc_correct",)

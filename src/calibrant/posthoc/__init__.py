@@ -13,6 +13,7 @@ from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
+from calibrant.posthoc.frequencies import FrequencyCorrection
 from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
@@ -51,6 +52,7 @@ __all__ = [
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "FeatureClipping",
+    "FrequencyCorrection",
     "GroupCalibration",
     "HCalibration",
     "HistogramBinning",

@@ -79,6 +79,8 @@ class Calibrator(nn.Module, ABC):
         n_classes: The number of classes; None if any number will do.
         class_names: Their names, if the predictions of the fit had them. Predictions with the same names in
             another order are reordered by :func:`calibrant.evaluation.calibrated`, others refused.
+        class_frequencies: The share of each class in the fitting set, if it is known; what
+            :func:`calibrant.evaluation.compare` and ``fit_method`` return knows it.
 
     Class attributes:
         preserves_accuracy: Whether the predicted class can never change.
@@ -99,6 +101,7 @@ class Calibrator(nn.Module, ABC):
 
     n_classes: int | None
     class_names: tuple[str, ...] | None
+    class_frequencies: tuple[float, ...] | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
         super().__init_subclass__(**kwargs)
@@ -112,6 +115,7 @@ class Calibrator(nn.Module, ABC):
         super().__init__()
         self.n_classes = n_classes
         self.class_names = None
+        self.class_frequencies = None
 
     @classmethod
     @abstractmethod

@@ -17,7 +17,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calibrant.errors import FormatError
-from calibrant.files import atomic_path, between, digest, parse_json, read_dataclass, read_value, reading
+from calibrant.files import (
+    Share,
+    atomic_path,
+    between,
+    digest,
+    parse_json,
+    read_dataclass,
+    read_value,
+    reading,
+)
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, check_declared, check_undeclared
 
@@ -29,6 +38,9 @@ _MOST_CLASSES = 1 << 31
 # A calibrator is tried out when it is loaded, with this many classes if it takes any number of them.
 _SOME_CLASSES = 16
 _MOST_TRIED = 1 << 20
+
+# Sums of frequencies differ from 1 by rounding only.
+_ROUNDING = 1e-6
 
 
 def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -137,9 +149,9 @@ def _digest(described: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def describe(calibrator: Calibrator) -> dict[str, Any]:
-    """Return what the header of a file says about a calibrator, with its class names."""
-    names = {} if calibrator.class_names is None else {"class_names": list(calibrator.class_names)}
-    return _describe(calibrator) | names
+    """Return what the header of a file says about a calibrator, with the names and frequencies of classes."""
+    classes = {name: getattr(calibrator, name) for name in ("class_names", "class_frequencies")}
+    return _describe(calibrator) | {name: list(each) for name, each in classes.items() if each is not None}
 
 
 def _describe(calibrator: Calibrator) -> dict[str, Any]:
@@ -171,12 +183,19 @@ class _Description:
     buffers: tuple[str, ...] = ()
     parts: dict[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
+    class_frequencies: tuple[Share, ...] | None = None
 
     def __post_init__(self) -> None:
-        names = self.class_names
+        names, shares = self.class_names, self.class_frequencies
         if names is not None and not len(names) == len(set(names)) == (self.n_classes or len(names)):
             raise FormatError(
                 f"class_names: expected {self.n_classes} different names, got {len(set(names))}"
+            )
+        k = self.n_classes or len(names or shares or ())
+        if shares is not None and (len(shares) != k or abs(sum(shares) - 1) > _ROUNDING):
+            raise FormatError(
+                f"class_frequencies: expected {k} numbers with the sum 1, got {len(shares)} with the sum "
+                f"{sum(shares):.6g}"
             )
 
 
@@ -199,7 +218,7 @@ def restore(
         raise FormatError(f"{prefix}n_classes: expected {n_classes} or none, got {said.n_classes}")
     calibrator = method.__new__(method)
     Calibrator.__init__(calibrator, n_classes=said.n_classes)
-    calibrator.class_names = said.class_names
+    calibrator.class_names, calibrator.class_frequencies = said.class_names, said.class_frequencies
     _set_options(calibrator, said.options, prefix)
     _set_buffers(calibrator, said.buffers, tensors, prefix)
     expected = calibrator.part_names if _declared(method) is not None else tuple(said.parts)

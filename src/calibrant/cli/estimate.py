@@ -1,0 +1,80 @@
+"""The command ``calibrant estimate``."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibrant.cli.columns import read, with_columns
+from calibrant.cli.options import AsJson, Fast, Methods, Seed, word_or_list
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console
+
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
+
+
+@with_columns
+def estimate(
+    labelled: Annotated[
+        str, typer.Argument(metavar="LABELLED", help="Predictions with labels, held out from training.")
+    ],
+    unlabelled: Annotated[
+        str, typer.Argument(metavar="UNLABELLED", help="Predictions of the same model; labels are ignored.")
+    ],
+    calibrator: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrator",
+            help="A calibrator that calibrate saved, fitted on other samples than LABELLED; by default one "
+            "is chosen on LABELLED by cross-validation.",
+            metavar="CALIBRATOR",
+        ),
+    ] = None,
+    methods: Methods = "auto",
+    fast: Fast = False,
+    level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="How often the tests warn if nothing has changed.")
+    ] = 0.05,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    *,
+    columns: "Columns",
+) -> None:
+    """Estimate accuracy, Brier score and risk where there are no labels, from calibrated confidence.
+
+    The estimate supposes that a confidence means the same on both files. Two tests compare their confidences
+    and predicted classes: after a change, a warning says that the estimate cannot be trusted, and the exit
+    code is 3. It is 0 without one, and 2 if a file or an option is wrong.
+
+    Example: calibrant estimate val.npz production.npz
+
+    Example: calibrant estimate labelled.jsonl new.jsonl --confidence stated --correct is_right --percent
+    """
+    from calibrant.cli.terminal.expected import print_expected
+    from calibrant.decisions.expected import estimate_quality
+    from calibrant.evaluation.folder import load_bound_calibrator
+
+    fitted = None if calibrator is None else load_bound_calibrator(calibrator)
+    known = read(labelled, columns)
+    # Whoever has no labels has no column of them either.
+    new = read(unlabelled, replace(columns, labels=None), need_labels=False)
+    with progress_bar(visible=not as_json) as progress:
+        found = estimate_quality(
+            known,
+            new,
+            calibrator=fitted,
+            methods=word_or_list(methods, "auto", "all"),
+            fast=fast,
+            level=level,
+            alpha=alpha,
+            seed=seed,
+            progress=progress,
+        )
+    if as_json:
+        typer.echo(found.to_json())
+    else:
+        print_expected(Console(), found, title=Path(unlabelled).name)
+    raise typer.Exit(0 if found.trusted else 3)

@@ -1,0 +1,416 @@
+"""How good is a model where there are no labels: what calibrated confidence leads one to expect."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from calibrant.data.labels import LabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.decisions.frequencies import check_alpha, given_unlabelled
+from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.choose import decide
+from calibrant.evaluation.compare import compare
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.inputs import Floats, Progress, check_seed
+from calibrant.metrics.resampling.bootstrap import check_level
+from calibrant.outcomes import refused_weights
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.results import Result
+
+# Fewer samples say too little about any of both sets.
+_LEAST_ROWS = 20
+
+_COVERAGES = np.arange(1, 101) / 100
+
+# With fewer misses than this, their variance is that of two more misses and hits (Agresti and Coull, 1998).
+_FEW_MISSES = 5
+
+_PERMUTATIONS = 999
+_CELLS = 256
+_ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedRisk:
+    """The error rate to expect among the most confident predictions, with a band at each coverage.
+
+    Attributes:
+        coverage: Share of the unlabelled samples that are accepted, in ascending order.
+        threshold: The lowest calibrated confidence that is accepted.
+        risk: The error rate to expect among them.
+        low: Lower ends of its intervals; NaN where no labelled sample is as confident.
+        high: Upper ends.
+    """
+
+    coverage: Floats
+    threshold: Floats
+    risk: Floats
+    low: Floats
+    high: Floats
+
+    def at(self, coverage: float) -> Estimate:
+        """Return the risk at the smallest coverage that is at least this."""
+        place = min(int(np.searchsorted(self.coverage, coverage - 1e-12)), len(self.coverage) - 1)
+        return Estimate(float(self.risk[place]), float(self.low[place]), float(self.high[place]))
+
+
+@dataclass(frozen=True, eq=False)
+class ConfidenceChange:
+    """Whether the confidences, or the predicted classes, are distributed as on the labelled samples.
+
+    Attributes:
+        distance: Largest distance of the distribution functions of the model's own confidence.
+        confidence_p_value: Of the test whether the confidences have changed.
+        class_distance: Total variation of the shares of predicted classes; None for pairs, without classes.
+        class_p_value: Of the test whether these shares have changed; None for pairs.
+        grown: The predicted class whose share grew most; None for pairs.
+        p_value: That of both tests together, corrected for their number.
+    """
+
+    distance: float
+    confidence_p_value: float
+    class_distance: float | None
+    class_p_value: float | None
+    grown: str | None
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedQuality(Result):
+    """What to expect of calibrated predictions of unlabelled samples.
+
+    Attributes:
+        n_labelled: Number of labelled samples.
+        n_unlabelled: Number of unlabelled samples.
+        method: The calibrator's method.
+        accuracy: Accuracy to expect on the unlabelled samples.
+        brier: Brier score to expect there.
+        risk: Risk-coverage curve to expect there.
+        labelled_accuracy: Accuracy on the labelled samples.
+        labelled_brier: Brier score there.
+        level: Level of all intervals; those of the curve hold at each coverage by itself.
+        change: The tests whether confidences have changed.
+        alpha: Level of these tests.
+        trusted: Whether no change was detected. If there was one, the estimates may be far off.
+    """
+
+    n_labelled: int
+    n_unlabelled: int
+    method: str
+    accuracy: Estimate
+    brier: Estimate
+    risk: ExpectedRisk
+    labelled_accuracy: float
+    labelled_brier: float
+    level: float
+    change: ConfidenceChange
+    alpha: float
+    trusted: bool
+
+
+def estimate_quality(
+    labelled: PredictionsLike,
+    unlabelled: PredictionsLike,
+    *,
+    calibrator: Calibrator | None = None,
+    methods: str | Sequence[str] = "auto",
+    fast: bool = False,
+    level: float = 0.95,
+    alpha: float = 0.05,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ExpectedQuality:
+    r"""Estimate accuracy, Brier score and the risk-coverage curve of a model on samples without labels.
+
+    A calibrated confidence :math:`c` is the probability of being right, so the mean of the confidences is the
+    accuracy to expect. What calibration leaves is measured on the labelled samples and corrected:
+
+    .. math:: \widehat{\mathrm{acc}} = \frac1m \sum_{j} c_j
+              + \frac1n \sum_i \big(\mathbb 1[\text{right}_i] - c_i\big)
+
+    with calibrated confidences of :math:`m` unlabelled and of :math:`n` labelled samples, the latter by fits
+    that have not seen them. The same holds for the Brier score, :math:`1 - \sum_y p_y^2` by expectation. The
+    interval is for the accuracy on these :math:`m` samples: its variance is that of the second term, plus
+    :math:`\frac1{m^2} \sum_j c_j (1 - c_j)`.
+
+    All of it supposes that a confidence means the same as before. So two tests compare the model's own
+    confidences and its predicted classes on both sets, by random divisions of all samples. A change says that
+    the estimate cannot be trusted. No change is no proof: a model may be wrong more often at the same
+    confidences.
+
+    Args:
+        labelled: Predictions with labels, or confidences with ``correct``, held out from training; or the
+            path of a file of them.
+        unlabelled: Predictions of the same model on other samples; labels are ignored.
+        calibrator: What calibrates both sets; it should not have been fitted on the labelled ones. By default
+            one is chosen on these by cross-validation, as :func:`calibrant.evaluation.compare` does.
+        methods: The methods to compare, if there is no calibrator.
+        fast: Whether ``"auto"`` means the quick methods only.
+        level: Level of the intervals.
+        alpha: Level of the tests together: how often they warn if nothing has changed.
+        seed: Equal seeds give equal results.
+        progress: Called with the current step, the number done, and the total.
+
+    Example:
+        >>> from calibrant.data.bundled import load_bundled
+        >>> found = estimate_quality(
+        ...     load_bundled("cifar10_val"), load_bundled("cifar10_test"), methods=["temperature"]
+        ... )
+        >>> found.accuracy.low < 0.822 < found.accuracy.high, found.trusted
+        (True, True)
+
+    References:
+        Guillory et al., "Predicting with Confidence on Unseen Distributions", ICCV 2021 (difference of
+        confidences).
+        Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution Performance", ICLR 2022.
+    """
+    share, limit = check_level(level), check_alpha(alpha)
+    rng = np.random.default_rng(check_seed(seed))
+    before = given_predictions(labelled, name="labelled")
+    after = _check_both(before, given_unlabelled(unlabelled))
+    known, new, method = _calibrated(before, after, calibrator, methods, fast, seed, progress)
+    ours, theirs = _terms(known), _terms(new)
+    assert ours.right is not None
+    assert ours.brier is not None
+    change = _change(before, after, rng)
+    z = _normal_quantile(share)
+    return ExpectedQuality(
+        n_labelled=before.n,
+        n_unlabelled=after.n,
+        method=method,
+        accuracy=_difference(theirs.confidence, theirs.hit_variance, ours.right - ours.confidence, z),
+        brier=_difference(
+            theirs.expected_brier, theirs.brier_variance, ours.brier - ours.expected_brier, z, top=2.0
+        ),
+        risk=_risk(ours, theirs, z),
+        labelled_accuracy=float(ours.right.mean()),
+        labelled_brier=float(ours.brier.mean()),
+        level=share,
+        change=change,
+        alpha=limit,
+        trusted=change.p_value > limit,
+    )
+
+
+def _normal_quantile(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
+    """Check that both sets have the same form and enough samples; return the unlabelled in order."""
+    for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
+        if isinstance(each, LabelPredictions):
+            raise InputError(
+                f"{name}: expected one label for each sample, got several at once; estimate each label by "
+                "itself, as a problem with two classes"
+            )
+        if each.weights is not None:
+            raise refused_weights("an estimate without labels")
+        if each.n < _LEAST_ROWS:
+            raise InputError(f"{name}: expected at least {_LEAST_ROWS} samples, got {each.n}")
+    if labelled.correct is None and labelled.labels is None:
+        lacking = "the class of each sample" if labelled.k is not None else "whether each answer was right"
+        raise InputError(f"labelled: expected {lacking}, got none; swap the files if they are exchanged")
+    if labelled.k != unlabelled.k:
+        expected, got = (
+            "confidences of a black box" if each.k is None else f"scores of {each.k} classes"
+            for each in (labelled, unlabelled)
+        )
+        raise InputError(f"unlabelled: expected {expected}, as in labelled, got {got}")
+    if labelled.k is None:
+        return unlabelled
+    return unlabelled.in_order(labelled.class_names, name="unlabelled")
+
+
+def _calibrated(
+    labelled: Predictions,
+    unlabelled: Predictions,
+    calibrator: Calibrator | None,
+    methods: str | Sequence[str],
+    fast: bool,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[Predictions, Predictions, str]:
+    """Return both sets calibrated, the labelled one out of fold, and the name of the method."""
+    if calibrator is not None:
+        known, new = (calibrated(calibrator, each) for each in (labelled, unlabelled))
+        return known, new, type(calibrator).__name__
+    found = decide(compare(labelled, methods=methods, fast=fast, seed=seed, progress=progress)).result
+    if found.name == "uncalibrated":
+        return labelled, unlabelled, found.name
+    return found.held_out, calibrated(found.calibrator, unlabelled), found.name
+
+
+class _Terms(NamedTuple):
+    """What each sample adds to the measures.
+
+    Attributes:
+        confidence: Calibrated probability of being right.
+        hit_variance: Variance of being right.
+        expected_brier: Expected Brier score.
+        brier_variance: Variance of the Brier score.
+        right: 1 for a right prediction, 0 for a wrong one; None without labels.
+        brier: The Brier score; None without labels.
+    """
+
+    confidence: Floats
+    hit_variance: Floats
+    expected_brier: Floats
+    brier_variance: Floats
+    right: Floats | None
+    brier: Floats | None
+
+
+def _terms(predictions: Predictions) -> _Terms:
+    if predictions.confidence is not None:
+        return _terms_of_pairs(predictions)
+    scores = predictions.logits if predictions.logits is not None else predictions.to_logits()
+    labels = predictions.labels
+    parts = []
+    for start in range(0, predictions.n, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        p = torch.softmax(scores[rows].double(), dim=1)
+        squares, cubes = p.square().sum(dim=1), p.pow(3).sum(dim=1)
+        columns = [p.amax(dim=1), squares, cubes]
+        if labels is not None:
+            y = labels[rows]
+            columns += [(p.argmax(dim=1) == y).double(), p.gather(1, y[:, None]).squeeze(1)]
+        parts.append(torch.stack(columns).numpy(force=True))
+    confidence, squares, cubes, *known = np.concatenate(parts, axis=1)
+    right, of_label = known or (None, None)
+    return _Terms(
+        confidence,
+        confidence * (1 - confidence),
+        1 - squares,
+        4 * (cubes - squares**2).clip(0),
+        right,
+        None if of_label is None else 1 + squares - 2 * of_label,
+    )
+
+
+def _terms_of_pairs(predictions: Predictions) -> _Terms:
+    assert predictions.confidence is not None
+    c = predictions.confidence.double().numpy(force=True)
+    right = None if predictions.correct is None else predictions.correct.double().numpy(force=True)
+    variance = c * (1 - c)
+    brier = None if right is None else (c - right) ** 2
+    return _Terms(c, variance, variance, variance * (1 - 2 * c) ** 2, right, brier)
+
+
+def _difference(
+    values: Floats, variances: Floats, residuals: Floats, z: float, *, top: float = 1.0
+) -> Estimate:
+    """Return the mean of unlabelled values, corrected by the mean of labelled residuals."""
+    value = float(values.mean() + residuals.mean())
+    variance = residuals.var(ddof=1) / len(residuals) + variances.sum() / len(variances) ** 2
+    half = z * math.sqrt(variance)
+    return Estimate(*(float(np.clip(each, 0.0, top)) for each in (value, value - half, value + half)))
+
+
+def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
+    """Return the curve: sums over the most confident samples of both sets, from each threshold on."""
+    assert ours.right is not None
+    confidence = np.sort(theirs.confidence)[::-1]
+    places = np.ceil(_COVERAGES * len(confidence)).astype(np.int64).clip(1) - 1
+    threshold = np.unique(confidence[places])[::-1]
+    accepted = np.searchsorted(-confidence, -threshold, side="right")
+    order = np.argsort(-ours.confidence, kind="stable")
+    known = np.searchsorted(-ours.confidence[order], -threshold, side="right")
+
+    def sums(values: Floats, counts: npt.NDArray[np.int64]) -> Floats:
+        return np.append(0.0, np.cumsum(values))[counts]
+
+    residual = (ours.confidence - ours.right)[order]
+    variance = confidence * (1 - confidence)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gap = sums(residual, known) / known
+        of_residuals = sums(residual**2, known) / known - gap**2
+        misses = sums(1 - ours.right[order], known)
+        share = (misses + 2) / (known + 4)
+        of_residuals = np.where(misses < _FEW_MISSES, share * (1 - share) * known / (known + 4), of_residuals)
+        half = z * np.sqrt(of_residuals / known + sums(variance, accepted) / accepted**2)
+    expected = 1 - sums(confidence, accepted) / accepted
+    risk = expected + np.where(known > 0, gap, 0.0)
+    low, high = (risk + sign * np.where(known > 0, half, np.nan) for sign in (-1, 1))
+    return ExpectedRisk(
+        accepted / len(confidence), threshold, *(each.clip(0, 1) for each in (risk, low, high))
+    )
+
+
+def _change(labelled: Predictions, unlabelled: Predictions, rng: np.random.Generator) -> ConfidenceChange:
+    """Compare the model's own confidences, and its predicted classes, on both sets."""
+    (one, guesses), (two, others) = (_own(each) for each in (labelled, unlabelled))
+    edges = np.unique(np.quantile(np.concatenate([one, two]), np.linspace(0, 1, _CELLS + 1)[1:-1]))
+    cells = [np.bincount(np.searchsorted(edges, each), minlength=len(edges) + 1) for each in (one, two)]
+    distance, p_value = _division_test(*cells, statistic=_largest_step, rng=rng)
+    if guesses is None or others is None or labelled.k is None:
+        return ConfidenceChange(distance, p_value, None, None, None, p_value)
+    counts = [np.bincount(each, minlength=labelled.k) for each in (guesses, others)]
+    _, class_p_value = _division_test(*counts, statistic=_chi_square, rng=rng)
+    shares = [each / each.sum() for each in counts]
+    place = int((shares[1] - shares[0]).argmax())
+    name = str(place) if labelled.class_names is None else labelled.class_names[place]
+    total = float(np.abs(shares[1] - shares[0]).sum() / 2)
+    corrected = min(1.0, 2 * min(p_value, class_p_value))
+    return ConfidenceChange(distance, p_value, total, class_p_value, name, corrected)
+
+
+def _own(predictions: Predictions) -> tuple[Floats, npt.NDArray[np.int64] | None]:
+    """Return the model's own confidences, and its predicted classes if there are classes."""
+    if predictions.confidence is not None:
+        return predictions.confidence.double().numpy(force=True), None
+    scores = predictions.to_logits()
+    confidence = np.empty(predictions.n)
+    for start in range(0, predictions.n, _ROWS_AT_ONCE):
+        z = scores[start : start + _ROWS_AT_ONCE].double()
+        # The doubt keeps its digits where the confidence would be rounded to 1.
+        doubt = (z - z.amax(dim=1, keepdim=True)).exp().sum(dim=1) - 1
+        confidence[start : start + _ROWS_AT_ONCE] = -doubt.numpy(force=True)
+    return confidence, scores.argmax(dim=1).numpy(force=True)
+
+
+def _largest_step(counts: npt.NDArray[np.int64], both: npt.NDArray[np.int64]) -> Floats:
+    """Return the largest distance of the distribution functions of two parts of the same samples."""
+    others = both - counts
+    shares = counts / counts.sum(axis=-1, keepdims=True) - others / others.sum(axis=-1, keepdims=True)
+    return np.asarray(np.abs(np.cumsum(shares, axis=-1)).max(axis=-1))
+
+
+def _chi_square(counts: npt.NDArray[np.int64], both: npt.NDArray[np.int64]) -> Floats:
+    """Return Pearson's statistic of two parts of the same samples, up to a factor."""
+    used = both > 0
+    share = counts.sum(axis=-1, keepdims=True) / both.sum()
+    expected = share * both
+    return np.asarray((np.square(counts - expected)[..., used] / both[used]).sum(axis=-1))
+
+
+def _division_test(
+    one: npt.NDArray[np.int64],
+    two: npt.NDArray[np.int64],
+    *,
+    statistic: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], Floats],
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Return a statistic of counts in cells, and its p-value among random divisions of all samples."""
+    both = one + two
+    found = float(statistic(one, both))
+    drawn = rng.multivariate_hypergeometric(both, int(one.sum()), size=_PERMUTATIONS, method="marginals")
+    at_least = int((statistic(drawn, both) >= found * (1 - 1e-12)).sum())
+    return found, (1 + at_least) / (1 + _PERMUTATIONS)

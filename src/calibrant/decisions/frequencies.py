@@ -1,0 +1,545 @@
+"""Classes that became more or less frequent: new frequencies from unlabelled predictions."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.data.labels import LabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.errors import FitError, FormatError, InputError
+from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.files import read_text, reading
+from calibrant.inputs import Floats, Progress, check_count, check_seed
+from calibrant.metrics.resampling.bootstrap import check_level
+from calibrant.outcomes import LEAST_PROB, refused_weights
+from calibrant.posthoc.calibrator import Calibrator, Identity
+from calibrant.posthoc.frequencies import FrequencyCorrection, log_ratios
+from calibrant.results import Result
+
+Integers = npt.NDArray[np.int64]
+
+# Fewer unlabelled rows, or labelled rows of a class, say too little.
+_LEAST_ROWS = 20
+_LEAST_OF_CLASS = 5
+
+# More entries than this are not read: a random part of the rows has the same frequencies.
+_MOST_ENTRIES = 1 << 24
+
+# Added to the log-likelihood for each squared bias, in nats, as in vector scaling.
+_RIDGE = 5.0
+_LEAST_SCALE = 1e-3
+
+# The search for frequencies ends when a step moves no more than this share of all samples.
+_SETTLED, _SETTLED_RESAMPLE = 1e-8, 1e-5
+_MOST_STEPS = 5000
+
+# The confusion must be this many times its own sampling error.
+_TIMES_ERROR = 2.0
+_DRAWS = 20
+
+_PERMUTATIONS = 999
+# Beyond this many numbers, the permutations of the test take too long, and its limit is exact enough.
+_MOST_PERMUTED = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyShift(Result):
+    """Class frequencies of unlabelled predictions, beside those of labelled ones.
+
+    Attributes:
+        classes: Names of the classes, or their numbers as text.
+        n_labelled: Number of labelled samples.
+        n_unlabelled: Number of unlabelled samples.
+        old: Share of each class among the labelled samples, shape ``(k,)``.
+        frequencies: The likeliest share of each class among the unlabelled ones (EM).
+        low: Lower ends of the bootstrap intervals of these.
+        high: Upper ends.
+        level: Level of each interval.
+        second_opinion: The frequencies by BBSE, which reads predicted classes only.
+        applied: What ``calibrator`` is corrected to: ``frequencies``, drawn back to ``old`` as far as the
+            difference may be chance.
+        distance: Total variation between ``old`` and ``frequencies``: the share of samples that changed
+            their class.
+        p_value: Of the test whether frequencies have changed at all.
+        fit_p_value: Of the test whether other frequencies explain the unlabelled confidences; if it is
+            small, samples of the same class look different now, and the frequencies mean little.
+        calibrator: The calibrator, corrected for the frequencies; not in :meth:`to_dict`.
+    """
+
+    classes: tuple[str, ...]
+    n_labelled: int
+    n_unlabelled: int
+    old: Floats
+    frequencies: Floats
+    low: Floats
+    high: Floats
+    level: float
+    second_opinion: Floats
+    applied: Floats
+    distance: float
+    p_value: float
+    fit_p_value: float
+    calibrator: FrequencyCorrection
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, without the calibrator."""
+        return {name: value for name, value in super().to_dict().items() if name != "calibrator"}
+
+    def has_shift(self, alpha: float = 0.05) -> bool:
+        """Return whether the frequencies have changed, by a test of this level."""
+        return self.p_value <= check_alpha(alpha)
+
+    def is_explained(self, alpha: float = 0.05) -> bool:
+        """Return whether nothing but the frequencies needs to have changed, by a test of this level."""
+        return self.fit_p_value > check_alpha(alpha)
+
+
+def estimate_frequencies(
+    labelled: PredictionsLike,
+    unlabelled: PredictionsLike,
+    *,
+    calibrator: Calibrator | None = None,
+    level: float = 0.95,
+    n_resamples: int = 200,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> FrequencyShift:
+    r"""Estimate how frequent classes are among unlabelled predictions of the same model.
+
+    The assumption: samples of a class look as they did before, and only the frequencies of classes
+    :math:`\pi` have changed. Then the unlabelled rows are likeliest where EM converges to,
+
+    .. math:: \max_\pi \sum_i \log \sum_y \frac{\pi(y)}{\pi_\mathrm{old}(y)}\, p(y \mid x_i)
+
+    if the probabilities :math:`p` are calibrated for each class. To make them so, a scale and a bias of each
+    class (BCTS) are fitted to the labelled rows after the calibrator. Intervals are percentiles of a
+    bootstrap of both sets. BBSE, which solves the confusion of predicted and true classes, is the second
+    opinion.
+
+    The test whether frequencies have changed compares the mean probabilities of both sets (Hotelling's
+    statistic) with those of random divisions of all rows. By the same statistic :math:`T`, the estimate is
+    drawn back to the old frequencies as James and Stein do, with the share :math:`(k - 3)/T`: with few rows
+    for many classes, this is nearer to the truth.
+
+    Args:
+        labelled: Predictions with labels, with the old frequencies, or the path of a file of them. They may
+            be those that the calibrator was fitted on.
+        unlabelled: Predictions whose frequencies are wanted; labels are ignored.
+        calibrator: What is applied to both before; by default nothing.
+        level: Level of the interval of each frequency.
+        n_resamples: Number of bootstrap resamples.
+        seed: Equal seeds give equal results.
+        progress: Called with the current step, the number of resamples done, and their total.
+
+    Raises:
+        FitError: Classes are confused so much that their frequencies cannot be told apart.
+
+    Example:
+        >>> from calibrant.data.bundled import load_bundled
+        >>> test = load_bundled("cifar10_test")
+        >>> animals = test.take((test.labels >= 2) & (test.labels <= 7))
+        >>> found = estimate_frequencies(load_bundled("cifar10_val"), animals, n_resamples=20)
+        >>> float(found.frequencies[2:8].sum()) > 0.97, found.has_shift()
+        (True, True)
+
+    References:
+        Saerens, Latinne and Decaestecker, Neural Computation 2002 (EM).
+        Alexandari, Kundaje and Shrikumar, "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat
+        at Label Shift Adaptation", ICML 2020 (BCTS).
+        Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors", ICML
+        2018 (BBSE).
+    """
+    share = check_level(level)
+    check_count(n_resamples, "n_resamples", at_least=2)
+    rng = np.random.default_rng(check_seed(seed))
+    before = given_predictions(labelled, name="labelled")
+    after = given_unlabelled(unlabelled)
+    after = _check_both(before, after)
+    base = Identity(n_classes=before.k) if calibrator is None else calibrator
+    log_before, y = _log_probs(base, before, rng)
+    log_after, _ = _log_probs(base, after, rng)
+    k = log_before.shape[1]
+    names = before.class_names or tuple(str(each) for each in range(k))
+    _check_classes(y, k, names)
+    bias = _Bias.fit(log_before, y)
+    p, q = bias(log_before), bias(log_after)
+    _check_confusion(p, y, names, rng)
+    old = p.mean(axis=0)
+    found = _likeliest(q / old, np.full(len(q), 1 / len(q)), old)
+    drawn = _resampled(bias, log_before, log_after, found, n_resamples, rng, progress)
+    low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2], axis=0)
+    statistic, rank, p_value = _mean_test(p, q, rng)
+    labels = np.bincount(y, minlength=k) / len(y)
+    kept = min(1.0, max(rank - 2, 0) / statistic) if statistic > 0 else 1.0
+    applied = kept * old + (1 - kept) * found
+    corrected = FrequencyCorrection(
+        base, torch.from_numpy(bias.intercept + log_ratios(applied, old)), bias.scale
+    )
+    corrected.class_names = base.class_names or before.class_names
+    corrected.class_frequencies = tuple((applied / applied.sum()).tolist())
+    return FrequencyShift(
+        classes=tuple(names),
+        n_labelled=before.n,
+        n_unlabelled=after.n,
+        old=labels,
+        frequencies=found,
+        low=np.minimum(low, found),
+        high=np.maximum(high, found),
+        level=share,
+        second_opinion=_by_confusion(p, y, q),
+        applied=applied,
+        distance=float(np.abs(found - old).sum() / 2),
+        p_value=p_value,
+        fit_p_value=_fit_test(p.max(axis=1), (found / old)[y], q.max(axis=1), n_resamples, rng),
+        calibrator=corrected,
+    )
+
+
+def given_unlabelled(given: PredictionsLike, *, name: str = "unlabelled") -> Predictions:
+    """Return predictions, or those of a file, which need no labels."""
+    from calibrant.data.files import load_predictions
+
+    if isinstance(given, (str, Path)):
+        return load_predictions(given, need_labels=False)
+    return given_predictions(given, name=name)
+
+
+def given_frequencies(given: str) -> str | dict[str, float]:
+    """Return the frequencies of an option: ``balanced``, or those of a CSV file."""
+    return given if given == "balanced" else read_frequencies(given)
+
+
+def read_frequencies(path: str | Path) -> dict[str, float]:
+    """Read class frequencies: a CSV file of two columns, the class and its frequency, with or without a head.
+
+    Classes without names are called by their number from 0. The names are checked where the frequencies are
+    used.
+    """
+    path = Path(path)
+    found: dict[str, float] = {}
+    with reading(path.name, "a CSV file of classes and frequencies"):
+        rows = [row for row in csv.reader(io.StringIO(_text(path))) if any(cell.strip() for cell in row)]
+        for number, row in enumerate(rows):
+            if len(row) != 2:
+                raise FormatError(
+                    f"expected two columns, the class and its frequency, got {len(row)} in row {number + 1}"
+                )
+            name, value = (cell.strip() for cell in row)
+            try:
+                frequency = float(value)
+            except ValueError:
+                if number == 0:
+                    continue
+                raise FormatError(f"expected a number for class {name!r}, got {value!r}") from None
+            if name in found:
+                raise FormatError(f"expected each class once, got {name!r} twice")
+            found[name] = frequency
+        if not found:
+            raise FormatError("expected a row for each class, got none")
+    return found
+
+
+def _text(path: Path) -> str:
+    if not path.exists():
+        raise FormatError(f"no such file in {path.parent}; check the path, or say 'balanced'")
+    return read_text(path).removeprefix("\ufeff")
+
+
+def check_alpha(alpha: float) -> float:
+    """Return the level of a test if it is a number between 0 and 1."""
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")
+    return float(alpha)
+
+
+def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
+    """Check that both sets have classes, the same ones, and enough rows; return the unlabelled in order."""
+    for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
+        if isinstance(each, LabelPredictions) or each.k is None:
+            what = "confidences, which have no classes" if each.k is None else "several labels at once"
+            raise InputError(f"{name}: expected scores of classes, whose frequencies can change, got {what}")
+        if each.weights is not None:
+            raise refused_weights("class frequencies")
+    if labelled.labels is None:
+        raise InputError(
+            "labelled: expected the class of each sample, got no labels; give the set that the model was "
+            "calibrated on"
+        )
+    if labelled.k != unlabelled.k:
+        raise InputError(
+            f"unlabelled: expected the {labelled.k} classes of the labelled predictions, got {unlabelled.k}"
+        )
+    if unlabelled.n < _LEAST_ROWS:
+        raise InputError(f"unlabelled: expected at least {_LEAST_ROWS} samples, got {unlabelled.n}")
+    return unlabelled.in_order(labelled.class_names, name="unlabelled")
+
+
+def _check_classes(y: Integers, k: int, names: Sequence[str]) -> None:
+    counts = np.bincount(y, minlength=k)
+    few = int(counts.argmin())
+    if counts[few] < _LEAST_OF_CLASS:
+        raise InputError(
+            f"labelled: expected at least {_LEAST_OF_CLASS} samples of every class, got {counts[few]} of "
+            f"{names[few]!r}; how it is confused with others is unknown"
+        )
+
+
+def _log_probs(
+    calibrator: Calibrator, predictions: Predictions, rng: np.random.Generator
+) -> tuple[Floats, Integers]:
+    """Return log-probabilities and labels of all rows, or of a random part if there are very many."""
+    k = predictions.k or 1
+    most = max(_LEAST_ROWS, _MOST_ENTRIES // k)
+    if predictions.n > most:
+        rows = np.sort(rng.choice(predictions.n, size=most, replace=False))
+        predictions = predictions.take(rows)
+    logits = calibrated(calibrator, predictions).to_logits().double()
+    log_p = torch.log_softmax(logits, dim=1).clamp(min=math.log(LEAST_PROB))
+    y: Tensor = torch.zeros(0, dtype=torch.int64) if predictions.labels is None else predictions.labels
+    return log_p.numpy(force=True), y.numpy(force=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bias:
+    """Temperature and class biases (BCTS): probabilities are the softmax of ``scale * log p + intercept``.
+
+    Attributes:
+        scale: The inverse temperature.
+        intercept: The bias of each class.
+        curvature: Second derivatives of the penalised loss by scale and biases, ``(k + 1, k + 1)``.
+        slopes: First derivatives of the loss of each labelled row, ``(n, k + 1)``.
+    """
+
+    scale: float
+    intercept: Floats
+    curvature: Floats
+    slopes: Floats
+
+    def __call__(self, log_probs: Floats) -> Floats:
+        return _softmax(self.scale * log_probs + self.intercept)
+
+    def moved(self, step: Floats) -> "_Bias":
+        """Return the same with other parameters."""
+        return replace(
+            self, scale=max(self.scale + float(step[0]), _LEAST_SCALE), intercept=self.intercept + step[1:]
+        )
+
+    @classmethod
+    def fit(cls, log_probs: Floats, labels: Integers) -> "_Bias":
+        """Minimise the log loss by Newton steps, with a pull towards no correction."""
+        n, k = log_probs.shape
+        theta = np.append(1.0, np.zeros(k))
+        origin, rows = theta.copy(), np.arange(n)
+
+        def loss(at: Floats) -> float:
+            z = at[0] * log_probs + at[1:]
+            top = z.max(axis=1)
+            total = (top + np.log(np.exp(z - top[:, None]).sum(axis=1)) - z[rows, labels]).sum()
+            return float(total + _RIDGE * np.square(at - origin).sum())
+
+        now = loss(theta)
+        for _ in range(50):
+            slopes, curvature = _derivatives(theta, log_probs, labels)
+            gradient = slopes.sum(axis=0) + 2 * _RIDGE * (theta - origin)
+            step = -np.linalg.solve(curvature, gradient)
+            length = 1.0
+            while (following := loss(theta + length * step)) > now and length > 1e-6:
+                length /= 2
+            theta, before, now = theta + length * step, now, min(following, now)
+            if before - now < 1e-9 * n:
+                break
+        slopes, curvature = _derivatives(theta, log_probs, labels)
+        return cls(float(max(theta[0], _LEAST_SCALE)), theta[1:] - theta[1:].mean(), curvature, slopes)
+
+
+def _derivatives(theta: Floats, log_probs: Floats, labels: Integers) -> tuple[Floats, Floats]:
+    """Return the slope of the loss of each row, ``(n, k + 1)``, and the curvature of their penalised sum."""
+    n, k = log_probs.shape
+    p = _softmax(theta[0] * log_probs + theta[1:])
+    mean = (p * log_probs).sum(axis=1)
+    slopes = np.empty((n, k + 1))
+    slopes[:, 0] = mean - log_probs[np.arange(n), labels]
+    slopes[:, 1:] = p
+    slopes[np.arange(n), 1 + labels] -= 1
+    centred = p * (log_probs - mean[:, None])
+    curvature = np.empty((k + 1, k + 1))
+    curvature[0, 0] = (centred * log_probs).sum()
+    curvature[0, 1:] = curvature[1:, 0] = centred.sum(axis=0)
+    curvature[1:, 1:] = np.diag(p.sum(axis=0)) - p.T @ p
+    return slopes, curvature + 2 * _RIDGE * np.eye(k + 1)
+
+
+def _softmax(logits: Floats) -> Floats:
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray((e / e.sum(axis=1, keepdims=True)).clip(LEAST_PROB))
+
+
+def _likeliest(
+    ratios: Floats, weights: Floats, start: Floats, *, settled: float = _SETTLED, most: int = _MOST_STEPS
+) -> Floats:
+    """Return the frequencies that EM converges to, from ratios of probabilities to old frequencies.
+
+    Args:
+        ratios: Probabilities divided by the old frequencies, shape ``(n, k)``.
+        weights: How much each row counts, with the sum 1.
+        start: Frequencies to begin with, all above 0.
+        settled: Total variation of a step after which the search ends.
+        most: The largest number of steps.
+    """
+    now = start / start.sum()
+    for _ in range(most):
+        following = now * ((weights / (ratios @ now)) @ ratios)
+        moved = float(np.abs(following - now).sum()) / 2
+        now = following / following.sum()
+        if moved <= settled:
+            break
+    return np.asarray(now)
+
+
+def _resampled(
+    bias: _Bias,
+    log_before: Floats,
+    log_after: Floats,
+    found: Floats,
+    n_resamples: int,
+    rng: np.random.Generator,
+    progress: Progress | None,
+) -> Floats:
+    """Return the frequencies of resamples of both sets, shape ``(n_resamples, k)``.
+
+    The biases of a resample are one Newton step from those of the whole set, and so is the start of EM.
+    """
+    n, m = len(log_before), len(log_after)
+    inverse = np.linalg.inv(bias.curvature)
+    drawn = np.empty((n_resamples, len(found)))
+    for number in range(n_resamples):
+        if progress is not None:
+            progress("resampling", number, n_resamples)
+        rows = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
+        moved = bias.moved(-inverse @ ((rows - 1) @ bias.slopes))
+        old = (rows / n) @ moved(log_before)
+        weights = rng.multinomial(m, np.full(m, 1 / m)) / m
+        used = weights > 0
+        ratios, weights = moved(log_after[used]) / old, weights[used]
+        scaled = ratios / (ratios @ found)[:, None]
+        gain = weights @ scaled
+        information = (scaled.T * weights) @ scaled
+        step = np.linalg.solve(information + 1e-9 * np.trace(information) * np.eye(len(found)), gain - 1)
+        start = np.maximum(found + step, 0.1 * found + 1e-9)
+        drawn[number] = _likeliest(ratios, weights, start, settled=_SETTLED_RESAMPLE)
+    return drawn
+
+
+class _MeanTest(NamedTuple):
+    """Hotelling's statistic of two sets of rows, the number of dimensions that vary, and the p-value."""
+
+    statistic: float
+    rank: int
+    p_value: float
+
+
+def _mean_test(p: Floats, q: Floats, rng: np.random.Generator) -> _MeanTest:
+    """Test whether two sets of rows have the same means, by random divisions of all rows in two sets."""
+    from scipy.stats import chi2
+
+    n, m = len(p), len(q)
+    rows = np.concatenate([p, q])
+    rows = rows - rows.mean(axis=0)
+    values, vectors = np.linalg.eigh(rows.T @ rows / (n + m - 1))
+    used = values > 1e-10 * values[-1]
+    white = rows @ (vectors[:, used] / np.sqrt(values[used]))
+    # All rows sum to 0, so the sum of the smaller set says it all.
+    small = slice(0, n) if n <= m else slice(n, n + m)
+    size, factor = min(n, m), (n + m) / (n * m)
+
+    def statistic(total: Floats) -> float:
+        return float(np.square(total).sum() * factor)
+
+    value, rank = statistic(white[small].sum(axis=0)), int(used.sum())
+    if white.size > _MOST_PERMUTED:
+        return _MeanTest(value, rank, float(chi2.sf(value, rank)))
+    drawn = (rng.choice(n + m, size=size, replace=False) for _ in range(_PERMUTATIONS))
+    at_least = sum(statistic(white[part].sum(axis=0)) >= value * (1 - 1e-12) for part in drawn)
+    return _MeanTest(value, rank, (1 + at_least) / (1 + _PERMUTATIONS))
+
+
+def _fit_test(
+    before: Floats, weights: Floats, after: Floats, n_resamples: int, rng: np.random.Generator
+) -> float:
+    """Return the p-value that confidences, weighted by the new frequencies, are those of unlabelled rows.
+
+    The statistic is the largest distance of both distribution functions, and its distribution is that in
+    resamples of both sets around their own distribution functions.
+    """
+    n, m = len(before), len(after)
+    grid = np.unique(np.quantile(np.concatenate([before, after]), np.linspace(0, 1, 257)[1:-1]))
+    cell, other = (np.searchsorted(grid, each, side="left") for each in (before, after))
+
+    def difference(rows: Floats, others: Floats) -> Floats:
+        one = np.bincount(cell, weights=rows * weights, minlength=len(grid) + 1)
+        two = np.bincount(other, weights=others, minlength=len(grid) + 1)
+        return np.asarray(np.cumsum(one / one.sum() - two / two.sum()))
+
+    found = difference(np.ones(n), np.ones(m))
+    at_least = 0
+    for _ in range(n_resamples):
+        rows = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
+        others = rng.multinomial(m, np.full(m, 1 / m)).astype(np.float64)
+        at_least += bool(np.abs(difference(rows, others) - found).max() >= np.abs(found).max())
+    return (1 + at_least) / (1 + n_resamples)
+
+
+def _confusion(p: Floats, y: Integers, rows: Integers | None = None) -> Floats:
+    """Return the mean probabilities of the samples of each true class as columns, shape ``(k, k)``."""
+    k = p.shape[1]
+    table = np.zeros((k, k))
+    part = slice(None) if rows is None else rows
+    np.add.at(table, y[part], p[part])
+    return np.asarray((table / np.bincount(y[part], minlength=k)[:, None]).T)
+
+
+def _check_confusion(p: Floats, y: Integers, names: Sequence[str], rng: np.random.Generator) -> None:
+    """Refuse classes whose mean probabilities cannot be told from a mixture of those of others.
+
+    The smallest singular value of the confusion must stand out from its sampling error, which is measured on
+    resamples of the samples of each class.
+    """
+    table = _confusion(p, y)
+    _, values, directions = np.linalg.svd(table)
+    by_class = [np.flatnonzero(y == each) for each in range(p.shape[1])]
+    errors = []
+    for _ in range(_DRAWS if len(by_class) <= 200 else 3):
+        rows = np.concatenate([rng.choice(each, size=len(each)) for each in by_class])
+        errors.append(float(np.linalg.norm(_confusion(p, y, rows) - table, ord=2)))
+    if values[-1] > _TIMES_ERROR * float(np.median(errors)):
+        return
+    weak = directions[-1] * np.sign(directions[-1][np.abs(directions[-1]).argmax()])
+    first, second = int(weak.argmax()), int(weak.argmin())
+    raise FitError(
+        f"labelled: expected classes that the model can tell apart, got {names[first]!r} and "
+        f"{names[second]!r}, which it confuses so much that {len(y):,} samples do not show which of them "
+        f"became more frequent (smallest singular value of the confusion {values[-1]:.2g}, its error "
+        f"{float(np.median(errors)):.2g}); merge such classes, or give more labelled samples"
+    )
+
+
+def _by_confusion(p: Floats, y: Integers, q: Floats) -> Floats:
+    """Return the frequencies by BBSE, from predicted classes: those that best explain how many there are."""
+    from scipy.optimize import nnls
+
+    k = p.shape[1]
+    table = np.zeros((k, k))
+    np.add.at(table, (p.argmax(axis=1), y), 1.0)
+    table /= table.sum(axis=0)
+    found = nnls(table, np.bincount(q.argmax(axis=1), minlength=k) / len(q))[0]
+    return np.asarray(found / found.sum())
