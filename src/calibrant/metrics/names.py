@@ -62,6 +62,7 @@ def _mean_over_classes(bins: Bins) -> Tensor:
     return bins.expected_gap().mean()
 
 
+#: The catalogue of measures: what each name on the command line, in tables and in benchmarks stands for.
 MEASURES: dict[str, Measure] = {
     "accuracy": Measure(
         accuracy, "accuracy", "accuracy", better="higher", core=True, compared=True, terms=hits

@@ -103,6 +103,7 @@ class Score:
     title: str
 
 
+#: The confidence scores by name, each with what it reads and its title.
 SCORES: Mapping[str, Score] = {
     "msp": Score(msp, "probs", "maximum softmax probability"),
     "softmax_margin": Score(softmax_margin, "probs", "softmax margin"),

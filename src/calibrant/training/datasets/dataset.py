@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["image", "embedding", "text"]
 
 _T = TypeVar("_T")
 
-# The label of an out-of-distribution sample.
+#: The label of an out-of-distribution sample.
 FOREIGN = -1
 
 

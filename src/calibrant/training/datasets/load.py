@@ -50,6 +50,7 @@ def load_digits(*, validation: float = 0.1, seed: int = 0) -> Splits:
     return Splits(*divide(data, None, None, share=validation, seed=seed))
 
 
+#: The loaders of data sets, by the name that ``data.name`` has in a configuration.
 DATASETS: Mapping[str, Callable[..., Splits]] = {
     "digits": load_digits,
     "cifar10": load_cifar10,

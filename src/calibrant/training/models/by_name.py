@@ -23,6 +23,7 @@ from calibrant.training.models.vit import VisionTransformer
 #: Makes a network from the keywords ``n_classes``, ``shape``, and further options.
 Factory: TypeAlias = Callable[..., Any]
 
+#: The networks, by the name that ``model.name`` has in a configuration.
 MODELS: Mapping[str, Callable[..., Classifier]] = {
     "mlp": MLP,
     "small_cnn": SmallCNN,

@@ -75,6 +75,7 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(result).to(images.device)
 
 
+#: The corruptions of images, by name.
 CORRUPTIONS: Mapping[str, Corruption] = {
     "gaussian_noise": gaussian_noise,
     "shot_noise": shot_noise,
@@ -94,7 +95,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "blur": gaussian_blur,
 }
 
-# The fifteen that are averaged where papers say "CIFAR-10-C"; Gaussian blur is one of its four extra ones.
+#: The fifteen that are averaged where papers say "CIFAR-10-C"; Gaussian blur is one of its four extra ones.
 CIFAR10_C = tuple(name for name in CORRUPTIONS if name != "blur")
 
 # The numbers of CIFAR-10-C for severities 1 to 5, in the order of the functions' arguments.
