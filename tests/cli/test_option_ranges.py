@@ -14,6 +14,8 @@ from tests.conftest import draw
 COMMANDS = {
     "evaluate": "evaluate x.npz --intervals {}",
     "calibrate": "calibrate x.npz --methods temperature {}",
+    "apply": "apply c.safetensors x.npz --adapt x.npz --labelled x.npz --out y.npz {}",
+    "estimate": "estimate x.npz x.npz --methods temperature {}",
     "report": "report x.npz --val x.npz --methods temperature --out page.html {}",
     "plot": "plot reliability x.npz --out figure.svg {}",
     "export": "export c.safetensors --out graph.onnx {}",

@@ -14,6 +14,7 @@ from calibrant.posthoc import (
     Calibrator,
     Chain,
     ConfidenceCalibrator,
+    FrequencyCorrection,
     GroupCalibration,
     IntraOrderPreserving,
     LabelCalibrator,
@@ -121,6 +122,7 @@ def by_hand():
     return [
         TemperatureScaling.then(VectorScaling).fit(scores, right),
         ByGroup.fit(scores, right, groups=topics),
+        FrequencyCorrection.fit(both, right, frequencies=[0.2, 0.8]),
         ConfidenceCalibrator.fit(scores, right, method="isotonic"),
         LabelCalibrator.fit_labels(both, labels),
         LabelCalibrator.fit_labels(both, labels, maps="separate"),

@@ -146,7 +146,7 @@ def estimate_quality(
     with calibrated confidences of :math:`m` unlabelled and of :math:`n` labelled samples, the latter by fits
     that have not seen them. The same holds for the Brier score, :math:`1 - \sum_y p_y^2` by expectation. The
     interval is for the accuracy on these :math:`m` samples: its variance is that of the second term, plus
-    :math:`\frac1{m^2} \sum_j c_j (1 - c_j)`.
+    :math:`\frac1{m^2} \sum_j c_j (1 - c_j)`, or what the labelled samples give for this if that is more.
 
     All of it supposes that a confidence means the same as before. So two tests compare the model's own
     confidences and its predicted classes on both sets, by random divisions of all samples. A change says that
@@ -319,7 +319,9 @@ def _difference(
 ) -> Estimate:
     """Return the mean of unlabelled values, corrected by the mean of labelled residuals."""
     value = float(values.mean() + residuals.mean())
-    variance = residuals.var(ddof=1) / len(residuals) + variances.sum() / len(variances) ** 2
+    # Confidences that are not calibrated state too small a variance; the labelled residuals show it.
+    of_residuals = float(residuals.var(ddof=1))
+    variance = of_residuals / len(residuals) + max(float(variances.mean()), of_residuals) / len(variances)
     half = z * math.sqrt(variance)
     return Estimate(*(float(np.clip(each, 0.0, top)) for each in (value, value - half, value + half)))
 
@@ -333,6 +335,7 @@ def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
     accepted = np.searchsorted(-confidence, -threshold, side="right")
     order = np.argsort(-ours.confidence, kind="stable")
     known = np.searchsorted(-ours.confidence[order], -threshold, side="right")
+    known[accepted == len(confidence)] = len(order)  # then all are accepted, of both sets
 
     def sums(values: Floats, counts: npt.NDArray[np.int64]) -> Floats:
         return np.append(0.0, np.cumsum(values))[counts]
@@ -345,7 +348,8 @@ def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
         misses = sums(1 - ours.right[order], known)
         share = (misses + 2) / (known + 4)
         of_residuals = np.where(misses < _FEW_MISSES, share * (1 - share) * known / (known + 4), of_residuals)
-        half = z * np.sqrt(of_residuals / known + sums(variance, accepted) / accepted**2)
+        of_rows = np.maximum(sums(variance, accepted) / accepted, of_residuals)
+        half = z * np.sqrt(of_residuals / known + of_rows / accepted)
     expected = 1 - sums(confidence, accepted) / accepted
     risk = expected + np.where(known > 0, gap, 0.0)
     low, high = (risk + sign * np.where(known > 0, half, np.nan) for sign in (-1, 1))

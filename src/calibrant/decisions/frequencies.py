@@ -45,9 +45,11 @@ _MOST_STEPS = 5000
 
 # The confusion must be this many times its own sampling error.
 _TIMES_ERROR = 2.0
-_DRAWS = 20
+_DRAWS, _MANY_CLASSES = 20, 200
 
 _PERMUTATIONS = 999
+# No division of the rows reaches a statistic that is so improbable in the limit.
+_BEYOND_DOUBT = 1e-12
 # Beyond this many numbers, the permutations of the test take too long, and its limit is exact enough.
 _MOST_PERMUTED = 4_000_000
 
@@ -466,8 +468,11 @@ def _mean_test(p: Floats, q: Floats, rng: np.random.Generator) -> _MeanTest:
         return float(np.square(total).sum() * factor)
 
     value, rank = statistic(white[small].sum(axis=0)), int(used.sum())
+    limit = float(chi2.sf(value, rank))
     if white.size > _MOST_PERMUTED:
-        return _MeanTest(value, rank, float(chi2.sf(value, rank)))
+        return _MeanTest(value, rank, limit)
+    if limit < _BEYOND_DOUBT:
+        return _MeanTest(value, rank, 1 / (1 + _PERMUTATIONS))
     drawn = (rng.choice(n + m, size=size, replace=False) for _ in range(_PERMUTATIONS))
     at_least = sum(statistic(white[part].sum(axis=0)) >= value * (1 - 1e-12) for part in drawn)
     return _MeanTest(value, rank, (1 + at_least) / (1 + _PERMUTATIONS))
@@ -499,28 +504,25 @@ def _fit_test(
     return (1 + at_least) / (1 + n_resamples)
 
 
-def _confusion(p: Floats, y: Integers, rows: Integers | None = None) -> Floats:
-    """Return the mean probabilities of the samples of each true class as columns, shape ``(k, k)``."""
-    k = p.shape[1]
-    table = np.zeros((k, k))
-    part = slice(None) if rows is None else rows
-    np.add.at(table, y[part], p[part])
-    return np.asarray((table / np.bincount(y[part], minlength=k)[:, None]).T)
-
-
 def _check_confusion(p: Floats, y: Integers, names: Sequence[str], rng: np.random.Generator) -> None:
     """Refuse classes whose mean probabilities cannot be told from a mixture of those of others.
 
     The smallest singular value of the confusion must stand out from its sampling error, which is measured on
     resamples of the samples of each class.
     """
-    table = _confusion(p, y)
+    counts = np.bincount(y, minlength=p.shape[1])
+    starts = np.append(0, np.cumsum(counts)[:-1])
+    by_class = p[np.argsort(y, kind="stable")]
+
+    def confusion(weights: Floats) -> Floats:
+        return np.asarray((np.add.reduceat(by_class * weights[:, None], starts) / counts[:, None]).T)
+
+    table = confusion(np.ones(len(y)))
     _, values, directions = np.linalg.svd(table)
-    by_class = [np.flatnonzero(y == each) for each in range(p.shape[1])]
     errors = []
-    for _ in range(_DRAWS if len(by_class) <= 200 else 3):
-        rows = np.concatenate([rng.choice(each, size=len(each)) for each in by_class])
-        errors.append(float(np.linalg.norm(_confusion(p, y, rows) - table, ord=2)))
+    for _ in range(_DRAWS if len(counts) <= _MANY_CLASSES else 3):
+        drawn = [rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64) for n in counts]
+        errors.append(float(np.linalg.norm(confusion(np.concatenate(drawn)) - table, ord=2)))
     if values[-1] > _TIMES_ERROR * float(np.median(errors)):
         return
     weak = directions[-1] * np.sign(directions[-1][np.abs(directions[-1]).argmax()])
