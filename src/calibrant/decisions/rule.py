@@ -125,6 +125,12 @@ class Rule(nn.Module, ABC):
                 f"{forms[1]}"
             )
 
+    def check_stored(self) -> None:
+        """Refuse options and buffers of a file that do not fit together; each is checked by itself before."""
+
+    def check_exportable(self) -> None:
+        """Refuse a rule that no graph from scores to a decision expresses."""
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rule, with its calibrator, to a safetensors file, all or nothing."""
         description = {
@@ -222,4 +228,5 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
         check_declared(kind.stored, found, {} if said.n_classes is None else {"k": said.n_classes}, "")
         for name, buffer in found.items():
             rule.register_buffer(name, buffer)
+        rule.check_stored()
     return rule

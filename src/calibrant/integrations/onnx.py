@@ -65,6 +65,8 @@ def export_onnx(
     if missing:
         raise MissingPackageError("export", " and ".join(missing), "export")
     rule = calibrator if isinstance(calibrator, Rule) else None
+    if rule is not None:
+        rule.check_exportable()
     before = calibrator.calibrator if isinstance(calibrator, Rule) else calibrator
     widths = _inputs(before, rule, n_classes, n_features)
     frozen = _Graph(
