@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -174,8 +175,15 @@ def calibrated_log_probs(predictions: Predictions, calibrator: Calibrator | None
         tensor([[0.2500, 0.7500],
                 [0.5000, 0.5000]], dtype=torch.float64)
     """
-    given = predictions if calibrator is None else calibrated(calibrator, predictions)
-    return torch.log_softmax(given.as_classes().to_logits().double(), dim=1)
+    if calibrator is not None and predictions.k is None:
+        # As in the graph of a rule, repaired confidences are not rounded again.
+        check_form(calibrator, predictions.k)
+        groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
+        z = calibrator.predict_log_proba(predictions.as_classes().to_logits(), predictions.beside, groups)
+    else:
+        given = predictions if calibrator is None else calibrated(calibrator, predictions)
+        z = given.as_classes().to_logits()
+    return torch.log_softmax(z.double(), dim=1)
 
 
 def log_probs_of_confidence(confidence: Tensor) -> Tensor:
@@ -225,7 +233,8 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
                 raise FormatError(f"{name}: expected a value, got none")
             setattr(rule, name, read_value(kinds[name], said.options[name], name))
         found = {name: tensors.pop(name) for name in list(tensors) if "." not in name}
-        check_declared(kind.stored, found, {} if said.n_classes is None else {"k": said.n_classes}, "")
+        # A confidence is a question with two classes: wrong and right.
+        check_declared(kind.stored, found, {"k": 2 if said.n_classes is None else said.n_classes}, "")
         for name, buffer in found.items():
             rule.register_buffer(name, buffer)
         rule.check_stored()

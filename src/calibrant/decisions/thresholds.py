@@ -1,0 +1,607 @@
+"""Answer or abstain: a threshold of the confidence with a guaranteed error rate on new data."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import bdtr, betaincinv, expit, logit
+from torch import Tensor
+
+from calibrant.data.predictions import Predictions
+from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
+from calibrant.errors import InputError
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.files import Rule as Allowed
+from calibrant.inputs import Floats, check_choice, check_number
+from calibrant.metrics.resampling.bootstrap import check_level
+from calibrant.outcomes import Outcomes, refused_weights
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.stored import declare, one_number
+from calibrant.results import Result
+
+Correction: TypeAlias = Literal["several_starts", "fixed_sequence", "bonferroni"]
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
+
+#: Shares of wrong answers that a table of thresholds offers.
+RISKS = (0.005, 0.01, 0.02, 0.05, 0.1)
+
+# Confidences whose log-odds differ by less are one decision: float32 may swap them.
+_TIE = 1e-4
+# Log-odds beyond this are no surer.
+_SUREST = 100.0
+# More digits of a confidence than this are noise.
+_DIGITS = 14
+# Each start answers twice as many samples as the one before, and the last at most half of them.
+_NEXT_START, _LAST_START = 2, 0.5
+# Thresholds that share the level by Bonferroni.
+_SHARES = 20
+# With more samples, so many ranks are tested; coverage is then exact to one in ten thousand.
+_MOST_RANKS = 10_000
+# Risks that are tried for the guaranteed risk at each coverage.
+_TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 160), 4))
+
+_SHARE = Allowed("a number between 0 and 1", lambda value: 0 < value < 1)
+_RISK = Allowed("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_THRESHOLD = Allowed("log-odds, or minus infinity", lambda x: bool((x < torch.inf).all()))
+
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+
+class ThresholdRule(Rule):
+    r"""Answer if the confidence is at least a threshold, else abstain.
+
+    The confidence is the probability of the predicted class, or the confidence of a black box, after the
+    calibrator if there is one. It is compared as log-odds, which tell very high confidences apart in float32
+    too.
+
+    Args:
+        threshold: The lowest confidence that is answered; 0 answers everything.
+        risk: The guaranteed share of wrong answers among new answers.
+        level: The probability with which this is guaranteed.
+        n_classes: The number of classes; None for confidences of a black box.
+        class_names: Their names.
+        calibrator: What is applied before.
+
+    Example:
+        >>> rule = ThresholdRule(0.8, risk=0.05, level=0.95)
+        >>> rule.decide(Predictions(confidence=[0.9, 0.8, 0.7])).columns["answer"]
+        [True, True, False]
+    """
+
+    options = ("risk", "level")
+    stored = declare(threshold=one_number(_THRESHOLD))
+    outputs: ClassVar[tuple[str, ...]] = ("predicted", "confidence", "answer")
+
+    risk: Annotated[float, _RISK]
+    level: Annotated[float, _SHARE]
+    threshold: Tensor
+
+    def __init__(
+        self,
+        threshold: float,
+        *,
+        risk: float,
+        level: float,
+        n_classes: int | None = None,
+        class_names: tuple[str, ...] | None = None,
+        calibrator: Calibrator | None = None,
+    ) -> None:
+        super().__init__(n_classes=n_classes, class_names=class_names, calibrator=calibrator)
+        if not 0 <= threshold < 1:
+            raise InputError(f"threshold: expected a confidence from 0 to below 1, got {threshold}")
+        self.risk, self.level = risk, level
+        self.register_buffer("threshold", torch.tensor(float(logit(threshold)), dtype=torch.float64))
+
+    @property
+    def confidence(self) -> float:
+        """The lowest confidence that is answered."""
+        return float(expit(float(self.threshold)))
+
+    def forward(self, log_probs: Tensor) -> tuple[Tensor, ...]:
+        """Return the predicted class, the confidence in it, and whether to answer, each of shape ``(n,)``.
+
+        The predicted class of a black box is always 1: its answer is right.
+        """
+        s = log_odds_of_answers(log_probs, of_pairs=self.n_classes is None)
+        predicted = log_probs.argmax(dim=1)
+        if self.n_classes is None:
+            predicted = torch.ones_like(predicted)
+        # A confidence that equals the threshold, but for rounding, is answered.
+        return predicted, torch.sigmoid(s), s >= self.threshold.to(s) - _TIE / 8
+
+    def columns(self, outputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+        """Return the predicted class, unless it is unknown, the confidence, and whether to answer."""
+        found: dict[str, list[Any]] = {name: outputs[name].tolist() for name in self.outputs}
+        if self.n_classes is None:
+            del found["predicted"]
+        elif self.class_names is not None:
+            found["predicted"] = [self.class_names[place] for place in found["predicted"]]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold(Result):
+    """A threshold of the confidence, with what is guaranteed for new data and what was observed.
+
+    Attributes:
+        n: Number of samples.
+        risk: The guaranteed share of wrong answers: the one that was asked for, or the upper bound at the
+            coverage that was asked for.
+        level: The probability with which the risk is guaranteed, and that of ``coverage_low``.
+        correction: How the choice among thresholds was corrected for; None if the coverage was given.
+        threshold: The lowest confidence that is answered; 0 if everything is, NaN if no threshold has the
+            guarantee.
+        answered: Number of samples that are answered.
+        coverage: Their share.
+        coverage_low: At least this share of new samples is answered.
+        wrong: Number of wrong answers.
+        observed: Their share of the answers; NaN if nothing is answered.
+        rule: The rule that answers; None if no threshold has the guarantee.
+    """
+
+    n: int
+    risk: float
+    level: float
+    correction: Correction | None
+    threshold: float
+    answered: int
+    coverage: float
+    coverage_low: float
+    wrong: int
+    observed: float
+    rule: ThresholdRule | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, with the sentence and without the rule."""
+        values = super().to_dict()
+        del values["rule"]
+        return {**values, "sentence": self.sentence}
+
+    @property
+    def sentence(self) -> str:
+        """The threshold, what it answers and what is guaranteed, in words without a full stop."""
+        promise = f"at most {_percent(self.risk)} of them wrong with {_percent(self.level)} probability"
+        if self.rule is None:
+            return (
+                f"No threshold answers with {promise.replace(' of them', '')}: none that was tested on "
+                f"{self.n:,} samples shows it; accept more wrong answers, or give more samples"
+            )
+        seen = f"(observed {_percent(self.observed)} of {self.answered:,})"
+        when = f"when the confidence is at least {self.threshold:.{_DIGITS}g}" if self.threshold else "always"
+        return f"Answer {when}: {_percent(self.coverage)} of new cases, {promise} {seen}"
+
+
+def threshold_for_risk(
+    predictions: PredictionsLike,
+    risk: float,
+    *,
+    level: float = 0.95,
+    correction: Correction = "several_starts",
+    calibrator: Calibrator | None = None,
+) -> Threshold:
+    r"""Find the largest coverage whose error rate on new data is at most a risk, with a given probability.
+
+    Samples are ranked by confidence, the surest first; equal confidences are one decision. For a rank that
+    is fixed in advance, the samples above the next confidence are independent draws of all such samples, so
+    their number of wrong answers is binomial, and the test of "the risk is larger" is exact:
+
+    .. math:: p_j = P\big(\mathrm{Bin}(j, \mathrm{risk}) \le \mathrm{wrong}_j\big)
+
+    The largest :math:`j` with a small p-value would be chosen by its luck. The corrections allow for this:
+
+    - ``"fixed_sequence"`` goes from the fewest answers that could show the risk to more, and stops at the
+      first p-value above :math:`\delta = 1 - \mathrm{level}`. An early mistake stops it.
+    - ``"several_starts"`` shares :math:`\delta` between sequences that start at 1, 2, 4, ... times as many
+      answers. A sequence that reaches the next start adds its share to that one (fallback procedure).
+    - ``"bonferroni"`` tests 20 ranks with :math:`\delta / 20` each.
+
+    The first two are exact if the risk, once above the limit, stays above it as more is answered: this is
+    what a confidence that ranks samples at all does. Bonferroni needs no such condition.
+
+    Args:
+        predictions: Labelled predictions, or the path of a file, **that neither the model nor the calibrator
+            was fitted on**, drawn like the data that the rule will see.
+        risk: Share of wrong answers that is accepted among the answers.
+        level: Probability, over the drawing of these samples, that the risk on new data is no larger.
+        correction: How to allow for the choice among thresholds.
+        calibrator: Applied before; a map that keeps the order of confidences changes the number of the
+            threshold only.
+
+    Raises:
+        InputError: Samples have weights, or are too few for the guarantee even if no answer is wrong.
+
+    Example:
+        >>> confidence = [0.99] * 300 + [0.6] * 100
+        >>> correct = [True] * 350 + [False] * 50
+        >>> found = threshold_for_risk(Predictions(confidence=confidence, correct=correct), 0.02)
+        >>> found.threshold, found.coverage, found.observed, found.risk
+        (0.92, 0.75, 0.0, 0.02)
+
+    References:
+        Geifman and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017.
+        Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test", Annals of Applied Statistics 2025.
+        Wiens, "A fixed sequence Bonferroni procedure for testing multiple endpoints", Pharmaceutical
+        Statistics 2003.
+    """
+    return thresholds_for_risks(
+        predictions, [risk], level=level, correction=correction, calibrator=calibrator, enough=True
+    )[0]
+
+
+def thresholds_for_risks(
+    predictions: PredictionsLike,
+    risks: Iterable[float] = RISKS,
+    *,
+    level: float = 0.95,
+    correction: Correction = "several_starts",
+    calibrator: Calibrator | None = None,
+    enough: bool = False,
+) -> tuple[Threshold, ...]:
+    """Find the threshold of each of several risks, as :func:`threshold_for_risk` does for one.
+
+    Each guarantee holds by itself, for a risk that was chosen in advance.
+
+    Args:
+        predictions: As for :func:`threshold_for_risk`.
+        risks: Shares of wrong answers that are accepted.
+        level: As for :func:`threshold_for_risk`.
+        correction: As for :func:`threshold_for_risk`.
+        calibrator: As for :func:`threshold_for_risk`.
+        enough: Whether too few samples for a risk are refused; else there is no threshold.
+    """
+    given = given_predictions(predictions)
+    level, wanted = check_level(level), [check_risk(risk) for risk in risks]
+    correction = check_choice(correction, "correction", CORRECTIONS)
+    for risk in wanted if enough else ():
+        _check_enough(given.n, risk, level)
+    ranking = _Ranking.of_predictions(given, calibrator)
+    chosen = []
+    for risk in wanted:
+        step = ranking.certified(risk, level, correction)
+        seen = ranking.step(step)
+        low = 0.0 if seen.answered == 0 else max(0.0, seen.coverage - _uniform_distance(given.n, level))
+        chosen.append(_threshold(seen, risk, level, correction, low, given, calibrator))
+    return tuple(chosen)
+
+
+def threshold_for_coverage(
+    predictions: PredictionsLike,
+    coverage: float,
+    *,
+    level: float = 0.95,
+    calibrator: Calibrator | None = None,
+) -> Threshold:
+    """Find the threshold that answers a share of the samples, and the bound of its risk on new data.
+
+    The rank is known in advance, so the bound is that of Clopper and Pearson without a correction. Samples
+    with the confidence at the threshold are all answered, so that ties may answer more than asked for.
+
+    Args:
+        predictions: As for :func:`threshold_for_risk`.
+        coverage: Share of the samples that are to be answered, above 0 and at most 1.
+        level: Probability of the bound of the risk, and of that of the coverage of new samples.
+        calibrator: As for :func:`threshold_for_risk`.
+
+    Example:
+        >>> confidence = [0.99] * 300 + [0.6] * 100
+        >>> correct = [True] * 350 + [False] * 50
+        >>> pairs = Predictions(confidence=confidence, correct=correct)
+        >>> found = threshold_for_coverage(pairs, 0.7)
+        >>> found.coverage, found.wrong, round(found.risk, 4)
+        (0.75, 0, 0.0099)
+
+    References:
+        Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934.
+    """
+    given, level = given_predictions(predictions), check_level(level)
+    coverage = check_number(coverage, "coverage")
+    if not 0 < coverage <= 1:
+        raise InputError(f"coverage: expected a number above 0 and at most 1, got {coverage}; 90 % is 0.9")
+    ranking = _Ranking.of_predictions(given, calibrator)
+    wanted = min(given.n, max(1, math.ceil(coverage * given.n - 1e-9)))
+    seen = ranking.step(int(np.searchsorted(ranking.answered, wanted)))
+    bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), level))
+    low = 1 - float(upper_bound(np.array(given.n - seen.answered), np.array(given.n), level))
+    return _threshold(seen, bound, level, None, low, given, calibrator)
+
+
+@dataclass(frozen=True, eq=False)
+class GuaranteedRisks(Result):
+    """The risk that is guaranteed at each coverage.
+
+    Attributes:
+        level: The probability with which each is guaranteed, for a risk that is chosen in advance.
+        coverage: Coverages in rising order, each the largest one with its risk.
+        risk: The smallest risk that is guaranteed there, of those that were tried.
+    """
+
+    level: float
+    coverage: tuple[float, ...]
+    risk: tuple[float, ...]
+
+    def at(self, coverage: Sequence[float]) -> tuple[float, ...]:
+        """Return the risk that is guaranteed at other coverages; NaN where none is.
+
+        Example:
+            >>> GuaranteedRisks(0.95, (0.5, 1.0), (0.01, 0.2)).at([0.4, 0.6])
+            (0.01, 0.2)
+        """
+        places = np.searchsorted(np.array(self.coverage), np.asarray(coverage) - 1e-9)
+        return tuple(self.risk[place] if place < len(self.risk) else math.nan for place in places.tolist())
+
+
+def guaranteed_risks(
+    outcomes: Outcomes, *, level: float = 0.95, correction: Correction = "several_starts"
+) -> GuaranteedRisks:
+    """Return the smallest risk that is guaranteed at each coverage.
+
+    Args:
+        outcomes: Confidences, and whether each prediction was right, without weights.
+        level: As for :func:`threshold_for_risk`.
+        correction: As for :func:`threshold_for_risk`.
+
+    Example:
+        >>> confidence, correct = [0.9] * 100 + [0.5] * 100, [True] * 150 + [False] * 50
+        >>> pairs = Outcomes(torch.tensor(confidence), torch.tensor(correct))
+        >>> found = guaranteed_risks(pairs)
+        >>> found.coverage, [round(risk, 2) for risk in found.risk]
+        ((0.5, 1.0), [0.03, 0.31])
+    """
+    level, correction = check_level(level), check_choice(correction, "correction", CORRECTIONS)
+    c = outcomes.unweighed(_BOUNDED).confidence.double().cpu().numpy()
+    ranking = _Ranking.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
+    coverage: list[float] = []
+    risks: list[float] = []
+    for risk in _TRIED_RISKS.tolist():
+        found = ranking.step(ranking.certified(risk, level, correction)).coverage
+        if found > (coverage[-1] if coverage else 0.0):
+            coverage.append(found)
+            risks.append(risk)
+        if found == 1:
+            break
+    return GuaranteedRisks(level, tuple(coverage), tuple(risks))
+
+
+def fewest_samples(risk: float, *, level: float = 0.95) -> int:
+    """Return the fewest answers that guarantee a risk, if none of them is wrong.
+
+    Example:
+        >>> fewest_samples(0.02), fewest_samples(0.001, level=0.99)
+        (149, 4603)
+    """
+    return math.ceil(math.log(1 - check_level(level)) / math.log1p(-check_risk(risk)) - 1e-9)
+
+
+def upper_bound(wrong: Counts, answered: Counts, level: float) -> Floats:
+    """Return the upper bound of a probability by Clopper and Pearson, which is exact and one-sided.
+
+    Example:
+        >>> upper_bound(np.array([0, 5]), np.array([100, 100]), 0.95).round(3)
+        array([0.03 , 0.102])
+    """
+    some = np.minimum(wrong, answered - 1)
+    bound: Floats = np.where(wrong < answered, betaincinv(some + 1.0, answered - some, level), 1.0)
+    return bound
+
+
+def check_risk(risk: float, name: str = "risk") -> float:
+    """Return a risk if it is a number between 0 and 1."""
+    if not 0 < check_number(risk, name) < 1:
+        raise InputError(f"{name}: expected a number between 0 and 1, got {risk}; 2 % is 0.02")
+    return float(risk)
+
+
+def log_odds_of_answers(log_probs: Tensor, *, of_pairs: bool) -> Tensor:
+    """Return the log-odds that answers are right, shape ``(n,)``: of the most probable class, or of a pair.
+
+    They are computed from the other classes, because one minus a high confidence is only rounding.
+    """
+    if of_pairs:
+        s = log_probs[:, 1] - log_probs[:, 0]
+    else:
+        others = log_probs.scatter(1, log_probs.argmax(dim=1, keepdim=True), -torch.inf)
+        # A masked class has the logarithm minus infinity, from which no reference can be subtracted.
+        reference = others.amax(dim=1, keepdim=True).clamp(min=-2 * _SUREST)
+        s = log_probs.amax(dim=1) - reference.squeeze(1) - (others - reference).exp().sum(dim=1).log()
+    return s.clamp(-_SUREST, _SUREST)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one threshold answers; the scores are the lowest that is answered and the highest that is not."""
+
+    n: int
+    answered: int
+    wrong: int
+    lowest: float
+    highest: float
+
+    @property
+    def coverage(self) -> float:
+        return self.answered / self.n
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranking:
+    """Samples by their score, the surest first; a step is what one threshold answers.
+
+    Attributes:
+        scores: The scores in falling order.
+        answered: Number of samples that each step answers.
+        wrong: Number of wrong ones among them.
+    """
+
+    scores: Floats
+    answered: Counts
+    wrong: Counts
+
+    @classmethod
+    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "_Ranking":
+        order = np.argsort(-scores, kind="stable")
+        falling = scores[order]
+        ends = np.flatnonzero(np.append(-np.diff(falling) > tie, True))
+        return cls(falling, ends + 1, np.cumsum(wrong[order])[ends])
+
+    @classmethod
+    def of_predictions(cls, predictions: Predictions, calibrator: Calibrator | None) -> "_Ranking":
+        check_one_label(predictions)
+        if predictions.weights is not None:
+            raise refused_weights(_BOUNDED)
+        stated = predictions.outcomes().correct  # refuses predictions without labels
+        log_probs = calibrated_log_probs(predictions, calibrator)
+        scores = log_odds_of_answers(log_probs, of_pairs=predictions.k is None).cpu().numpy()
+        right = stated if predictions.labels is None else log_probs.argmax(dim=1) == predictions.labels
+        return cls.of(scores, ~right.cpu().numpy())
+
+    @property
+    def n(self) -> int:
+        return len(self.scores)
+
+    def step(self, place: int) -> _Step:
+        """Return a step by its place; the place -1 answers nothing."""
+        if place < 0:
+            return _Step(self.n, 0, 0, math.inf, float(self.scores[0]))
+        answered = int(self.answered[place])
+        rejected = float(self.scores[answered]) if answered < self.n else -math.inf
+        return _Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
+
+    def certified(self, risk: float, level: float, correction: Correction) -> int:
+        """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is."""
+        if correction == "bonferroni":
+            return self._certified_ranks(risk, level)
+        starts, shares = _starts(self.n, risk, level, one=correction == "fixed_sequence")
+        places = self._places
+        answered = self.answered[places]
+        p = bdtr(self.wrong[places], answered, risk)
+        edges = [*np.searchsorted(answered, starts).tolist(), len(places)]
+        best, passed_on = -1, 0.0
+        for (first, end), share in zip(pairwise(edges), shares, strict=True):
+            failed = np.flatnonzero(p[first:end] > passed_on + share)
+            stop = first + int(failed[0]) if len(failed) else end
+            best = stop - 1 if stop > first else best
+            passed_on = 0.0 if len(failed) else passed_on + share
+        return int(places[best]) if best >= 0 else -1
+
+    def _certified_ranks(self, risk: float, level: float) -> int:
+        share = (1 - level) / _SHARES
+        fewest = fewest_samples(risk, level=1 - share)
+        if fewest > self.n:
+            return -1
+        ranks = np.unique(np.geomspace(fewest, self.n, _SHARES).round().astype(np.int64))
+        places = self._at_most(ranks)
+        shown = places[bdtr(self.wrong[places], self.answered[places], risk) <= share]
+        return int(shown.max()) if len(shown) else -1
+
+    @property
+    def _places(self) -> Counts:
+        """The places of the steps that are tested: all, or those of ranks that are fixed in advance."""
+        if self.n <= _MOST_RANKS:
+            return np.arange(len(self.answered))
+        return self._at_most(np.linspace(1, self.n, _MOST_RANKS).round().astype(np.int64))
+
+    def _at_most(self, ranks: Counts) -> Counts:
+        """Return the place of the largest step that answers at most each number of samples."""
+        places = np.unique(np.searchsorted(self.answered, ranks, side="right") - 1)
+        return places[places >= 0]
+
+
+def _starts(n: int, risk: float, level: float, *, one: bool) -> tuple[list[int], list[float]]:
+    """Return how many answers each sequence starts with, and its share of one minus the level."""
+    error, number = 1 - level, 1
+    while not one:
+        more = number + 1
+        last = fewest_samples(risk, level=1 - error / more) * _NEXT_START**number
+        if last > _LAST_START * n:
+            break
+        number = more
+    fewest = fewest_samples(risk, level=1 - error / number)
+    return [fewest * _NEXT_START**i for i in range(number)], [error / number] * number
+
+
+def _uniform_distance(n: int, level: float) -> float:
+    """Return how far the coverage of all thresholds may be above that of the population (Massart)."""
+    return math.sqrt(-math.log(min(1 - level, 0.5)) / (2 * n))
+
+
+def _threshold(
+    seen: _Step,
+    risk: float,
+    level: float,
+    correction: Correction | None,
+    coverage_low: float,
+    predictions: Predictions,
+    calibrator: Calibrator | None,
+) -> Threshold:
+    rule, threshold = None, math.nan
+    if seen.answered:
+        threshold = _between(seen.lowest, seen.highest)
+        rule = ThresholdRule(
+            threshold,
+            risk=risk,
+            level=level,
+            n_classes=predictions.k,
+            class_names=predictions.class_names,
+            calibrator=calibrator,
+        )
+    return Threshold(
+        n=seen.n,
+        risk=risk,
+        level=level,
+        correction=correction,
+        threshold=threshold,
+        answered=seen.answered,
+        coverage=seen.coverage,
+        coverage_low=coverage_low,
+        wrong=seen.wrong,
+        observed=seen.wrong / seen.answered if seen.answered else math.nan,
+        rule=rule,
+    )
+
+
+def _between(lowest: float, highest: float) -> float:
+    """Return the confidence with the fewest digits between the highest log-odds below and the lowest above.
+
+    Both have a small distance to it, since float32 rounds them.
+
+    Example:
+        >>> _between(float(logit(0.9)), float(logit(0.8)))
+        0.86
+        >>> _between(1.0, -math.inf)
+        0.0
+    """
+    if highest == -math.inf:
+        return 0.0
+    middle = (lowest + highest) / 2
+    for digits in range(2, _DIGITS + 1):
+        rounded = round(float(expit(middle)), digits)
+        if 0 < rounded < 1 and highest + _TIE / 4 < logit(rounded) < lowest - _TIE / 4:
+            return rounded
+    return float(expit(middle))
+
+
+def _check_enough(n: int, risk: float, level: float) -> None:
+    fewest = fewest_samples(risk, level=level)
+    if n < fewest:
+        raise InputError(
+            f"predictions: expected at least {fewest:,} samples to guarantee a risk of {_percent(risk)} with "
+            f"{_percent(level)} probability, even if no answer is wrong, got {n:,}; accept a larger risk, or "
+            "give more samples"
+        )
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent with three significant digits.
+
+    Example:
+        >>> _percent(0.02), _percent(0.7123), _percent(0.999)
+        ('2 %', '71.2 %', '99.9 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+_BOUNDED = "a threshold with a guarantee, whose binomial bounds need counts"
