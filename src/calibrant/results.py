@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -35,7 +35,9 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 
 class Result:
-    """A dataclass whose values can be written as JSON."""
+    """A dataclass whose values can be written as JSON, but for the fields that are left out of it."""
+
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; undefined and infinite numbers are None."""
@@ -48,7 +50,8 @@ class Result:
 
 
 def _plain_fields(result: Any) -> dict[str, Any]:  # noqa: ANN401  # a dataclass
-    return {field.name: _plain(getattr(result, field.name)) for field in fields(result)}
+    names = (field.name for field in fields(result) if field.name not in getattr(result, "left_out", ()))
+    return {name: _plain(getattr(result, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  # anything that a result holds

@@ -25,6 +25,8 @@ OPTIONS = {
     "methods": ("--val", "VAL", "--method", "uncalibrated,temperature"),
     "validation-size": ("--val", "VAL", "--method", "temperature"),
     "ood": ("--ood", "FOREIGN"),
+    "estimate": ("--val", "VAL", "--method", "temperature"),
+    "frequencies": ("--val", "VAL"),
     "margins": ("--val", "VAL", "--method", "temperature,spline"),
     "risk-coverage": ("--val", "VAL", "--method", "temperature"),
     "reliability": ("--bins", "5", "--title", "after <all>", "--width", "4"),

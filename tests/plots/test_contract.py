@@ -27,6 +27,8 @@ DISPLAYS = {
     "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),
     "CorrespondenceDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4)),
     "CorpReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
+    "ExpectedRiskDisplay": lambda cls, p: cls.from_predictions(p, p, methods=["temperature"]),
+    "FrequencyShiftDisplay": lambda cls, p: cls.from_predictions(p, p),
     "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
     "MarginDiagnosisDisplay": lambda cls, p: cls.from_predictions(p),
     "MarginGroupsDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),

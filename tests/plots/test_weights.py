@@ -10,7 +10,8 @@ from calibrant.errors import InputError
 from calibrant.metrics.reliability_band import accuracy_band, curve_band
 from calibrant.plots.kinds import KINDS, Request, draw
 
-REFUSED = {"ood"}
+REFUSED = {"ood", "estimate", "frequencies"}
+_FITTED = ("methods", "validation-size", "estimate", "frequencies")
 # Labels of lines that depend on chance, the ends of a band, or on the number of samples.
 BY_CHANCE = ("_nolegend_", "fewer than")
 
@@ -27,9 +28,9 @@ def drawn(kind, predictions, validation):
     takes = KINDS[kind].takes
     request = Request(
         predictions,
-        validation=validation if kind in ("methods", "validation-size") else None,
+        validation=validation if kind in _FITTED else None,
         foreign=predictions if "ood" in takes else None,
-        methods=("temperature",) if kind in ("methods", "validation-size") else (),
+        methods=("temperature",) if kind in _FITTED else (),
     )
     panels = list(draw(kind, request).figure_.axes)
     found = []

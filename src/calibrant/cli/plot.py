@@ -74,7 +74,7 @@ def plot(
     Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
     """
     from calibrant.plots.display import check_format
-    from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, check_kind, draw, draw_run
+    from calibrant.plots.kinds import RUN_KINDS, Request, check_kind, draw, draw_run
 
     if kind in RUN_KINDS:
         given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
@@ -86,11 +86,11 @@ def plot(
         draw_run(kind, *load_rows(path), title=title, width=width).save(out)
         say(f"{out}: {RUN_KINDS[kind].meaning}")
         return
-    check_kind(kind)
+    chosen = check_kind(kind)
     check_format(out)
     with progress_bar() as progress:
         request = Request(
-            read(path, columns, need_labels=kind != "ood"),
+            read(path, columns, need_labels=chosen.needs_labels),
             validation=None if val is None else read(val, columns),
             foreign=None if ood is None else read(ood, columns, need_labels=False),
             methods=() if method is None else tuple(split_list(method)),
@@ -99,4 +99,4 @@ def plot(
             progress=progress,
         )
         draw(kind, request).save(out)
-    say(f"{out}: {KINDS[kind].meaning}")
+    say(f"{out}: {chosen.meaning}")

@@ -107,6 +107,7 @@ class ExpectedQuality(Result):
         change: The tests whether confidences have changed.
         alpha: Level of these tests.
         trusted: Whether no change was detected. If there was one, the estimates may be far off.
+        predictions: The calibrated predictions of the unlabelled samples; not in :meth:`to_dict`.
     """
 
     n_labelled: int
@@ -121,6 +122,9 @@ class ExpectedQuality(Result):
     change: ConfidenceChange
     alpha: float
     trusted: bool
+    predictions: Predictions
+
+    left_out = ("predictions",)
 
 
 def estimate_quality(
@@ -204,6 +208,7 @@ def estimate_quality(
         change=change,
         alpha=limit,
         trusted=change.p_value > limit,
+        predictions=new,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,9 +93,7 @@ class FrequencyShift(Result):
     fit_p_value: float
     calibrator: FrequencyCorrection
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without the calibrator."""
-        return {name: value for name, value in super().to_dict().items() if name != "calibrator"}
+    left_out = ("calibrator",)
 
     def has_shift(self, alpha: float = 0.05) -> bool:
         """Return whether the frequencies have changed, by a test of this level."""

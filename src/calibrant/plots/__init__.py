@@ -3,6 +3,8 @@
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.display import Display
+from calibrant.plots.expected import ExpectedRiskDisplay
+from calibrant.plots.frequencies import FrequencyShiftDisplay
 from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
@@ -22,6 +24,8 @@ __all__ = [
     "CorpReliabilityDisplay",
     "CorrespondenceDisplay",
     "Display",
+    "ExpectedRiskDisplay",
+    "FrequencyShiftDisplay",
     "LossShapeDisplay",
     "MarginDiagnosisDisplay",
     "MarginGroupsDisplay",

@@ -15,6 +15,8 @@ from calibrant.inputs import Progress
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.display import Display, Place
+from calibrant.plots.expected import ExpectedRiskDisplay
+from calibrant.plots.frequencies import FrequencyShiftDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
@@ -82,6 +84,11 @@ class Request:
         return _given(self.validation, "--val", "to fit the method on", "name a validation file")
 
     @property
+    def labelled(self) -> Predictions:
+        """Predictions with labels to compare unlabelled ones with; an error if there are none."""
+        return _given(self.validation, "--val", "with labels", "name a validation file")
+
+    @property
     def out_of_distribution(self) -> Predictions:
         """The predictions of out-of-distribution samples; an error if there are none."""
         return _given(self.foreign, "--ood", "of out-of-distribution samples", "name their file")
@@ -101,6 +108,7 @@ class Kind:
     meaning: str
     takes: frozenset[Part] = frozenset()
     needs_classes: bool = False
+    needs_labels: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,25 @@ def _validation_size(request: Request) -> Display:
         request.predictions,
         methods=request.methods or ("temperature", "smart"),
         n_bins=request.bins(15),
+        progress=request.progress,
+        **request.at,
+    )
+
+
+def _frequencies(request: Request) -> Display:
+    if len(request.methods) > 1:
+        raise InputError(f"--method: expected one for this figure, got {', '.join(request.methods)}")
+    method = request.methods[0] if request.methods else None
+    return FrequencyShiftDisplay.from_predictions(
+        request.labelled, request.predictions, method=method, progress=request.progress, **request.at
+    )
+
+
+def _estimate(request: Request) -> Display:
+    return ExpectedRiskDisplay.from_predictions(
+        request.labelled,
+        request.predictions,
+        methods=request.methods or "auto",
         progress=request.progress,
         **request.at,
     )
@@ -182,11 +209,22 @@ KINDS: Mapping[str, Kind] = {
         _REPAIR,
     ),
     "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
+    "estimate": Kind(
+        _estimate, "error rate to expect without labels, from those of --val", _REPAIR, needs_labels=False
+    ),
+    "frequencies": Kind(
+        _frequencies,
+        "class frequencies without labels, beside those of --val",
+        _REPAIR,
+        needs_classes=True,
+        needs_labels=False,
+    ),
     "methods": Kind(_methods, "post-hoc methods with intervals", _REPAIR),
     "ood": Kind(
         lambda r: OODRocDisplay.from_predictions(r.predictions, r.out_of_distribution, **r.at),
         "ROC curves of out-of-distribution detection",
         frozenset({"ood"}),
+        needs_labels=False,
     ),
 }
 
