@@ -16,6 +16,7 @@ from calibrant._version import __version__
 from calibrant.cli.apply import apply
 from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate
+from calibrant.cli.decide import decide
 from calibrant.cli.demo import demo
 from calibrant.cli.estimate import estimate
 from calibrant.cli.evaluate import evaluate
@@ -88,6 +89,7 @@ for command in (
     report,
     plot,
     export,
+    decide,
     monitor,
 ):
     app.command()(command)

@@ -3,8 +3,9 @@
 import functools
 import inspect
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -127,8 +128,13 @@ def columns_from(
     )
 
 
-def with_columns(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of :func:`columns_from`; it gets their result as ``columns``."""
+def with_columns(command: Callable[..., None], **helps: str) -> Callable[..., None]:
+    """Give a command the options of :func:`columns_from`; it gets their result as ``columns``.
+
+    Args:
+        command: The command, with a parameter ``columns``.
+        **helps: What the help of this command says about an option, by the name of its parameter.
+    """
     shared = inspect.signature(columns_from).parameters
     own = inspect.signature(command).parameters
 
@@ -137,11 +143,22 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
         columns = columns_from(**{name: given.pop(name) for name in shared})
         command(**given, columns=columns)
 
-    parameters = [each for each in own.values() if each.name != "columns"] + list(shared.values())
+    parameters = [each for each in own.values() if each.name != "columns"]
+    parameters += [_with_help(each, helps.get(each.name)) for each in shared.values()]
     # Typer reads both.
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # no attribute of a type
     return run
+
+
+def _with_help(parameter: inspect.Parameter, text: str | None) -> inspect.Parameter:
+    """Return the parameter of an option with another help, if there is one."""
+    if text is None:
+        return parameter
+    kind, option = get_args(parameter.annotation)
+    option = copy(option)
+    option.help = text
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def read(path: str | Path, columns: "Columns", *, need_labels: bool = True) -> "Predictions":

@@ -1,0 +1,282 @@
+"""The command ``calibrant decide``."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli.columns import read, with_columns
+from calibrant.cli.options import AsJson, Fast, Seed, word_or_list
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, line, say
+from calibrant.errors import InputError
+from calibrant.outputs import check_targets
+
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
+    from calibrant.data.predictions import Predictions
+    from calibrant.decisions.costs import Costs
+    from calibrant.decisions.rule import Rule
+    from calibrant.inputs import Progress
+    from calibrant.posthoc.calibrator import Calibrator
+
+_LEVEL = 0.95
+
+
+@partial(
+    with_columns,
+    confidence="A number is the probability of the guarantee, such as 0.95; a name is the column of the "
+    "confidence of a black box; both with a comma.",
+)
+def decide(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="VAL",
+            help="Predictions with labels, on which neither the model nor the calibrator was fitted.",
+        ),
+    ],
+    risk: Annotated[
+        float | None,
+        typer.Option("--risk", help="Share of wrong answers that is accepted.", metavar="SHARE"),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--coverage", help="Share of the samples that is to be answered.", metavar="SHARE"),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs",
+            help="CSV file of costs: a row for each true class, a column for each action.",
+            metavar="COSTS.csv",
+        ),
+    ] = None,
+    ask: Annotated[
+        float | None,
+        typer.Option("--ask", help="With --costs: the cost of one more action, to ask a person."),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            "--level", help="Probability of the guarantee, and level of intervals; 0.95 by default."
+        ),
+    ] = None,
+    correction: Annotated[
+        str,
+        typer.Option(
+            "--correction",
+            help="How --risk allows for the choice among thresholds.",
+            metavar="several_starts|fixed_sequence|bonferroni",
+        ),
+    ] = "several_starts",
+    calibrator: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrator",
+            help="A calibrator to apply before, fitted on other samples than VAL.",
+            metavar="CALIBRATOR",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            help="Method to fit on a random share of VAL (--split); with --costs, methods to compare on all "
+            "of VAL out of fold: auto by default, or none.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    split: Annotated[
+        float | None,
+        typer.Option("--split", help="Share of VAL for --calibrate; the threshold is found on the others."),
+    ] = None,
+    fast: Fast = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="File for the rule, which apply and export read.", metavar="FILE"),
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    *,
+    columns: "Columns",
+) -> None:
+    """Find when to answer and when to abstain, with a guarantee; or which action costs least.
+
+    --risk 0.02 finds the threshold of the confidence that answers most, with at most 2 % wrong answers on
+    new data, with a probability of 95 % (--level, or --confidence with a number). --coverage 0.9 answers 90 %
+    and gives the bound of the wrong answers. Both hold for samples that are drawn like those of VAL, and not
+    if the model or the calibrator was fitted on VAL: name a calibrator that was fitted on other samples, or
+    let --calibrate fit one on a share of VAL.
+
+    --costs acts on a matrix of costs, and shows what calibration saves.
+
+    Example: calibrant decide val.npz --risk 0.02 --confidence 0.95 --out rule.safetensors
+
+    Example: calibrant decide val.npz --coverage 0.9 --calibrator calibrated/calibrator.safetensors
+
+    Example: calibrant decide answers.csv --risk 0.1 --confidence stated --level 0.9
+
+    Example: calibrant decide val.npz --costs costs.csv --ask 2
+
+    Example: calibrant apply rule.safetensors new.npz --out decisions.csv
+    """
+    _check_asked(risk, coverage, costs, ask)
+    _check_calibration(calibrator, calibrate, split, costs)
+    level, columns = _level(level, columns)
+    if out is not None:
+        check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
+    given, fitted = read(path, columns), _loaded(calibrator)
+    console = None if as_json else Console()
+    with progress_bar(visible=not as_json) as progress:
+        if costs is not None:
+            matrix, methods = _costs(costs, ask), _methods(calibrate)
+            rule, answer = _by_costs(
+                given, matrix, console, fitted, methods, fast=fast, level=level, seed=seed, progress=progress
+            )
+        else:
+            if calibrate is not None:
+                fitted, given = _fit_part(given, calibrate, split, seed, progress)
+            rule, answer = _by_threshold(given, risk, coverage, console, fitted, level, correction)
+    if console is None:
+        typer.echo(json.dumps(answer, allow_nan=False))
+    elif calibrator is not None:
+        note = f"{calibrator.name} must have been fitted on other samples than {path.name}."
+        console.print(line((note, "dim")))
+    _save(rule, out, console)
+
+
+def _check_asked(risk: float | None, coverage: float | None, costs: Path | None, ask: float | None) -> None:
+    given = {"--risk": risk, "--coverage": coverage, "--costs": costs}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        got = " and ".join(named) or "none"
+        raise InputError(f"--risk: expected exactly one of {', '.join(given)}, got {got}")
+    if ask is not None and costs is None:
+        raise InputError("--ask: expected together with --costs, got no costs; name their file")
+
+
+def _check_calibration(
+    calibrator: Path | None, calibrate: str | None, split: float | None, costs: Path | None
+) -> None:
+    if calibrator is not None and calibrate is not None:
+        raise InputError("--calibrate: expected either this or --calibrator, got both; leave one out")
+    if split is not None and calibrate is None:
+        raise InputError("--split: expected together with --calibrate, got no method to fit; name one")
+    if split is not None and costs is not None:
+        raise InputError("--split: expected none with --costs, which fits out of fold, got one; leave it out")
+
+
+def _level(level: float | None, columns: "Columns") -> "tuple[float, Columns]":
+    """Return the probability of the guarantee, and columns without the number that ``--confidence`` gave."""
+    if level is not None:
+        return level, columns
+    numbers = [name for name in columns.confidence if _is_number(name)]
+    if len(numbers) > 1:
+        raise InputError(
+            f"--confidence: expected one number, got {' and '.join(numbers)}; name a column that is a number "
+            "beside --level"
+        )
+    others = tuple(name for name in columns.confidence if name not in numbers)
+    return float(numbers[0]) if numbers else _LEVEL, replace(columns, confidence=others)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _loaded(calibrator: Path | None) -> "Calibrator | None":
+    from calibrant.evaluation.folder import load_bound_calibrator
+
+    return None if calibrator is None else load_bound_calibrator(calibrator)
+
+
+def _fit_part(
+    given: "Predictions", method: str, split: float | None, seed: int, progress: "Progress"
+) -> "tuple[Calibrator, Predictions]":
+    """Fit a method on a share of the samples; return the calibrator and the other samples."""
+    from calibrant.decisions.sets import calibrate_part
+
+    return calibrate_part(given, 0.5 if split is None else split, method=method, seed=seed, progress=progress)
+
+
+def _by_threshold(
+    given: "Predictions",
+    risk: float | None,
+    coverage: float | None,
+    console: Console | None,
+    calibrator: "Calibrator | None",
+    level: float,
+    correction: str,
+) -> "tuple[Rule | None, dict[str, Any]]":
+    from calibrant.cli.terminal.decide import print_threshold
+    from calibrant.decisions.thresholds import (
+        CORRECTIONS,
+        RISKS,
+        threshold_for_coverage,
+        threshold_for_risk,
+        thresholds_for_risks,
+    )
+    from calibrant.inputs import check_choice
+
+    chosen_correction = check_choice(correction, "--correction", CORRECTIONS)
+    if risk is not None:
+        found = threshold_for_risk(
+            given, risk, level=level, correction=chosen_correction, calibrator=calibrator
+        )
+    else:
+        assert coverage is not None
+        found = threshold_for_coverage(given, coverage, level=level, calibrator=calibrator)
+    risks = sorted({*RISKS, *([] if risk is None else [risk])})
+    table = thresholds_for_risks(
+        given, risks, level=level, correction=chosen_correction, calibrator=calibrator
+    )
+    if console is not None:
+        print_threshold(console, found, table)
+    return found.rule, {**found.to_dict(), "risks": [each.to_dict() for each in table]}
+
+
+def _by_costs(
+    given: "Predictions",
+    costs: "Costs",
+    console: Console | None,
+    calibrator: "Calibrator | None",
+    methods: str | list[str] | None,
+    **options: Any,  # noqa: ANN401  # those of act_on_costs
+) -> "tuple[Rule, dict[str, Any]]":
+    from calibrant.cli.terminal.decide import print_costs
+    from calibrant.decisions.costs import act_on_costs
+
+    found = act_on_costs(given, costs, calibrator=calibrator, methods=methods, **options)
+    if console is not None:
+        print_costs(console, found)
+    return found.rule, found.to_dict()
+
+
+def _costs(path: Path, ask: float | None) -> "Costs":
+    from calibrant.decisions.costs import read_costs
+
+    costs = read_costs(path)
+    return costs if ask is None else costs.with_ask(ask)
+
+
+def _methods(calibrate: str | None) -> str | list[str] | None:
+    """Return the methods to compare out of fold; None for no calibration."""
+    return None if calibrate == "none" else word_or_list(calibrate or "auto", "auto", "all")
+
+
+def _save(rule: "Rule | None", out: Path | None, console: Console | None) -> None:
+    if out is None:
+        return
+    if rule is None:
+        raise InputError("--out: expected a threshold that has the guarantee, got none; nothing was saved")
+    rule.save(out)
+    if console is not None:
+        say(f"{out}: {type(rule).__name__} saved; apply decides with it, export makes an ONNX graph of it")
