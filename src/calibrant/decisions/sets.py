@@ -26,6 +26,8 @@ from calibrant.decisions.rule import Decisions, Rule, calibrated_log_probs, chec
 from calibrant.decisions.set_measures import SetMeasures, measures_of, rows_of_parts
 from calibrant.errors import FormatError, InputError, listed
 from calibrant.evaluation.calibrated import counted, fit_named
+from calibrant.evaluation.choose import choose
+from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Rule as ValueRule
 from calibrant.files import at_least
@@ -411,7 +413,12 @@ def compare_sets(
 
 
 def calibrate_part(
-    predictions: Predictions, share: float = 0.5, *, method: str = "temperature", seed: int = 0
+    predictions: Predictions,
+    share: float = 0.5,
+    *,
+    method: str = "temperature",
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[Calibrator, Predictions]:
     """Fit a calibrator on a random share of labelled predictions; return it with the other samples.
 
@@ -420,8 +427,10 @@ def calibrate_part(
     Args:
         predictions: Labelled predictions.
         share: Share of the samples for the calibrator.
-        method: Name of a method, with options as in ``"smart(settled=0)"``.
+        method: Name of a method, with options as in ``"smart(settled=0)"``; or ``"auto"`` for the one that
+            ``calibrant calibrate`` chooses.
         seed: Equal seeds give equal parts and fits.
+        progress: Called with the current step, the number of steps done, and their total.
 
     Example:
         >>> from calibrant.data import load_bundled
@@ -437,9 +446,10 @@ def calibrate_part(
         raise InputError(
             f"split: expected a share that leaves samples on both sides, got {share:g} of {predictions.n:,}"
         )
-    parts = (predictions.take(np.sort(rows)) for rows in (order[:first], order[first:]))
-    fitting, rest = parts
-    return fit_named(method, fitting, seed=seed), rest
+    fitting, rest = (predictions.take(np.sort(rows)) for rows in (order[:first], order[first:]))
+    if method != "auto":
+        return fit_named(method, fitting, seed=seed), rest
+    return choose(compare(fitting, seed=seed, progress=progress)).calibrator, rest
 
 
 @dataclass(frozen=True)

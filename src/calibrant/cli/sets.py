@@ -1,0 +1,168 @@
+"""The command ``calibrant sets``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibrant.cli.columns import read, with_columns
+from calibrant.cli.options import AsJson, Seed, split_list
+from calibrant.cli.terminal.progress import progress_bar
+from calibrant.cli.terminal.text import Console, line
+from calibrant.errors import InputError
+from calibrant.outputs import check_targets
+
+if TYPE_CHECKING:
+    from calibrant.data.columns import Columns
+    from calibrant.data.predictions import Predictions
+    from calibrant.inputs import Progress
+    from calibrant.posthoc.calibrator import Calibrator
+
+
+@with_columns
+def sets(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="VAL",
+            help="Predictions with labels, on which neither the model nor a calibrator was fitted.",
+        ),
+    ],
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Share of sets that may miss the true class.", metavar="SHARE")
+    ] = 0.1,
+    test: Annotated[
+        Path | None, typer.Option("--test", help="Predictions with labels to measure on.", metavar="TEST")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="The sets to save.", metavar="lac|aps|raps")
+    ] = "lac",
+    randomised: Annotated[
+        bool,
+        typer.Option("--randomised", help="Let a random number decide about the last class of aps and raps."),
+    ] = False,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Guarantee the coverage of each true class.")
+    ] = False,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrator",
+            help="A calibrator to apply before, fitted on other samples than VAL.",
+            metavar="CALIBRATOR",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            help="Methods to fit on a random share of VAL (--split): names with commas, or auto.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    split: Annotated[
+        float | None,
+        typer.Option("--split", help="Share of VAL for --calibrate; the sets are fitted on the others."),
+    ] = None,
+    allow_empty: Annotated[
+        bool,
+        typer.Option("--allow-empty", help="Leave sets empty to which no class belongs by its score."),
+    ] = False,
+    include_small: Annotated[
+        bool,
+        typer.Option(
+            "--include-small",
+            help="With --by-class put classes with too few samples into every set; with --by put all classes "
+            "into the sets of groups with too few.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="File for the sets, which apply and export read.", metavar="FILE"),
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    *,
+    columns: "Columns",
+) -> None:
+    """Fit prediction sets that hold the true class with a guaranteed probability, and compare their sizes.
+
+    The guarantee is at least 1 - alpha for samples that are drawn like those of VAL: over all of them, of
+    each class (--by-class), or in each group (--by). It does not hold if the model, or the calibrator, was
+    fitted on VAL itself: name a calibrator that was fitted on other samples, or let --calibrate fit one on a
+    share of VAL. The table has the sets of all methods, before and after calibration; --out saves one.
+
+    Example: calibrant sets val.npz --alpha 0.1 --test test.npz --out sets.safetensors
+
+    Example: calibrant sets val.npz --test test.npz --calibrate temperature --method aps --randomised
+
+    Example: calibrant apply sets.safetensors new.npz --out sets.jsonl
+    """
+    from calibrant.cli.terminal.sets import chosen_of, print_sets, sets_json
+    from calibrant.decisions.conformal import METHODS, check_alpha
+    from calibrant.decisions.sets import compare_sets
+    from calibrant.inputs import check_choice
+
+    _refuse_both({"--by-class": by_class, "--by": columns.groups})
+    _refuse_both({"--calibrate": calibrate, "--calibrator": calibrator})
+    if split is not None and calibrate is None:
+        raise InputError("--split: expected together with --calibrate, got no method to fit; name one")
+    wanted = check_choice(method, "--method", METHODS)
+    if randomised and wanted == "lac":
+        raise InputError("--randomised: expected none for lac, got one; add --method aps or --method raps")
+    check_alpha(alpha)
+    if out is not None:
+        given = (path, test, calibrator)
+        check_targets([out], [each for each in given if each is not None])
+    fitting = read(path, columns)
+    held_out = None if test is None else read(test, columns)
+    with progress_bar(visible=not as_json) as progress:
+        calibrators, rest = _calibrators(fitting, calibrator, calibrate, split, seed, progress)
+        found = compare_sets(
+            rest,
+            held_out,
+            alpha=alpha,
+            by="class" if by_class else "group" if columns.groups else None,
+            calibrators=calibrators,
+            allow_empty=allow_empty,
+            small="include" if include_small else "refuse",
+            seed=seed,
+            progress=progress,
+        )
+    chosen = chosen_of(found, wanted, randomised=randomised)
+    if out is not None:
+        chosen.rule.save(out)
+    if as_json:
+        typer.echo(sets_json(found, chosen))
+        return
+    console = Console()
+    print_sets(console, found, chosen, title=(test or path).name, by=columns.groups)
+    if out is not None:
+        console.print(line(f"Saved in {out}: {chosen.name} sets of {chosen.scores} scores"))
+
+
+def _refuse_both(options: dict[str, object]) -> None:
+    first, second = options
+    if all(options.values()):
+        raise InputError(f"{first}: expected either this or {second}, got both; leave one out")
+
+
+def _calibrators(
+    fitting: "Predictions",
+    saved: Path | None,
+    names: str | None,
+    split: float | None,
+    seed: int,
+    progress: "Progress",
+) -> "tuple[dict[str, Calibrator], Predictions]":
+    """Return the calibrators to compare by name, and the samples that none of them was fitted on."""
+    from calibrant.decisions.sets import calibrate_part
+    from calibrant.evaluation.folder import load_bound_calibrator
+
+    made = {} if saved is None else {saved.stem: load_bound_calibrator(saved)}
+    rest = fitting
+    for name in [] if names is None else split_list(names):
+        made[name], rest = calibrate_part(
+            fitting, 0.5 if split is None else split, method=name, seed=seed, progress=progress
+        )
+    return made, rest
