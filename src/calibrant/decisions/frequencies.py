@@ -32,8 +32,8 @@ Integers = npt.NDArray[np.int64]
 _LEAST_ROWS = 20
 _LEAST_OF_CLASS = 5
 
-# More entries than this are not read: a random part of the rows has the same frequencies.
-_MOST_ENTRIES = 1 << 24
+# Of more entries than this, and more rows than this for each class, a random part of the rows is enough.
+_MOST_ENTRIES, _MOST_OF_CLASS = 1 << 22, 20
 
 # Added to the log-likelihood for each squared bias, in nats, as in vector scaling.
 _RIDGE = 5.0
@@ -299,7 +299,7 @@ def _log_probs(
 ) -> tuple[Floats, Integers]:
     """Return log-probabilities and labels of all rows, or of a random part if there are very many."""
     k = predictions.k or 1
-    most = max(_LEAST_ROWS, _MOST_ENTRIES // k)
+    most = max(_MOST_OF_CLASS * k, _MOST_ENTRIES // k)
     if predictions.n > most:
         rows = np.sort(rng.choice(predictions.n, size=most, replace=False))
         predictions = predictions.take(rows)
@@ -421,6 +421,10 @@ def _resampled(
     """
     n, m = len(log_before), len(log_after)
     inverse = np.linalg.inv(bias.curvature)
+    scaled = bias(log_after) / bias(log_before).mean(axis=0)
+    scaled /= (scaled @ found)[:, None]
+    information = scaled.T @ scaled / m
+    steps = np.linalg.inv(information + 1e-9 * np.trace(information) * np.eye(len(found)))
     drawn = np.empty((n_resamples, len(found)))
     for number in range(n_resamples):
         if progress is not None:
@@ -431,11 +435,8 @@ def _resampled(
         weights = rng.multinomial(m, np.full(m, 1 / m)) / m
         used = weights > 0
         ratios, weights = moved(log_after[used]) / old, weights[used]
-        scaled = ratios / (ratios @ found)[:, None]
-        gain = weights @ scaled
-        information = (scaled.T * weights) @ scaled
-        step = np.linalg.solve(information + 1e-9 * np.trace(information) * np.eye(len(found)), gain - 1)
-        start = np.maximum(found + step, 0.1 * found + 1e-9)
+        gain = (weights / (ratios @ found)) @ ratios
+        start = np.maximum(found + steps @ (gain - 1), 0.1 * found + 1e-9)
         drawn[number] = _likeliest(ratios, weights, start, settled=_SETTLED_RESAMPLE)
     return drawn
 
