@@ -41,6 +41,7 @@ DISPLAYS = {
     "OODRocDisplay": lambda cls, p: cls.from_predictions(p, p),
     "ReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
     "RiskCoverageDisplay": lambda cls, p: cls.from_predictions(p),
+    "SetSizesDisplay": lambda cls, p: cls.from_predictions(p, p, methods=["temperature"]),
     "SmoothReliabilityDisplay": lambda cls, p: cls.from_predictions(p, n_resamples=5),
     "TemperatureCurveDisplay": lambda cls, p: cls.from_predictions(p),
     "TrainingDynamicsDisplay": lambda cls, _: cls({"loss": [2.0, 1.0]}).plot(),

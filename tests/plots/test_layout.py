@@ -52,7 +52,7 @@ def of_predictions(kind, parts):
     """Draw a kind with everything that it takes."""
     validation, test, foreign = parts
     takes = KINDS[kind].takes
-    several = kind in ("methods", "validation-size", "margins", "risk-coverage")
+    several = kind in ("methods", "validation-size", "margins", "risk-coverage", "sets")
     return draw(
         kind,
         Request(

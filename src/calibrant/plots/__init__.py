@@ -14,6 +14,7 @@ from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
+from calibrant.plots.sets import SetSizesDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDynamicsDisplay
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "OODRocDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
+    "SetSizesDisplay",
     "SmoothReliabilityDisplay",
     "TemperatureCurveDisplay",
     "TrainingDynamicsDisplay",

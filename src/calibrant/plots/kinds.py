@@ -24,6 +24,7 @@ from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
+from calibrant.plots.sets import SetSizesDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import canonical_name
 
@@ -87,6 +88,11 @@ class Request:
     def labelled(self) -> Predictions:
         """Predictions with labels to compare unlabelled ones with; an error if there are none."""
         return _given(self.validation, "--val", "with labels", "name a validation file")
+
+    @property
+    def conformal_set(self) -> Predictions:
+        """The predictions to fit prediction sets on; an error if there are none."""
+        return _given(self.validation, "--val", "to fit the sets on", "name a validation file")
 
     @property
     def out_of_distribution(self) -> Predictions:
@@ -207,6 +213,12 @@ KINDS: Mapping[str, Kind] = {
         lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
         "error rate among the most confident predictions",
         _REPAIR,
+    ),
+    "sets": Kind(
+        lambda r: SetSizesDisplay.from_predictions(r.conformal_set, r.predictions, methods=r.methods, **r.at),
+        "sizes of prediction sets fitted on --val, before and after calibration",
+        _REPAIR,
+        needs_classes=True,
     ),
     "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
     "estimate": Kind(
