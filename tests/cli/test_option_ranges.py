@@ -20,6 +20,7 @@ COMMANDS = {
     "plot": "plot reliability x.npz --out figure.svg {}",
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",
+    "sets": "sets x.npz --calibrate temperature {}",
     "bench run": "bench run {}",
 }
 VALUES = ("-1", "0", "1e20", "100000000000000000000", "3000000000", "nan", "inf")

@@ -27,6 +27,7 @@ from calibrant.cli.methods import methods
 from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
 from calibrant.cli.report import report
+from calibrant.cli.sets import sets
 from calibrant.cli.terminal.text import say
 from calibrant.cli.train import train
 from calibrant.errors import CalibrantError, InputError
@@ -90,6 +91,7 @@ for command in (
     plot,
     export,
     decide,
+    sets,
     monitor,
 ):
     app.command()(command)
