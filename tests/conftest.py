@@ -1,6 +1,7 @@
 """Seeded synthetic predictions that several tests share."""
 
 import os
+from collections import Counter
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -14,11 +15,19 @@ hypothesis.settings.register_profile("calibrant", deadline=None)
 hypothesis.settings.load_profile("calibrant")
 
 
+# Of a test with many parameters, so many are traced for coverage; the others would trace the same lines.
+_TRACED = 3
+
+
 def pytest_collection_modifyitems(items):
-    """Run files with slow tests first, so that no long test is the last one; trace few slow tests."""
+    """Run files with slow tests first, so that no long test is the last one; trace few of the long ones."""
     slow = {item: mark for item in items if (mark := item.get_closest_marker("slow"))}
-    for item, mark in slow.items():
-        if not mark.kwargs.get("traced", False):
+    variants = Counter()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        variants[function] += 1
+        wanted = slow[item].kwargs.get("traced", False) if item in slow else variants[function] <= _TRACED
+        if not wanted:
             item.add_marker(pytest.mark.no_cover)
     files = {item.path for item in slow}
     items.sort(key=lambda item: item.path not in files)
