@@ -20,7 +20,7 @@ from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_number, to_tensor
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
 from calibrant.metrics.resampling.bootstrap import Resampler, check_level
 from calibrant.metrics.resampling.counts import CountResampler
 from calibrant.metrics.resampling.ends import corrected_ends
@@ -91,7 +91,7 @@ class Costs(Result):
         """Return the costs with one more action, which costs the same whatever the true class is."""
         if name in self.actions:
             raise InputError(f"name: expected an action that the costs do not have, got {name!r}; rename it")
-        column = torch.full((len(self.values), 1), check_number(cost, "ask"), dtype=torch.float64)
+        column = torch.full((len(self.values), 1), float(cost), dtype=torch.float64)
         return Costs(
             torch.cat([self.values, column], dim=1), actions=(*self.actions, name), classes=self.classes
         )

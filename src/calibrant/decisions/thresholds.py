@@ -17,7 +17,7 @@ from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Rule as Allowed
-from calibrant.inputs import Floats, check_choice, check_number
+from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.outcomes import Outcomes, refused_weights
 from calibrant.posthoc.calibrator import Calibrator
@@ -257,9 +257,9 @@ def thresholds_for_risks(
     given = given_predictions(predictions)
     level, wanted = check_level(level), [check_risk(risk) for risk in risks]
     correction = check_choice(correction, "correction", CORRECTIONS)
+    ranking = Ranking.of_predictions(given, calibrator)
     for risk in wanted if enough else ():
         _check_enough(given.n, risk, level)
-    ranking = _Ranking.of_predictions(given, calibrator)
     chosen = []
     for risk in wanted:
         step = ranking.certified(risk, level, correction)
@@ -299,10 +299,9 @@ def threshold_for_coverage(
         Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934.
     """
     given, level = given_predictions(predictions), check_level(level)
-    coverage = check_number(coverage, "coverage")
     if not 0 < coverage <= 1:
         raise InputError(f"coverage: expected a number above 0 and at most 1, got {coverage}; 90 % is 0.9")
-    ranking = _Ranking.of_predictions(given, calibrator)
+    ranking = Ranking.of_predictions(given, calibrator)
     wanted = min(given.n, max(1, math.ceil(coverage * given.n - 1e-9)))
     seen = ranking.step(int(np.searchsorted(ranking.answered, wanted)))
     bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), level))
@@ -354,7 +353,7 @@ def guaranteed_risks(
     """
     level, correction = check_level(level), check_choice(correction, "correction", CORRECTIONS)
     c = outcomes.unweighed(_BOUNDED).confidence.double().cpu().numpy()
-    ranking = _Ranking.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
+    ranking = Ranking.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
     coverage: list[float] = []
     risks: list[float] = []
     for risk in _TRIED_RISKS.tolist():
@@ -391,7 +390,7 @@ def upper_bound(wrong: Counts, answered: Counts, level: float) -> Floats:
 
 def check_risk(risk: float, name: str = "risk") -> float:
     """Return a risk if it is a number between 0 and 1."""
-    if not 0 < check_number(risk, name) < 1:
+    if not 0 < risk < 1:
         raise InputError(f"{name}: expected a number between 0 and 1, got {risk}; 2 % is 0.02")
     return float(risk)
 
@@ -412,7 +411,7 @@ def log_odds_of_answers(log_probs: Tensor, *, of_pairs: bool) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """What one threshold answers; the scores are the lowest that is answered and the highest that is not."""
 
     n: int
@@ -423,11 +422,17 @@ class _Step:
 
     @property
     def coverage(self) -> float:
+        """Share of the samples that are answered."""
         return self.answered / self.n
+
+    @property
+    def middle(self) -> float:
+        """The score halfway between what is answered and what is not."""
+        return (self.lowest + self.highest) / 2
 
 
 @dataclass(frozen=True, eq=False)
-class _Ranking:
+class Ranking:
     """Samples by their score, the surest first; a step is what one threshold answers.
 
     Attributes:
@@ -441,14 +446,16 @@ class _Ranking:
     wrong: Counts
 
     @classmethod
-    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "_Ranking":
+    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "Ranking":
+        """Rank scores; those that differ by no more than ``tie`` from the next are one step."""
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
         ends = np.flatnonzero(np.append(-np.diff(falling) > tie, True))
         return cls(falling, ends + 1, np.cumsum(wrong[order])[ends])
 
     @classmethod
-    def of_predictions(cls, predictions: Predictions, calibrator: Calibrator | None) -> "_Ranking":
+    def of_predictions(cls, predictions: Predictions, calibrator: Calibrator | None) -> "Ranking":
+        """Rank labelled predictions by the log-odds of their answers."""
         check_one_label(predictions)
         if predictions.weights is not None:
             raise refused_weights(_BOUNDED)
@@ -460,15 +467,16 @@ class _Ranking:
 
     @property
     def n(self) -> int:
+        """Number of samples."""
         return len(self.scores)
 
-    def step(self, place: int) -> _Step:
+    def step(self, place: int) -> Step:
         """Return a step by its place; the place -1 answers nothing."""
         if place < 0:
-            return _Step(self.n, 0, 0, math.inf, float(self.scores[0]))
+            return Step(self.n, 0, 0, math.inf, float(self.scores[0]))
         answered = int(self.answered[place])
         rejected = float(self.scores[answered]) if answered < self.n else -math.inf
-        return _Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
+        return Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
 
     def certified(self, risk: float, level: float, correction: Correction) -> int:
         """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is."""
@@ -529,7 +537,7 @@ def _uniform_distance(n: int, level: float) -> float:
 
 
 def _threshold(
-    seen: _Step,
+    seen: Step,
     risk: float,
     level: float,
     correction: Correction | None,
