@@ -73,8 +73,8 @@ def all_problems(options: argparse.Namespace) -> Iterator[Problem]:
         data = np.load(options.clinc)
         for name, hidden, epochs in (("linear head", (), 20), ("perceptron", (512,), 30)):
             head = trained(data["x_train"], data["y_train"], hidden, epochs)
-            sets = (predicted(head, data[f"x_{each}"], data[f"y_{each}"]) for each in ("val", "test"))
-            yield Problem(f"CLINC150, {name}", *sets, 4500)
+            val, test = (predicted(head, data[f"x_{each}"], data[f"y_{each}"]) for each in ("val", "test"))
+            yield Problem(f"CLINC150, {name}", val, test, 4500)
 
 
 def trained(x: np.ndarray, y: np.ndarray, hidden: tuple[int, ...], epochs: int) -> nn.Module:
@@ -145,9 +145,9 @@ def error_table(problems: Sequence[Problem], options: argparse.Namespace) -> Non
                 for _ in range(runs_of(problem, options)):
                     rows, truth = shifted(problem.pool, concentration, problem.rows, rng)
                     found = estimate_frequencies(problem.labelled, rows, calibrator=calibrator, n_resamples=2)
-                    each = (shares_of(problem.labelled), found.frequencies, found.second_opinion)
-                    each = (*each, found.applied, shares_of(rows))
-                    errors.append([distance(one, truth) for one in each])
+                    each = (found.frequencies, found.second_opinion, found.applied)
+                    known = (shares_of(problem.labelled), *each, shares_of(rows))
+                    errors.append([distance(one, truth) for one in known])
                 table = np.array(errors)
                 half = (table < table[:, :1] / 2).mean(axis=0)
                 print_row(

@@ -20,6 +20,7 @@ from calibrant.posthoc import (
     VectorScaling,
     load_calibrator,
 )
+from calibrant.posthoc.files import describe, restore
 from calibrant.posthoc.frequencies import check_frequencies, treats_classes_alike
 from calibrant.posthoc.names import method_named
 from calibrant.solvers import likeliest_shares
@@ -355,3 +356,13 @@ def test_a_damaged_file_of_frequencies_is_refused(tmp_path, text, sentence):
         read_frequencies(tmp_path / "new.csv")
     with pytest.raises(FormatError, match="^other.csv: no such file in"):
         read_frequencies(tmp_path / "other.csv")
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.6], [1.0], [1.5, -0.5], ["a", "b"]])
+def test_a_file_with_impossible_class_frequencies_is_refused(shares):
+    known = VectorScaling(torch.ones(2), torch.zeros(2))
+    known.class_frequencies = (0.25, 0.75)
+    description = describe(known)
+    assert restore(description, dict(known.state_dict())).class_frequencies == (0.25, 0.75)
+    with pytest.raises(FormatError, match="class_frequencies"):
+        restore(description | {"class_frequencies": shares}, dict(known.state_dict()))
