@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := -m pip install --quiet --disable-pip-version-check --prefer-binary -c constraints.txt
+# Only what is imported is compiled, and that by Python itself: compiling every package takes pip a minute or two.
+PIP := -m pip install --quiet --disable-pip-version-check --prefer-binary --no-compile -c constraints.txt
 
 # The versions that the checks ran with, if they ran with the Python of .venv.
 LOCK = locks/python-$(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))').txt
