@@ -1,17 +1,24 @@
 """The command ``calibrant evaluate``."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, Ood, Stream, word_or_list
+from calibrant.cli.options import AsJson, Ood, Stream, split_list, word_or_list
 from calibrant.cli.terminal.progress import progress_bar
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibrant.data.columns import Columns
+    from calibrant.data.predictions import Predictions
+    from calibrant.decisions.gate import Gate
+    from calibrant.decisions.requirement import Requirement
+    from calibrant.inputs import Progress
 
 # There are many groups, and a resample of the smooth error takes some milliseconds.
 _RESAMPLES_BY_GROUP = 200
@@ -45,6 +52,39 @@ def evaluate(
         typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
     ] = None,
     ood: Ood = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            help="A bound that must hold beyond chance, such as 'ece < 0.05'; may be repeated.",
+            metavar="BOUND",
+        ),
+    ] = None,
+    no_worse_than: Annotated[
+        Path | None,
+        typer.Option(
+            "--no-worse-than",
+            help="A baseline's predictions of the same samples, than which the model must not be worse.",
+            metavar="BASELINE",
+        ),
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(
+            "--margin",
+            help="How much worse than the baseline is accepted: a number, or 'nll=0.02,ece=0.01'; 0.01 by "
+            "default, 0.02 for nll.",
+            metavar="MARGIN",
+        ),
+    ] = None,
+    unpaired: Annotated[
+        bool,
+        typer.Option("--unpaired", help="The baseline has other samples of the same population."),
+    ] = False,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", help="Write the verdicts as JUnit XML.", metavar="FILE"),
+    ] = None,
     correction: Annotated[
         str,
         typer.Option(
@@ -77,13 +117,17 @@ def evaluate(
 ) -> None:
     """Print the calibration measures of saved predictions.
 
-    The file contains logits or probs with labels, or confidence with correct.
+    The file contains logits or probs with labels, or confidence with correct. With --require or
+    --no-worse-than the exit code is 0 if all holds beyond chance, 3 if something does not, and 4 if the
+    samples cannot tell; bad input is 2.
 
     Example: calibrant evaluate test.npz --measures all --intervals
 
     Example: calibrant evaluate answers.csv --by subject
 
     Example: calibrant evaluate predictions/ --by model_version
+
+    Example: calibrant evaluate test.npz --require 'ece < 0.05' --no-worse-than baseline.npz --junit gate.xml
 
     Example: calibrant evaluate answers.jsonl --confidence stated --correct is_right --percent
 
@@ -101,7 +145,10 @@ def evaluate(
 
     chosen = check_choice(correction, "--correction", CORRECTIONS)
     reader = streams.engine_named(engine, address=address)
+    gate = _GateOptions.of(require or [], no_worse_than, margin, unpaired, junit)
     whole = {
+        "--require": require,
+        "--no-worse-than": no_worse_than,
         "--intervals": intervals,
         "--per-class": per_class,
         "--per-margin": per_margin,
@@ -136,6 +183,7 @@ def evaluate(
             n_bins=bins,
             intervals=intervals,
             n_resamples=resamples,
+            chance=True,
             progress=progress,
         )
         parts = show.Parts(
@@ -160,8 +208,95 @@ def evaluate(
             else None,
             by=show.LABEL if several else columns.groups or "group",
             n_labels=entries_per_row(predictions) if several else None,
+            gate=gate.decide(predictions, ungrouped, n_bins=bins, n_resamples=resamples, progress=progress),
         )
     if as_json:
         show.evaluation_json(result, parts)
     else:
         show.evaluation(result, parts, title=Path(source).name if Path(source).is_file() else source)
+    gate.finish(parts.gate, name=Path(source).name)
+
+
+@dataclass(frozen=True)
+class _GateOptions:
+    """The options of a gate: what must hold, and where the verdicts are written."""
+
+    requirements: "Sequence[Requirement]"
+    baseline: Path | None
+    margin: "float | dict[str, float] | None"
+    paired: bool
+    junit: Path | None
+
+    @classmethod
+    def of(
+        cls,
+        require: "Sequence[str]",
+        baseline: Path | None,
+        margin: str | None,
+        unpaired: bool,
+        junit: Path | None,
+    ) -> "_GateOptions":
+        """Check the options before anything is read."""
+        needs_baseline = {"--margin": margin is not None, "--unpaired": unpaired}
+        for name in (name for name, given in needs_baseline.items() if given and baseline is None):
+            raise InputError(f"{name}: expected together with --no-worse-than, got no baseline; name one")
+        if junit is not None and not require and baseline is None:
+            raise InputError("--junit: expected together with --require or --no-worse-than, got neither")
+        return cls(_requirements(require), baseline, _margin(margin), not unpaired, junit)
+
+    def decide(
+        self,
+        predictions: "Predictions",
+        columns: "Columns",
+        *,
+        n_bins: int,
+        n_resamples: int,
+        progress: "Progress",
+    ) -> "Gate | None":
+        """Return the verdicts; None if nothing is required."""
+        if not self.requirements and self.baseline is None:
+            return None
+        from calibrant.decisions.gate import check_requirements
+
+        return check_requirements(
+            predictions,
+            self.requirements,
+            baseline=None if self.baseline is None else read(self.baseline, columns),
+            margin=self.margin,
+            paired=self.paired,
+            n_bins=n_bins,
+            n_resamples=n_resamples,
+            progress=progress,
+        )
+
+    def finish(self, gate: "Gate | None", *, name: str) -> None:
+        """Write the verdicts, and end with the exit code of the gate."""
+        if gate is None:
+            return
+        if self.junit is not None:
+            from calibrant.decisions.junit import write_junit
+
+            write_junit(gate, self.junit, name)
+        raise typer.Exit(gate.exit_code)
+
+
+def _requirements(texts: "Sequence[str]") -> "Sequence[Requirement]":
+    if not texts:
+        return ()
+    from calibrant.decisions.requirement import Requirement
+
+    return [Requirement.parse(text) for text in texts]
+
+
+def _margin(text: str | None) -> "float | dict[str, float] | None":
+    """Return one number, or numbers by name of the measure."""
+    if text is None:
+        return None
+    parts = [part.rpartition("=") for part in split_list(text)]
+    try:
+        numbers = {name.strip(): float(number) for name, _, number in parts}
+    except ValueError:
+        numbers = {}
+    if not numbers or ("" in numbers and len(parts) > 1):
+        raise InputError(f"--margin: expected a number or 'nll=0.02,ece=0.01', got {text!r}")
+    return numbers.get("", numbers)

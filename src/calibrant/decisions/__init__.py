@@ -19,6 +19,9 @@ from calibrant.decisions.expected import (
     estimate_quality,
 )
 from calibrant.decisions.frequencies import FrequencyShift, estimate_frequencies, read_frequencies
+from calibrant.decisions.gate import EXIT_CODES, Gate, Verdict, check_requirements, samples_needed
+from calibrant.decisions.junit import junit_xml, write_junit
+from calibrant.decisions.requirement import Requirement
 from calibrant.decisions.rule import Decisions, Rule, load_rule
 from calibrant.decisions.set_measures import SetMeasures, SetRow
 from calibrant.decisions.sets import PredictionSets, SetComparison, SetResult, calibrate_part, compare_sets
@@ -33,6 +36,7 @@ from calibrant.decisions.thresholds import (
 )
 
 __all__ = [
+    "EXIT_CODES",
     "Acting",
     "BreakEven",
     "ConfidenceChange",
@@ -46,8 +50,10 @@ __all__ = [
     "ExpectedQuality",
     "ExpectedRisk",
     "FrequencyShift",
+    "Gate",
     "GuaranteedRisks",
     "PredictionSets",
+    "Requirement",
     "Rule",
     "SetComparison",
     "SetMeasures",
@@ -55,17 +61,22 @@ __all__ = [
     "SetRow",
     "Threshold",
     "ThresholdRule",
+    "Verdict",
     "act_on_costs",
     "calibrate_part",
+    "check_requirements",
     "compare_sets",
     "coverage_law",
     "estimate_frequencies",
     "estimate_quality",
     "guaranteed_risks",
+    "junit_xml",
     "load_rule",
     "read_costs",
     "read_frequencies",
+    "samples_needed",
     "threshold_for_coverage",
     "threshold_for_risk",
     "thresholds_for_risks",
+    "write_junit",
 ]

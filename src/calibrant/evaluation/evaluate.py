@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
-from calibrant.data.labels import entries_per_row
+from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inputs import ArrayLike, Progress
+from calibrant.metrics.chance import Chance, by_chance
 from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
@@ -23,6 +24,8 @@ from calibrant.threads import few_threads
 # Numbers computed for the resamples of a measure: several seconds. It depends on the data alone, so equal
 # seeds give equal intervals on every machine.
 MAX_WORK = 1 << 30
+# The same for samples of a calibrated model, which the command line always draws: under a second.
+_CHANCE_WORK, _CHANCE_DRAWS = 1 << 26, 200
 #: Why a measure is skipped if samples have weights.
 NO_WEIGHTS = "takes no weights, because it depends on the number of samples"
 
@@ -41,6 +44,8 @@ class Evaluation(Result):
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
         remarks: What to know about a measure: that ties left some of its bins of equal count empty, or that
             its interval was not computed, or from fewer resamples, and why.
+        by_chance: What a perfectly calibrated model would show by chance with as many samples, by name of the
+            calibration error, if requested.
     """
 
     n: int
@@ -51,6 +56,7 @@ class Evaluation(Result):
     skipped: Mapping[str, str]
     bins: Bins
     remarks: Mapping[str, str]
+    by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
 
 
 def evaluate(
@@ -63,6 +69,7 @@ def evaluate(
     n_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    chance: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Compute measures of labelled predictions.
@@ -79,6 +86,8 @@ def evaluate(
             gets fewer, at least 100; its interval and ``remarks`` show how many.
         level: Share of repeated samples whose interval should cover the true value.
         seed: Equal seeds give equal intervals.
+        chance: Whether to draw what a perfectly calibrated model would show by chance, for each calibration
+            error, with the p-value of :func:`~calibrant.metrics.calibration_test`.
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
 
@@ -101,6 +110,7 @@ def evaluate(
     inputs = _inputs(predictions, outcomes)
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
+    drawn_by_chance: dict[str, Chance] = {}
     skipped: dict[str, str] = {}
     remarks = _on_ties(named, outcomes, n_bins)
     for done, name in enumerate(named):
@@ -115,26 +125,22 @@ def evaluate(
         numbers = predictions.n * (predictions.k or 1) if measure.max_samples is None else predictions.n**2
         with few_threads(numbers):
             values[name] = measure.function(**given)
-        if not intervals or not math.isfinite(values[name]):
-            continue
-        if measure.max_samples is not None:
-            # Repeated rows in a resample would also bias kernel measures.
-            remarks[name] = "no interval, because resampling a measure with quadratic cost takes too long"
-            continue
-        known[name] = with_interval(
-            measure.function,
-            **given,
-            n_resamples=n_resamples,
-            level=level,
-            per_row=entries_per_row(predictions),
-            seed=seed,
-            max_work=MAX_WORK,
-            progress=during(progress, measure, done, len(named)),
-        )
-        drawn = known[name].n_resamples + known[name].n_undefined
-        if drawn < n_resamples:
-            fewer = f"interval from {drawn:,} resamples, because more would take too long"
-            remarks[name] = "; ".join(filter(None, (remarks.get(name), fewer)))
+        if chance and measure.noise_floor and math.isfinite(values[name]):
+            shown, remark = _by_chance(measure, predictions, given, seed)
+            drawn_by_chance |= {} if shown is None else {name: shown}
+            remarks |= _joined(remarks, name, remark)
+        if intervals and math.isfinite(values[name]):
+            span, remark = _interval(
+                measure,
+                predictions,
+                given,
+                n_resamples=n_resamples,
+                level=level,
+                seed=seed,
+                progress=during(progress, measure, done, len(named)),
+            )
+            known |= {} if span is None else {name: span}
+            remarks |= _joined(remarks, name, remark)
     return Evaluation(
         predictions.n,
         predictions.n if outcomes.weights is None else float(outcomes.weights.sum()),
@@ -144,7 +150,48 @@ def evaluate(
         FrozenDict(skipped),
         equal_width_bins(outcomes, n_bins),
         FrozenDict(remarks),
+        FrozenDict(drawn_by_chance),
     )
+
+
+def _interval(
+    measure: Measure,
+    predictions: Predictions,
+    given: Mapping[str, Any],
+    *,
+    n_resamples: int,
+    **options: Any,  # noqa: ANN401
+) -> tuple[Interval | None, str]:
+    """Return the interval of a measure, or None; and that it was not computed or from fewer resamples."""
+    if measure.max_samples is not None:
+        # Repeated rows in a resample would also bias kernel measures.
+        return None, "no interval, because resampling a measure with quadratic cost takes too long"
+    span = with_interval(
+        measure.function,
+        **given,
+        n_resamples=n_resamples,
+        per_row=entries_per_row(predictions),
+        max_work=MAX_WORK,
+        **options,
+    )
+    drawn = span.n_resamples + span.n_undefined
+    fewer = f"interval from {drawn:,} resamples, because more would take too long"
+    return span, fewer if drawn < n_resamples else ""
+
+
+def _by_chance(
+    measure: Measure, predictions: Predictions, given: Mapping[str, Any], seed: int
+) -> tuple[Chance | None, str]:
+    """Return what a calibrated model would show, or None and the reason."""
+    if isinstance(predictions, LabelPredictions):
+        return None, "what chance would show is unknown, because the labels of a row depend on each other"
+    shown = by_chance(measure.function, **given, n_draws=_CHANCE_DRAWS, seed=seed, max_work=_CHANCE_WORK)
+    return shown, "" if shown else "what chance would show is left out, because it would take too long"
+
+
+def _joined(remarks: Mapping[str, str], name: str, remark: str) -> dict[str, str]:
+    """Return the remarks on a measure with a further one, if there is one."""
+    return {name: "; ".join(filter(None, (remarks.get(name), remark)))} if remark else {}
 
 
 def _on_ties(names: Sequence[str], outcomes: Outcomes, n_bins: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from calibrant.metrics.binned import (
     underconfidence,
 )
 from calibrant.metrics.calibration_test import CalibrationTest, calibration_test
+from calibrant.metrics.chance import Chance, by_chance
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
 from calibrant.metrics.classwise import (
     adaptive_calibration_error,
@@ -59,6 +60,7 @@ __all__ = [
     "Band",
     "Bins",
     "CalibrationTest",
+    "Chance",
     "CorpReliability",
     "Decomposition",
     "Interval",
@@ -82,6 +84,7 @@ __all__ = [
     "brier_calibration",
     "brier_refinement",
     "brier_score",
+    "by_chance",
     "calibration_test",
     "charbonnier_error",
     "class_bins",

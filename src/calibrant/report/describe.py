@@ -13,7 +13,7 @@ from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.evaluate import evaluate, why_not
+from calibrant.evaluation.evaluate import Evaluation, evaluate, why_not
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
@@ -24,6 +24,7 @@ from calibrant.report.columns import columns
 from calibrant.report.figures import (
     POINTS,
     TESTED_UP_TO,
+    chance_lines,
     class_lines,
     compared_temperatures,
     figures,
@@ -39,7 +40,7 @@ from calibrant.threads import few_threads
 
 if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
-    from calibrant.evaluation.compare import Comparison
+    from calibrant.evaluation.compare import Comparison, MethodResult
 
 
 _RESAMPLES = 400
@@ -78,7 +79,7 @@ def _page_of_files(
     wanted = [*resolve_measures("core"), *extra]
     quick = first.n <= TESTED_UP_TO
     measured = {
-        name: evaluate(each, measures=wanted, intervals=quick, n_resamples=_RESAMPLES, seed=seed)
+        name: evaluate(each, measures=wanted, intervals=quick, n_resamples=_RESAMPLES, seed=seed, chance=True)
         for name, each in models.items()
     }
     metrics = {name: each.metrics for name, each in measured.items()}
@@ -106,6 +107,7 @@ def _page_of_files(
         chosen=other,
         own=own_name(first),
         pairs=pairs,
+        chance=chance_lines(measured),
         groups=group_panel(first, None if other is None else models[other]),
         classes=class_lines(_classes(first), None if other is None else _classes(models[other])),
         shift=_shift(sources.shift, None, sources.name("shift")),
@@ -171,6 +173,7 @@ def _page_of_comparison(
         chosen=None if is_identity else chosen.name,
         is_choice=True,
         own=own_name(before),
+        chance=chance_lines(_errors(before, chosen, rows, seed=seed)),
         groups=group_panel(before, None if is_identity else chosen.measured),
         classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
         temperatures=compared_temperatures(
@@ -186,6 +189,16 @@ def _page_of_comparison(
         notes=(*_notes(before, out_of_fold=out_of_fold), *left_out),
         facts=sources.facts(sources.by_role, _choices(comparison, choice)),
     )
+
+
+def _errors(
+    before: Predictions, chosen: "MethodResult", rows: Sequence[Candidate], *, seed: int
+) -> dict[str, Evaluation]:
+    """Return the calibration errors in the table, before calibration and after, beside what chance shows."""
+    shown = {row.name: row.title for row in rows}
+    models = {shown["uncalibrated"]: before} | {shown[chosen.name]: chosen.measured}
+    names = [name for name in chosen.metrics if MEASURES[name].noise_floor]
+    return {title: evaluate(each, measures=names, seed=seed, chance=True) for title, each in models.items()}
 
 
 def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, name: str) -> Page:

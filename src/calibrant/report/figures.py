@@ -9,6 +9,7 @@ from calibrant.bins import effective_counts, equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
+from calibrant.evaluation.evaluate import Evaluation
 from calibrant.evaluation.groups import GroupRow, by_group
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow
@@ -29,6 +30,7 @@ from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.report.page import (
     AnswerRule,
     Binned,
+    ChanceLine,
     ClassLine,
     Detection,
     Difference,
@@ -103,6 +105,25 @@ def binned(outcomes: Outcomes, n_bins: int) -> Binned:
         accuracy=_or_none(bins.accuracy),
         band_low=_or_none(low),
         band_high=_or_none(high),
+    )
+
+
+def chance_lines(measured: Mapping[str, Evaluation]) -> tuple[ChanceLine, ...]:
+    """Put the calibration errors of candidates beside what a calibrated model would show by chance."""
+    names = dict.fromkeys(name for each in measured.values() for name in each.by_chance)
+    return tuple(
+        ChanceLine(
+            title,
+            MEASURES[name].title,
+            MEASURES[name].percent,
+            each.metrics[name],
+            each.by_chance[name].mean,
+            each.by_chance[name].high,
+            each.by_chance[name].p_value,
+        )
+        for name in names
+        for title, each in measured.items()
+        if name in each.by_chance
     )
 
 

@@ -293,6 +293,29 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class ChanceLine:
+    """A calibration error of a candidate, and what a perfectly calibrated model would show by chance.
+
+    Attributes:
+        candidate: Title of the candidate.
+        title: Full name of the measure.
+        percent: Whether it is shown times 100.
+        value: The measure.
+        mean: Mean of the measure of a calibrated model with the same predictions.
+        high: Its 95th percentile.
+        p_value: Share of the samples of a calibrated model that show at least as much.
+    """
+
+    candidate: str
+    title: str
+    percent: bool
+    value: float
+    mean: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True)
 class ModelPair:
     """The first model against another one, on the same samples."""
 
@@ -336,6 +359,7 @@ class Page:
         is_choice: Whether the candidates are methods of which one was chosen.
         own: What the model's own confidence is called: ``"as stated"`` for a black box.
         pairs: The first model against each other one, if the candidates are models.
+        chance: Calibration errors beside what a calibrated model would show by chance.
         groups: Groups of samples, if the predictions have any.
         classes: The classes, the least calibrated first.
         temperatures: Temperature by margin.
@@ -355,6 +379,7 @@ class Page:
     is_choice: bool = False
     own: str = "uncalibrated"
     pairs: tuple[ModelPair, ...] = ()
+    chance: tuple[ChanceLine, ...] = ()
     groups: GroupPanel | None = None
     classes: tuple[ClassLine, ...] = ()
     temperatures: Temperatures | None = None

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
@@ -24,6 +24,9 @@ from calibrant.metrics.ood import OODScores
 from calibrant.outcomes import weighted_like
 from calibrant.streams.measures import StreamEvaluation
 
+if TYPE_CHECKING:
+    from calibrant.decisions.gate import Gate
+
 #: The groups of several labels at once.
 LABEL = "label"
 _TITLES_OF_LABELS = {
@@ -33,6 +36,10 @@ _TITLES_OF_LABELS = {
 }
 
 _WIDTH = 40
+_BY_CHANCE = (
+    "by chance: mean and 95th percentile of a perfectly calibrated model with these predictions; "
+    "p: how often it shows at least as much"
+)
 # Groups that fit on a screen or two.
 _MOST_GROUPS = 50
 
@@ -48,6 +55,7 @@ class Parts:
     groups: GroupTable | None = None
     by: str = "group"
     n_labels: int | None = None
+    gate: "Gate | None" = None
 
 
 @dataclass(frozen=True)
@@ -70,12 +78,22 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
     _print_heading(console, title, result, parts.n_labels)
     of_labels = parts.n_labels is not None
     titles = _TITLES_OF_LABELS if of_labels else {}
-    console.print(tables.measures({"value": result.metrics}, result.intervals, titles=titles))
+    console.print(
+        tables.measures(
+            {"value": result.metrics}, result.intervals, by_chance=result.by_chance, titles=titles
+        )
+    )
+    if result.by_chance:
+        console.print(line((_BY_CHANCE, "dim")))
     print_skipped(console, result.skipped)
     for name, remark in result.remarks.items():
         console.print(line((f"{name}: {remark}", "dim")))
     console.print()
     console.print(_diagram(result, of_labels=of_labels))
+    _print_parts(console, parts)
+
+
+def _print_parts(console: Console, parts: Parts) -> None:
     if parts.classes is not None:
         console.print(tables.classes(parts.classes))
     if parts.margins is not None:
@@ -86,6 +104,18 @@ def evaluation(result: Evaluation, parts: Parts, *, title: str) -> None:
         console.print(tables.comparison(parts.comparison, width=console.width))
     if parts.detection is not None:
         console.print(tables.detection(parts.detection))
+    if parts.gate is not None:
+        _print_gate(console, parts.gate)
+
+
+def _print_gate(console: Console, gate: "Gate") -> None:
+    """Print the verdicts, why some are unknown, and how the command ends."""
+    console.print(tables.gate(gate))
+    for verdict in gate.verdicts:
+        if verdict.outcome == "unknown" and verdict.needed is None:
+            console.print(line((verdict.sentence, "dim")))
+    words = {"passed": "passed", "failed": "failed", "unknown": "cannot tell"}[gate.outcome]
+    console.print(line("Gate: ", (words, "bold"), f" (exit code {gate.exit_code})."))
 
 
 def evaluation_json(result: Evaluation, parts: Parts) -> None:
@@ -94,6 +124,8 @@ def evaluation_json(result: Evaluation, parts: Parts) -> None:
     answer |= _effective(result)
     if result.intervals:
         answer["intervals"] = {name: [i.low, i.high] for name, i in result.intervals.items()}
+    if result.by_chance:
+        answer["by_chance"] = {name: dataclasses.asdict(each) for name, each in result.by_chance.items()}
     if result.skipped:
         answer["skipped"] = dict(result.skipped)
     if result.remarks:
@@ -124,6 +156,8 @@ def _parts_answer(parts: Parts) -> dict[str, Any]:
         }
     if parts.detection is not None:
         answer["ood"] = {name: dataclasses.asdict(scores) for name, scores in parts.detection.items()}
+    if parts.gate is not None:
+        answer["gate"] = parts.gate.to_dict()
     return answer
 
 

@@ -18,10 +18,12 @@ from calibrant.posthoc.names import variant_of
 from calibrant.text import visible_lines
 
 if TYPE_CHECKING:
+    from calibrant.decisions.gate import Gate
     from calibrant.evaluation.compare import Comparison, MethodResult
     from calibrant.evaluation.groups import GroupTable, GroupTest
     from calibrant.evaluation.paired import PairedComparison
     from calibrant.evaluation.slices import ClassRow
+    from calibrant.metrics.chance import Chance
     from calibrant.metrics.intervals import Interval
     from calibrant.metrics.margin import MarginSlice
     from calibrant.metrics.measure import Measure
@@ -36,6 +38,7 @@ def measures(
     results: Mapping[str, Mapping[str, float | None]],
     intervals: "Mapping[str, Interval] | None" = None,
     *,
+    by_chance: "Mapping[str, Chance] | None" = None,
     titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
     """Lay out measures in rows and results in columns; the best of several results is bold.
@@ -43,20 +46,45 @@ def measures(
     Args:
         results: Measures by name, of each result.
         intervals: Intervals by name of the measure.
+        by_chance: What a calibrated model would show, by name of the measure.
         titles: Other titles of some measures.
     """
-    table = _table("measure", *results)
-    if intervals:
-        table.add_column("95 % interval", justify="right")
+    further = (["95 % interval"] if intervals else []) + (["by chance", "p"] if by_chance else [])
+    table = _table("measure", *results, *further)
+    if intervals and by_chance:  # the columns fit into the 80 characters of a terminal
+        table.padding = (0, 1, 0, 0)
     for name in (name for name in MEASURES if all(name in metrics for metrics in results.values())):
         measure = MEASURES[name]
         values = [math.nan if value is None else value for value in (m[name] for m in results.values())]
         best = measure.best(values) if len(values) > 1 else math.nan
         cells = [f"[bold]{_format(v, measure)}[/bold]" if v == best else _format(v, measure) for v in values]
-        if intervals and name in intervals:
-            low, high = intervals[name].low, intervals[name].high
-            cells.append(f"{_format(low, measure)} to {_format(high, measure)}")
+        if intervals:
+            cells.append(_interval(intervals[name], measure) if name in intervals else "")
+        if by_chance and name in by_chance:
+            shown = by_chance[name]
+            cells += [_two(shown.mean, shown.high, ", ", measure), p_value(shown.p_value)]
         table.add_row(titles.get(name, _title(measure)), *cells)
+    if by_chance:
+        _let_names_give_way(table)
+    return table
+
+
+def gate(found: "Gate") -> Table:
+    """Lay out the verdicts of a gate, one a row, with the samples that are needed to tell."""
+    level = f"{100 * found.verdicts[0].level:.3g} % interval"
+    table = _table("requirement", "verdict", "value", level, "samples needed")
+    for verdict in found.verdicts:
+        color = {"passed": "green", "failed": "red", "unknown": "yellow"}[verdict.outcome]
+        words = "cannot tell" if verdict.outcome == "unknown" else verdict.outcome
+        known = not math.isnan(verdict.low)
+        table.add_row(
+            verdict.requirement,
+            f"[{color}]{words}[/{color}]",
+            "" if math.isnan(verdict.value) else f"{verdict.value:.4f}",
+            f"{verdict.low:.4f} to {verdict.high:.4f}" if known else "",
+            "" if verdict.needed is None else f"about {verdict.needed:,}",
+        )
+    _let_names_give_way(table)
     return table
 
 
@@ -327,6 +355,15 @@ def _format(value: float, measure: "Measure") -> str:
     if measure.percent or math.isnan(value):
         return _percent(value)
     return f"{value:.4f}  "
+
+
+def _interval(interval: "Interval", measure: "Measure") -> str:
+    return _two(interval.low, interval.high, " to ", measure)
+
+
+def _two(first: float, second: float, between: str, measure: "Measure") -> str:
+    """Return two values of a measure with one unit."""
+    return f"{_bare(first, measure, 4)}{between}{_format(second, measure)}"
 
 
 def _span(low: float, high: float, measure: "Measure") -> str:

@@ -69,9 +69,18 @@ class BinResampler(Resampler):
 
     def calibrated(self, rng: np.random.Generator) -> float:
         """Return the measure if the hits of each fine bin are drawn with its mean confidence."""
+        return float(self.draw_calibrated(1, rng)[0])
+
+    def draw_calibrated(self, n_draws: int, rng: np.random.Generator) -> Floats:
+        """Return the measure of several draws of the hits of each fine bin with its mean confidence."""
         count, confidence = self.fine.count.numpy(), self.fine.confidence_sum.numpy()
-        rate = (confidence / np.maximum(count, 1)).clip(0.0, 1.0)
-        return self._of_fine(np.stack([count, confidence, rng.binomial(count, rate)]))
+        used = count > 0
+        hits = np.zeros((n_draws, len(count)), dtype=np.int64)
+        rate = (confidence[used] / count[used]).clip(0.0, 1.0)
+        hits[:, used] = rng.binomial(count[used], rate, size=(n_draws, len(rate)))
+        fixed = np.stack([count, confidence]).reshape(2, 1, self.n_bins, -1).sum(axis=-1)
+        drawn = hits.reshape(1, n_draws, self.n_bins, -1).sum(axis=-1)
+        return self._of_sums(np.concatenate([np.repeat(fixed, n_draws, axis=1), drawn]))
 
     def jackknife(self, rng: np.random.Generator) -> tuple[Floats, Floats]:  # noqa: ARG002  # the same for all bootstraps
         """Return the measure without one sample of each cell, weighted by the size of the cell."""

@@ -1,0 +1,533 @@
+"""A gate: ship a model if its measures meet their requirements, beyond chance; block it if they do not."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from scipy.stats import binom
+from torch import Tensor
+
+from calibrant.data.labels import entries_per_row
+from calibrant.data.predictions import Predictions
+from calibrant.decisions.requirement import Requirement
+from calibrant.errors import InputError, did_you_mean
+from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.paired import paired_comparison
+from calibrant.inputs import Progress, check_number
+from calibrant.metrics.intervals import wilson_interval
+from calibrant.metrics.names import MEASURES
+from calibrant.metrics.resampling.bootstrap import check_level
+from calibrant.results import FrozenDict, Result
+
+Outcome: TypeAlias = Literal["passed", "failed", "unknown"]
+
+#: How a command ends; 0 only if every requirement is met beyond chance.
+EXIT_CODES: Mapping[Outcome, int] = FrozenDict({"passed": 0, "failed": 3, "unknown": 4})
+
+#: What is compared with a baseline if no requirement names a measure.
+COMPARED = ("nll", "ece")
+# How much worse than the baseline is no harm: one percentage point, or this much of a measure that is none.
+_MARGIN, _MARGINS = 0.01, {"nll": 0.02}
+# The number of samples that is named suffices in this share of the cases, if the estimate is right.
+_POWER = 0.8
+# Models that agree on this many samples are taken to agree on all.
+_ENOUGH_ANSWERS = 100
+# More samples than this are no advice.
+_MOST_NEEDED = 1e9
+
+
+@dataclass(frozen=True)
+class Verdict(Result):
+    """Whether one requirement is met, decided on an interval.
+
+    Attributes:
+        requirement: The requirement as text.
+        measure: Name of the measure.
+        outcome: ``"passed"`` if the whole interval meets the requirement, ``"failed"`` if no part of it does,
+            else ``"unknown"``.
+        value: The measure of the samples, or the difference from the baseline; NaN if there is none.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        level: Level of the interval.
+        bound: What the value is compared with.
+        needed: About how many samples are needed to tell, if the outcome is unknown; None if no number helps.
+        sentence: The outcome in words, with the reason.
+    """
+
+    requirement: str
+    measure: str
+    outcome: Outcome
+    value: float
+    low: float
+    high: float
+    level: float
+    bound: float
+    needed: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Gate(Result):
+    """Whether a model meets all requirements.
+
+    Attributes:
+        n: Number of samples.
+        level: One minus the largest probability that the gate fails a model that meets all requirements.
+        verdicts: A verdict for each requirement.
+    """
+
+    n: int
+    level: float
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """``"failed"`` if a requirement failed, else ``"unknown"`` if one is unknown, else ``"passed"``."""
+        found = {verdict.outcome for verdict in self.verdicts}
+        order: tuple[Outcome, ...] = ("failed", "unknown", "passed")
+        return next(outcome for outcome in order if outcome in found)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if passed, 3 if failed, 4 if unknown."""
+        return EXIT_CODES[self.outcome]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, with the outcome and the exit code."""
+        return {"outcome": self.outcome, "exit_code": self.exit_code, **super().to_dict()}
+
+
+def check_requirements(
+    predictions: PredictionsLike,
+    requirements: str | Requirement | Sequence[str | Requirement] = (),
+    *,
+    baseline: PredictionsLike | None = None,
+    margin: float | Mapping[str, float] | None = None,
+    paired: bool = True,
+    level: float = 0.95,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Gate:
+    r"""Decide whether a model meets requirements on its measures, or cannot be told to.
+
+    A requirement passes if the whole interval of its measure meets it, fails if no part of the interval does,
+    and is unknown otherwise. The point estimate decides nothing. The whole gate fails a model that meets
+    all of :math:`m` requirements with a probability of at most ``1 - level``: the intervals are those of
+    :func:`~calibrant.evaluation.evaluate` with a level of ``level`` for up to two requirements, and of
+    :math:`1 - 2 (1 - \mathrm{level}) / m` for more.
+
+    Resamples have no misses if the sample has none, though the population may have some. So an interval is
+    extended by the change of the measure if further hits were misses: as many as Wilson's interval of the
+    error rate allows and the resamples lack.
+
+    With a baseline, the measures of the requirements that have a better direction (NLL and ECE if there is
+    none) may be worse by no more than a margin: the interval of the difference of
+    :func:`~calibrant.metrics.paired_difference` is compared with the margin. With a margin of 0, a model
+    passes only if it is better beyond chance, and an equal one is never told from a slightly worse one.
+    Misses that did not occur extend these intervals too, unless both models give the same answers to all of
+    at least 100 samples.
+
+    Args:
+        predictions: Labelled predictions, or the path of a file of them.
+        requirements: Such as ``"ece < 0.05"``, one or several.
+        baseline: Predictions of the model to be no worse than, for the same samples in the same order.
+        margin: How much worse than the baseline is accepted, for all measures or by name; by default 0.01
+            (one percentage point), and 0.02 for NLL.
+        paired: False if the baseline has other samples. Both must then be random samples of the same
+            population, and the interval of the difference is that of two independent intervals, which is
+            wider.
+        level: One minus the largest probability that the gate fails a model that meets all requirements.
+        n_bins: Number of bins of the binned measures.
+        n_resamples: Number of bootstrap resamples; fewer for measures that would take too long.
+        seed: Equal seeds give equal verdicts.
+        progress: Called with what is being done, the number done, and the total.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> answers = Predictions(confidence=[0.8, 0.6] * 200, correct=[True, True, True, False] * 100)
+        >>> gate = check_requirements(answers, ["accuracy > 0.5", "brier < 0.2"])
+        >>> gate.outcome, [verdict.outcome for verdict in gate.verdicts]
+        ('unknown', ['passed', 'unknown'])
+        >>> print(gate.verdicts[0].sentence)
+        accuracy > 0.5: passed, 0.7500 (95 % interval 0.7050 to 0.7925)
+
+    References:
+        Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
+        Statistics in Medicine 2008.
+    """
+    given = [requirements] if isinstance(requirements, (str, Requirement)) else list(requirements)
+    wanted = [each if isinstance(each, Requirement) else Requirement.parse(each) for each in given]
+    margins = _margins(wanted, margin) if baseline is not None else {}
+    if not wanted and baseline is None:
+        raise InputError("requirements: expected at least one, or a baseline, got none; pass 'ece < 0.05'")
+    predictions = given_predictions(predictions)
+    error, count = 1 - check_level(level), len(wanted) + len(margins)
+    gauge = _Gauge(
+        level=1 - min(error, 2 * error / count),
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        seed=seed,
+        progress=progress,
+    )
+    names = list(dict.fromkeys(each.measure for each in wanted))
+    spans = gauge.spans(predictions, names) if names else {}
+    verdicts = [
+        _decide(
+            each, str(each), spans[each.measure], gauge.level, partial(gauge.floor, predictions, each.measure)
+        )
+        for each in wanted
+    ]
+    if baseline is not None:
+        other = given_predictions(baseline, name="baseline")
+        compared = gauge.paired if paired else gauge.unpaired
+        found = compared(predictions, other, list(margins))
+        verdicts += [_compare(name, margins[name], span, gauge.level) for name, span in found.items()]
+    return Gate(predictions.n, float(level), tuple(verdicts))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A value with its interval, or the reason why there is none.
+
+    Attributes:
+        n: Number of samples.
+        value: The measure, or a difference of two.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        reason: Why there is no interval; empty if there is one.
+    """
+
+    n: int
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    reason: str = ""
+
+    def extended(self, shift: float) -> "_Span":
+        """Return the span with one end moved away from the value."""
+        low, high = self.low + min(0.0, shift), self.high + max(0.0, shift)
+        return _Span(self.n, self.value, low, high, self.reason)
+
+
+@dataclass(frozen=True)
+class _Gauge:
+    """How measures and differences get their intervals."""
+
+    level: float
+    n_bins: int
+    n_resamples: int
+    seed: int
+    progress: Progress | None
+
+    def spans(self, predictions: Predictions, names: Sequence[str]) -> dict[str, _Span]:
+        """Return the interval of each measure, extended by misses that did not occur."""
+        plain = evaluate(predictions, measures=names, n_bins=self.n_bins)
+        further = self._values_with_misses(predictions, names)
+        spans = {}
+        for name in names:
+            span = self._span(predictions, name, plain.skipped.get(name, ""))
+            shift = further.get(name, math.nan) - span.value
+            spans[name] = span.extended(shift) if math.isfinite(shift) else span
+        return spans
+
+    def paired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
+        """Return the interval of the difference of each measure on the same samples."""
+        try:
+            found = paired_comparison(
+                first,
+                other,
+                measures=names,
+                n_bins=self.n_bins,
+                n_resamples=self.n_resamples,
+                level=self.level,
+                seed=self.seed,
+                progress=self.progress,
+            )
+        except InputError as error:
+            raise InputError(
+                f"baseline: {error}; compare other samples of the same population without pairs: --unpaired, "
+                "or paired=False"
+            ) from None
+        spans = {name: _Span(first.n, reason=reason) for name, reason in found.skipped.items()}
+        spans |= {
+            name: _Span(first.n, each.difference, each.low, each.high)
+            for name, each in found.differences.items()
+        }
+        if not _agree(first, other):
+            ours, theirs = first.outcomes().correct.cpu(), other.outcomes().correct.cpu()
+            for model, beside, sign in ((first, ours & theirs, 1), (other, ours & theirs, -1)):
+                alone = theirs & ~ours if sign > 0 else ours & ~theirs
+                after = self._values_with_misses(model, names, events=alone, among=beside)
+                before = evaluate(model, measures=names, n_bins=self.n_bins).metrics
+                for name in after.keys() & spans.keys():
+                    shift = sign * (after[name] - before[name])
+                    spans[name] = spans[name].extended(shift) if math.isfinite(shift) else spans[name]
+        return {name: spans[name] for name in names}
+
+    def unpaired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
+        """Return the interval of the difference of each measure on other samples (Zou and Donner)."""
+        ours, theirs = self.spans(first, names), self.spans(other, names)
+        spans = {}
+        for name in names:
+            a, b = ours[name], theirs[name]
+            if a.reason or b.reason:
+                spans[name] = _Span(first.n, reason=a.reason or f"{b.reason} (the baseline)")
+                continue
+            value = a.value - b.value
+            low = value - math.hypot(a.value - a.low, b.high - b.value)
+            high = value + math.hypot(a.high - a.value, b.value - b.low)
+            spans[name] = _Span(min(first.n, other.n), value, low, high)
+        return spans
+
+    def _span(self, predictions: Predictions, name: str, skipped: str) -> _Span:
+        if skipped:
+            return _Span(predictions.n, reason=skipped)
+        try:
+            found = evaluate(
+                predictions,
+                measures=[name],
+                n_bins=self.n_bins,
+                intervals=True,
+                n_resamples=self.n_resamples,
+                level=self.level,
+                seed=self.seed,
+                progress=self.progress,
+            )
+        except InputError as error:  # undefined on most resamples
+            return _Span(predictions.n, reason=str(error))
+        if not math.isfinite(found.metrics[name]):
+            return _Span(predictions.n, reason="it is undefined for these samples")
+        interval = found.intervals.get(name)
+        if interval is None:
+            return _Span(predictions.n, found.metrics[name], reason=found.remarks.get(name, "no interval"))
+        return _Span(predictions.n, interval.value, interval.low, interval.high)
+
+    def floor(self, predictions: Predictions, name: str) -> float:
+        """Return what a calibrated model would show by chance, on average; 0 for other measures."""
+        if not MEASURES[name].noise_floor:
+            return 0.0
+        drawn = evaluate(predictions, measures=[name], n_bins=self.n_bins, seed=self.seed, chance=True)
+        return drawn.by_chance[name].mean if name in drawn.by_chance else 0.0
+
+    def _values_with_misses(
+        self,
+        predictions: Predictions,
+        names: Sequence[str],
+        *,
+        events: Tensor | None = None,
+        among: Tensor | None = None,
+    ) -> Mapping[str, float]:
+        """Return measures if more samples were misses (or hits, if these are rare); nothing if none were.
+
+        Args:
+            predictions: The samples.
+            names: Names of the measures.
+            events: The samples on which the rare event occurred; by default misses, or hits if fewer.
+            among: Those on which it could have occurred instead; by default all others.
+        """
+        correct = predictions.outcomes().correct.cpu()
+        if events is None or among is None:
+            events = correct if 2 * int(correct.sum()) < len(correct) else ~correct
+            among = ~events
+        w = torch.ones(len(correct)) if predictions.weights is None else predictions.weights.cpu().double()
+        # Samples that share a row, or have unequal weights, count as fewer.
+        n = float(w.sum() ** 2 / w.square().sum()) / entries_per_row(predictions)
+        share = float((w * events).sum() / w.sum())
+        most = wilson_interval(share, n, level=self.level)[1]
+        resampled = float(binom.ppf((1 + self.level) / 2, round(n), share)) / round(n)
+        rows = among.nonzero().squeeze(1).numpy()
+        further = min(len(rows), round(len(correct) * max(0.0, most - resampled)))
+        if further == 0:
+            return {}
+        chosen = np.random.default_rng(self.seed).choice(rows, further, replace=False)
+        changed = _with_other_outcome(predictions, torch.from_numpy(chosen))
+        return evaluate(changed, measures=names, n_bins=self.n_bins).metrics
+
+
+def _with_other_outcome(predictions: Predictions, rows: Tensor) -> Predictions:
+    """Return the predictions with hits of some rows as misses, and misses as hits.
+
+    A hit becomes a miss if the second most probable class is the true one.
+    """
+    weights = predictions.weights
+    if predictions.k is None:
+        correct = predictions.outcomes().correct.clone()
+        rows = rows.to(correct.device)
+        correct[rows] = ~correct[rows]
+        return Predictions(confidence=predictions.confidence, correct=correct, weights=weights)
+    assert predictions.labels is not None
+    form = "probs" if predictions.logits is None else "logits"
+    scores = predictions.probs if predictions.logits is None else predictions.logits
+    assert scores is not None
+    labels = predictions.labels.clone()
+    rows = rows.to(labels.device)
+    top = scores[rows].topk(2, dim=1)
+    other = torch.where(labels[rows] == top.indices[:, 0], top.indices[:, 1], top.indices[:, 0])
+    # A class that a sample does not have cannot be its label.
+    exists = torch.isfinite(top.values[:, 1])
+    labels[rows] = torch.where(exists, other, labels[rows])
+    return Predictions(**{form: scores}, labels=labels, weights=weights)
+
+
+def _agree(first: Predictions, other: Predictions) -> bool:
+    """Return whether both models are taken to answer alike on all samples, also on those that are not here.
+
+    They do if they say exactly the same, or if they give the same answers to at least 100 samples with other
+    confidences, as a model does after calibration.
+    """
+    ours, theirs = first.outcomes(), other.outcomes()
+    same = torch.equal(ours.correct.cpu(), theirs.correct.cpu())
+    if first.k is not None and other.k is not None:
+        p, q = first.to_probs().cpu(), other.to_probs().cpu()
+        same = same and torch.equal(p.argmax(dim=1), q.argmax(dim=1))
+        return same and (len(p) >= _ENOUGH_ANSWERS or torch.equal(p, q))
+    alike = torch.equal(ours.confidence.cpu(), theirs.confidence.cpu())
+    return same and (alike or len(ours) // entries_per_row(first) >= _ENOUGH_ANSWERS)
+
+
+def _margins(wanted: Sequence[Requirement], margin: float | Mapping[str, float] | None) -> dict[str, float]:
+    """Return how much worse than the baseline each measure may be."""
+    given = margin if isinstance(margin, Mapping) else {}
+    names = [each.measure for each in wanted if MEASURES[each.measure].better != "neither"]
+    names = list(dict.fromkeys([*names, *given])) or list(COMPARED)
+    for name in names:
+        if name not in MEASURES or MEASURES[name].better == "neither":
+            hint = did_you_mean(str(name), MEASURES) or "; name another one"
+            raise InputError(f"margin: expected a measure that can get worse, got {name!r}{hint}")
+    default = margin if isinstance(margin, (int, float)) else None
+    margins = {name: _MARGINS.get(name, _MARGIN) if default is None else float(default) for name in names}
+    return {
+        name: check_number(value, "margin", at_least=0.0) for name, value in (margins | dict(given)).items()
+    }
+
+
+def _decide(
+    requirement: Requirement,
+    title: str,
+    span: _Span,
+    level: float,
+    floor: Callable[[], float] = float,
+) -> Verdict:
+    """Return the verdict on a requirement; what chance adds to a calibration error is asked for if needed."""
+    decided = partial(_verdict, title, requirement.measure, requirement.bound, span, level)
+    if span.reason:
+        return decided("unknown", None)
+    ends = [requirement.holds(end) for end in (span.low, span.high)]
+    if all(ends):
+        return decided("passed", None)
+    if not any(ends):
+        return decided("failed", None)
+    sign = 1.0 if requirement.is_upper else -1.0
+    beyond = span.high - span.value, span.value - span.low
+    up, down = beyond if requirement.is_upper else beyond[::-1]
+    needed = samples_needed(
+        span.n,
+        sign * span.value,
+        sign * requirement.bound,
+        up=up,
+        down=down,
+        floor=floor() if requirement.is_upper else 0.0,
+        level=level,
+    )
+    return decided("unknown", needed)
+
+
+def _compare(name: str, margin: float, span: _Span, level: float) -> Verdict:
+    """Return the verdict on a difference from the baseline."""
+    lower = MEASURES[name].better == "lower"
+    difference = _Difference(name, "<=" if lower else ">=", margin if lower else -margin)
+    title = f"{name} {difference.operator} baseline {'+' if lower else '-'} {margin:g}"
+    return _decide(difference, title, span, level)
+
+
+class _Difference(Requirement):
+    """A bound on a difference of a measure, which may be of any sign."""
+
+    def __post_init__(self) -> None:
+        """Accept any bound."""
+
+
+def _verdict(
+    title: str,
+    measure: str,
+    bound: float,
+    span: _Span,
+    level: float,
+    outcome: Outcome,
+    needed: int | None,
+) -> Verdict:
+    found = f"{span.value:.4f} ({100 * level:.3g} % interval {span.low:.4f} to {span.high:.4f})"
+    if outcome != "unknown":
+        words = f"{outcome}, {found}"
+    elif span.reason:
+        words = f"cannot tell: {span.reason}"
+    else:
+        more = (
+            f"about {needed:,} are needed" if needed else "no number is enough, because the value is so near"
+        )
+        words = f"cannot tell with {span.n:,} samples; {more}: {found}"
+    sentence = f"{title}: {words}"
+    return Verdict(title, measure, outcome, span.value, span.low, span.high, level, bound, needed, sentence)
+
+
+def samples_needed(
+    n: int,
+    value: float,
+    bound: float,
+    *,
+    up: float,
+    down: float,
+    floor: float = 0.0,
+    level: float = 0.95,
+) -> int | None:
+    r"""Return about how many samples would tell on which side of an upper bound a value is.
+
+    The parts of an interval shrink as :math:`1 / \sqrt m` with the number :math:`m` of samples. What chance
+    adds to a calibration error shrinks too: if a calibrated model shows :math:`f`, a value :math:`v` comes
+    from an error of about :math:`\sqrt{v^2 - f^2}`. With the returned number, which has two digits, the
+    interval excludes the bound in four of five cases if that is right; it is None if the value is the bound.
+
+    Args:
+        n: Number of samples that there are.
+        value: The measure.
+        bound: The upper bound that it is compared with.
+        up: Distance from the value to the upper end of its interval.
+        down: Distance from the lower end of the interval to the value.
+        floor: What a calibrated model would show by chance.
+        level: Level of the interval.
+
+    Example:
+        >>> samples_needed(1000, 0.04, 0.05, up=0.02, down=0.02)
+        8200
+    """
+    z = float(ndtri((1 + check_level(level)) / 2))
+    longer = (z + float(ndtri(_POWER))) / z
+    centre = math.sqrt(max(0.0, value**2 - floor**2)) if floor > 0 else value
+
+    def tells(m: float) -> bool:
+        shrunk = math.sqrt(n / m)
+        expected = math.hypot(centre, floor * shrunk) if floor > 0 else value
+        if centre < bound:
+            return expected + longer * up * shrunk <= bound
+        return expected - longer * down * shrunk > bound
+
+    if centre == bound:
+        return None
+    low, high = float(n), 2.0 * n
+    while not tells(high):
+        low, high = high, 2 * high
+        if high > _MOST_NEEDED:
+            return None
+    while high - low > 0.001 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if tells(middle) else (middle, high)
+    digits = 10 ** max(0, math.floor(math.log10(high)) - 1)
+    return int(math.ceil(high / digits) * digits)
