@@ -26,12 +26,16 @@ EDGE := tests/test_inputs.py tests/metrics/test_core_measures.py tests/posthoc/t
 EDGE_NOT := netcal or those_of_scikit_learn or changed_numbers or another_program_changed or lists_of_any_kind
 EDGE_RAY := tests/streams/test_ray.py -k "starts_one or told_or_left_out"
 
-.PHONY: demo test quick lint bench fuzz clean lock lowest newest
+.PHONY: demo test tests quick lint bench fuzz docs docs-serve clean lock lowest newest matrix release-check
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrant demo
 
 test: lint
+	$(PYTEST) --cov=src/calibrant
+
+# The same without the checks of `make lint`.
+tests: $(VENV)/.installed-dev
 	$(PYTEST) --cov=src/calibrant
 
 quick: $(VENV)/.installed-dev
@@ -54,6 +58,28 @@ CASES ?= 1000
 fuzz: $(VENV)/.installed-dev
 	CALIBRANT_FUZZ=$(CASES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --tb=short
 
+# The site, strictly: a broken link, an undocumented public name or a page that nothing leads to is an error.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m scripts.website
+
+docs-serve: docs
+	@echo "The site: http://localhost:8000 (Ctrl-C ends it)"
+	$(BIN)/python -m http.server 8000 --bind localhost --directory build/site
+
+# For maintainers: `make tests` with each supported Python that is there, each in its own environment below build/.
+PYTHONS := 3.11 3.12 3.13
+matrix:
+	@for version in $(PYTHONS); do \
+		if command -v python$$version > /dev/null; then \
+			echo "Python $$version ..."; \
+			$(MAKE) tests PYTHON=python$$version VENV=build/matrix/$$version || exit 1; \
+		else echo "Python $$version: not on this machine, left out"; fi; \
+	done
+
+# For maintainers: build sdist and wheel and check them in a clean environment; nothing is published.
+release-check:
+	$(PYTHON) scripts/release.py check
+
 # For maintainers: write down the versions of .venv after `make test` passed with them.
 lock: $(VENV)/.installed-dev
 	@mkdir -p locks
@@ -75,6 +101,7 @@ clean:
 	rm -rf $(VENV) build dist calibrant-demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks .coverage
 
 $(VENV)/.created:
+	@mkdir -p $(dir $(VENV))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Calibrant needs Python 3.11 or newer; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -88,4 +115,9 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt $(wildcard l
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)
 	@echo "Installing Calibrant and its checks into $(VENV) ..."
 	$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)
+	@echo "Installing Calibrant and what builds its site into $(VENV) ..."
+	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.installed

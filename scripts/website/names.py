@@ -1,0 +1,93 @@
+"""The public names of Calibrant, read from its source without importing it."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import griffe
+from scripts.website.docstrings import MarkdownDocstrings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Packages for users, in the order of the reference. Modules without __all__ are those of other libraries.
+PACKAGES = (
+    "calibrant",
+    "calibrant.data",
+    "calibrant.signals",
+    "calibrant.evaluation",
+    "calibrant.metrics",
+    "calibrant.posthoc",
+    "calibrant.losses",
+    "calibrant.decisions",
+    "calibrant.plots",
+    "calibrant.report",
+    "calibrant.streams",
+    "calibrant.monitoring",
+    "calibrant.training",
+    "calibrant.training.config",
+    "calibrant.training.datasets",
+    "calibrant.training.models",
+    "calibrant.integrations.lightning",
+    "calibrant.integrations.onnx",
+    "calibrant.integrations.sklearn",
+    "calibrant.integrations.torchmetrics",
+    "calibrant.integrations.transformers",
+)
+
+
+@dataclass(frozen=True)
+class PublicName:
+    """A public name: where users import it from, what kind of thing it is, and its docstring."""
+
+    package: str
+    name: str
+    kind: str
+    docstring: str
+
+    @property
+    def path(self) -> str:
+        """The full name, which is also its anchor on the site."""
+        return f"{self.package}.{self.name}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self.docstring.partition("\n")[0]
+
+
+@cache
+def source() -> griffe.Object:
+    """Return the package as Griffe reads it."""
+    extensions = griffe.load_extensions(MarkdownDocstrings())
+    found = griffe.load(
+        "calibrant", search_paths=[str(ROOT / "src")], resolve_aliases=True, extensions=extensions
+    )
+    assert isinstance(found, griffe.Object)
+    return found
+
+
+def lookup(path: str) -> griffe.Object | griffe.Alias:
+    """Return the object of a full name."""
+    if path == "calibrant":
+        return source()
+    found = source()[path.removeprefix("calibrant.")]
+    return found.final_target if isinstance(found, griffe.Alias) else found
+
+
+def public_names(package: str) -> list[PublicName]:
+    """Return the public names of one package, sorted."""
+    module = lookup(package)
+    listed = module.exports
+    names = listed if listed is not None else [name for name in module.members if _is_own(module, name)]
+    return [_describe(package, str(name)) for name in sorted(map(str, names), key=str.lower)]
+
+
+def _is_own(module: griffe.Object | griffe.Alias, name: str) -> bool:
+    member = module.members[name]
+    return not name.startswith("_") and not member.is_alias and (member.is_class or member.is_function)
+
+
+def _describe(package: str, name: str) -> PublicName:
+    found = lookup(f"{package}.{name}")
+    text = found.docstring.value if found.docstring else ""
+    return PublicName(package, name, found.kind.value, text)
