@@ -1,6 +1,6 @@
 """How often the error rate on new data exceeds the guaranteed risk of a threshold, and what is answered.
 
-    python benchmarks/decisions.py [--data FOLDER] [--splits 2000] [--n 2000] [--quick]
+    python benchmarks/decisions.py [--data FOLDER] [--splits 2000] [--n 2000] [--only splits|draws] [--quick]
 
 A set of predictions is split at random, again and again: a threshold is found on one part, and the error
 rate of its answers is measured on the other one. Both parts have chance in them, so a second table draws
@@ -123,12 +123,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--splits", type=int, default=2000, help="number of splits of each set")
     parser.add_argument("--n", type=int, default=2000, help="samples that a threshold is found on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("splits", "draws"), help="print only this table")
     options = parser.parse_args(argv)
     options.splits = 10 if options.quick else options.splits
-    print(f"{options.splits} splits, thresholds found on {options.n} samples, in percent of the splits\n")
-    print_table(options, replace=False, corrections=CORRECTIONS)
-    print(f"{options.splits} draws of {options.n} samples with replacement, error rate on the whole set\n")
-    print_table(options, replace=True, corrections=("several_starts", "fixed_sequence"))
+    if options.only != "draws":
+        print(f"{options.splits} splits, thresholds found on {options.n} samples, in percent of the splits\n")
+        print_table(options, replace=False, corrections=CORRECTIONS)
+    if options.only != "splits":
+        print(f"{options.splits} draws of {options.n} samples with replacement, risk on the whole set\n")
+        print_table(options, replace=True, corrections=("several_starts", "fixed_sequence"))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ class Rule(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
         super().__init_subclass__(**kwargs)
-        Rule.kinds[cls.__name__] = cls
+        # The exporter to ONNX makes a subclass of the same name while it traces, which is not the rule.
+        if Rule.kinds.get(cls.__name__) not in cls.__mro__:
+            Rule.kinds[cls.__name__] = cls
 
     def __init__(
         self,

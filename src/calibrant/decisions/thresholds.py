@@ -75,7 +75,8 @@ class ThresholdRule(Rule):
 
     options = ("risk", "level")
     stored = declare(threshold=one_number(_THRESHOLD))
-    outputs: ClassVar[tuple[str, ...]] = ("predicted", "confidence", "answer")
+    # The confidence is an input of the graph of a black box, so the output has another name.
+    outputs: ClassVar[tuple[str, ...]] = ("predicted", "probability", "answer")
 
     risk: Annotated[float, _RISK]
     level: Annotated[float, _SHARE]
@@ -103,7 +104,7 @@ class ThresholdRule(Rule):
         return float(expit(float(self.threshold)))
 
     def forward(self, log_probs: Tensor) -> tuple[Tensor, ...]:
-        """Return the predicted class, the confidence in it, and whether to answer, each of shape ``(n,)``.
+        """Return the predicted class, its probability, and whether to answer, each of shape ``(n,)``.
 
         The predicted class of a black box is always 1: its answer is right.
         """
@@ -116,12 +117,13 @@ class ThresholdRule(Rule):
 
     def columns(self, outputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
         """Return the predicted class, unless it is unknown, the confidence, and whether to answer."""
-        found: dict[str, list[Any]] = {name: outputs[name].tolist() for name in self.outputs}
+        predicted, confidence, answer = (outputs[name].tolist() for name in self.outputs)
+        decided: dict[str, list[Any]] = {"confidence": confidence, "answer": answer}
         if self.n_classes is None:
-            del found["predicted"]
-        elif self.class_names is not None:
-            found["predicted"] = [self.class_names[place] for place in found["predicted"]]
-        return found
+            return decided
+        if self.class_names is not None:
+            predicted = [self.class_names[place] for place in predicted]
+        return {"predicted": predicted, **decided}
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,7 +105,9 @@ class Calibrator(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
         super().__init_subclass__(**kwargs)
-        if cls.__module__ != "calibrant.posthoc.chain" or cls.__name__ == "Chain":
+        # The exporter to ONNX makes a subclass of the same name while it traces, which is not the method.
+        is_copy = Calibrator.methods.get(cls.__name__) in cls.__mro__
+        if not is_copy and (cls.__module__ != "calibrant.posthoc.chain" or cls.__name__ == "Chain"):
             Calibrator.methods[cls.__name__] = cls
         if "fit" in cls.__dict__:
             fit = _on_few_threads(_with_masked_classes(_with_checked_weights(cls.__dict__["fit"].__func__)))
