@@ -7,8 +7,8 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
-from calibrant.posthoc.fitting.score_map import StepMap, ragged
+from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
+from calibrant.posthoc.fitting.score_map import StepMap, ragged, stacked
 from calibrant.posthoc.fitting.sorted_scores import SortedScores
 from calibrant.posthoc.fitting.weighing import size_of
 
@@ -58,16 +58,29 @@ class BBQ(StepMap):
             weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        scores, answers = binary_questions(z, y, mode)
-        ordered = SortedScores.of(scores, answers, w)
-        n = size_of(z, w)
-        root = n ** (1 / 3)
-        most = min(int(n // _FEWEST), int(root * _RANGE))
-        sizes = range(max(1, int(root / _RANGE)), max(1, most) + 1)
-        models = [_Histogram(ordered, n_bins) for n_bins in sizes]
-        thresholds, values = _averaged(models)
-        fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
+        questions = binary_questions(z, y, mode, w)
+        thresholds, values = zip(*map(_steps, questions.of_same_samples()), strict=True)
+        fitted = cls(
+            mode,
+            stacked(thresholds, fill=torch.inf),
+            stacked(values, fill=0.0),
+            questions.both_answers,
+            n_classes=z.shape[1],
+        )
         return fitted.unless_worse(z, y, score="brier", weights=w)
+
+
+def _steps(questions: Questions) -> tuple[Tensor, Tensor]:
+    """Return thresholds ``(m, b)`` and log-odds ``(m, b + 1)`` of questions of the same samples."""
+    scores, answers, w, _ = questions
+    if not len(scores):
+        return scores.new_empty(1, 0, dtype=torch.float64), scores.new_zeros(1, 1, dtype=torch.float64)
+    ordered = SortedScores.of(scores, answers, w)
+    n = size_of(scores, w)
+    root = n ** (1 / 3)
+    most = min(int(n // _FEWEST), int(root * _RANGE))
+    sizes = range(max(1, int(root / _RANGE)), max(1, most) + 1)
+    return _averaged([_Histogram(ordered, n_bins) for n_bins in sizes])
 
 
 class _Histogram:

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
-from calibrant.posthoc.fitting.weighing import per_question
 
 
 class BetaCalibration(ScoreMap):
@@ -69,21 +68,21 @@ class BetaCalibration(ScoreMap):
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        scores, answers = binary_questions(z, y, "one_vs_rest")
+        questions = binary_questions(z, y, "one_vs_rest", w)
         if shrinkage == 0:
-            refuse_separable(scores, answers, method="beta calibration")
+            refuse_separable(questions, method="beta calibration")
         theta, shared = fit_logistic(
-            scores,
-            answers.double(),
+            questions.scores,
+            questions.answers.double(),
             _log_probs,
             identity=(1.0, 1.0, 0.0),
             lower=(0.0, 0.0, -math.inf),
             shrinkage=shrinkage,
-            weights=per_question(w, scores),
+            weights=questions.counts,
         )
-        theta = torch.where(both_answers(answers)[:, None], theta, shared)
-        a, b, intercept = theta.unbind(dim=1)
-        fitted = cls(a, b, intercept, both_answers(answers).any(), n_classes=z.shape[1])
+        own = questions.both_answers
+        a, b, intercept = torch.where(own[:, None], theta, shared).unbind(dim=1)
+        fitted = cls(a, b, intercept, own.any(), n_classes=z.shape[1])
         return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:

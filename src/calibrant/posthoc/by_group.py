@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
 from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, group_places
+from calibrant.posthoc.fitting.masked import mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
 
 # Candidates for how much intercepts and slopes differ between groups, as standard deviations. 0 means that
@@ -147,6 +148,18 @@ class ByGroup(Calibrator):
             chosen, theta = (0.0, *chosen), torch.cat([torch.zeros_like(theta), theta], dim=1)
         return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen)
 
+    @classmethod
+    def takes_masked(cls, *, method: str = "temperature", **_: Any) -> bool:  # noqa: ANN401  # as fit
+        """Return whether a fit takes masked classes: if the method for all samples does."""
+        from calibrant.posthoc.names import method_named
+
+        return method_named(method).takes_masked
+
+    @property
+    def applies_to_masked(self) -> bool:
+        """Whether the common calibrator takes logits in which classes are masked."""
+        return self.base.applies_to_masked
+
     @property
     def sizes(self) -> dict[str, int]:
         """The number of classes and that of groups."""
@@ -172,10 +185,10 @@ class ByGroup(Calibrator):
         place = groups.clamp(min=0)
         scale = 1 + self.slopes.to(common)[place][:, None]
         shift = self.intercepts.to(common)[place][:, None]
-        corrected = scale * common
+        corrected = scale * common.masked_fill(common == -torch.inf, 0.0)
         if common.shape[1] == 2:
             corrected = corrected + torch.cat([-shift, shift], dim=1) / 2
-        return torch.where(known, torch.log_softmax(corrected, dim=1), common)
+        return torch.where(known, torch.log_softmax(mask_again(corrected, common), dim=1), common)
 
 
 class _Found(NamedTuple):
@@ -188,8 +201,8 @@ class _Samples:
     """Held-out log-probabilities, from which the corrections of all groups are found at once.
 
     A correction adds to the log-probabilities, which are the logits here, a multiple of each of ``parts``:
-    shape ``(n, parameters, k)``. Weights are scaled so that their sum over a group is its effective number of
-    samples: so many are weighed against the prior.
+    shape ``(n, parameters, k)``. Nothing is added to masked classes. Weights are scaled so that their sum
+    over a group is its effective number of samples: so many are weighed against the prior.
     """
 
     def __init__(
@@ -201,10 +214,11 @@ class _Samples:
             w = (weights / weights.max()).to(log_probs)
             scale = self._per_group(w) / self._per_group(w.square())
             self.weights = w * scale[places]
-        self.parts = log_probs[:, None]
+        inside = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+        self.parts = inside[:, None]
         if log_probs.shape[1] == 2:
             shift = log_probs.new_tensor([-0.5, 0.5]).expand_as(log_probs)
-            self.parts = torch.stack([shift, log_probs], dim=1)
+            self.parts = torch.stack([shift, inside], dim=1)
 
     @property
     def n_parameters(self) -> int:

@@ -25,6 +25,7 @@ class ClassTemperatureScaling(Calibrator):
     have their zero, unlike methods that see only the probabilities.
     """
 
+    masks = True
     stored = declare(temperature=Numbers(("k",), POSITIVE))
 
     temperature: Tensor

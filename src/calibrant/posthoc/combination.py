@@ -52,6 +52,7 @@ class Combination(Calibrator):
     """
 
     needs_features = True
+    masks = True
     options = ("reads_logits",)
 
     stored = declare(
@@ -181,7 +182,8 @@ class Combination(Calibrator):
         top = None if z.shape[1] == 2 else split_top(z)
         own = class_log_odds(z)[:, 0] if top is None else top.log_odds
         combined = self.log_odds(torch.cat([own[:, None], h], dim=1) if self.reads_logits else h)
-        combined = torch.where(self.active, combined, own)
+        # With one of two classes masked, the own log-odds are infinite and stay so.
+        combined = torch.where(self.active & ~torch.isinf(own), combined, own)
         return normalised(combined[:, None]) if top is None else join_top(top, combined)
 
 

@@ -49,6 +49,7 @@ class DensityAware(Calibrator):
 
     preserves_accuracy = True
     needs_features = True
+    masks = True
     options = ("n_neighbours", "widths")
 
     stored = declare(

@@ -3,6 +3,7 @@
 import math
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,11 +11,13 @@ from calibrant.bins import equal_width_bins
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import (
     ArrayLike,
+    Floats,
     at_least_float32,
     check_choice,
     check_count,
     check_features,
     check_number,
+    masked_classes,
     to_tensor,
 )
 from calibrant.outcomes import Outcomes, mean_of
@@ -29,6 +32,12 @@ _RESIDUAL = 0.02
 
 _CANDIDATES = 64
 
+# With masked classes: steps of the least squares, when they stop, and the share of the head that two searches
+# from different starts may disagree about.
+_MAX_STEPS = 2000
+_TOLERANCE = 1e-10
+_DISAGREE = 1e-3
+
 
 class FeatureClipping(Calibrator):
     r"""Clip penultimate features that are unusually large, then apply the model's own linear head.
@@ -37,10 +46,11 @@ class FeatureClipping(Calibrator):
 
     Very large activations make a model overconfident and carry little information. Computed as the given
     logits plus the change by clipping, :math:`z + W(\mathrm{clip}(h) - h)`, so that a sample without large
-    features is unchanged to the last digit. The predicted class may change.
+    features is unchanged to the last digit. The predicted class may change. Masked classes stay masked.
     """
 
     needs_features = True
+    masks = True
 
     stored = declare(threshold=one_number(POSITIVE), head_weight=Numbers(("k", "d")))
 
@@ -76,7 +86,8 @@ class FeatureClipping(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             features: Penultimate activations of shape ``(n, d)``, from which the head computes the logits.
             head_weight: Weights of the head, of shape ``(k, d)``; without them the head is recovered from
-                features and logits by least squares, which needs more than ``d + 1`` samples.
+                features and logits by least squares, which needs more than ``d + 1`` samples, and more if
+                classes are masked.
             head_bias: Bias of the head, of shape ``(k,)``, to check the head against the logits; it cancels
                 out of the result.
             objective: ``"nll"`` for the likelihood or ``"ece"`` for the top-label calibration error.
@@ -133,10 +144,13 @@ def _candidates(h: Tensor, weights: Tensor | None) -> list[float]:
 
 def _head(z: Tensor, h: Tensor, weight: ArrayLike | None, bias: ArrayLike | None) -> Tensor:
     """Return the weights of the head, checked against logits whose rows may be shifted."""
+    if masked_classes(z) is not None:
+        return _head_of_existing(z, h, weight, bias)
     z = z - z.mean(dim=1, keepdim=True)
     centre = h.mean(dim=0)
     if weight is not None:
-        w, b = _given_head(z, h, weight, bias)
+        w, given = _given_head(z, h, weight, bias)
+        b = (z - h @ w.T).mean(dim=0) if given is None else given
         fitted = h @ (w - w.mean(dim=0)).T + (b - b.mean())
     elif len(h) <= h.shape[1] + 1:
         raise FitError(
@@ -148,23 +162,118 @@ def _head(z: Tensor, h: Tensor, weight: ArrayLike | None, bias: ArrayLike | None
         w = torch.linalg.lstsq((h - centre).cpu(), (z - mean).cpu(), driver="gelsd").solution.T.to(z.device)
         fitted = (h - centre) @ w.T + mean
     spread = float((z - z.mean(dim=0)).square().mean().sqrt())
-    missed = float((z - fitted).square().mean().sqrt())
+    _check_linear(float((z - fitted).square().mean().sqrt()), spread)
+    return w
+
+
+def _check_linear(missed: float, spread: float) -> None:
+    """Refuse features that leave too much of the spread of the logits unexplained."""
     if missed > _RESIDUAL * spread:
         raise FitError(
             "feature clipping: the logits are not a linear function of the features, which leave "
             f"{missed:.3g} of a spread of {spread:.3g} unexplained; pass the inputs of the model's last layer"
         )
-    return w
 
 
-def _given_head(z: Tensor, h: Tensor, weight: ArrayLike, bias: ArrayLike | None) -> tuple[Tensor, Tensor]:
+def _given_head(
+    z: Tensor, h: Tensor, weight: ArrayLike, bias: ArrayLike | None
+) -> tuple[Tensor, Tensor | None]:
     shape = (z.shape[1], h.shape[1])
     w = to_tensor(weight, "head_weight").to(z)
     if w.shape != shape:
         raise InputError(f"head_weight: expected shape {shape}, got shape {tuple(w.shape)}")
     if bias is None:
-        return w, (z - h @ w.T).mean(dim=0)
+        return w, None
     b = to_tensor(bias, "head_bias").to(z)
     if b.shape != shape[:1]:
         raise InputError(f"head_bias: expected shape {shape[:1]}, got shape {tuple(b.shape)}")
     return w, b
+
+
+def _head_of_existing(z: Tensor, h: Tensor, weight: ArrayLike | None, bias: ArrayLike | None) -> Tensor:
+    """Return the weights of the head, checked against the logits of classes that are not masked."""
+    table = _Existing(z)
+    if weight is None:
+        w, fitted = table.head(h)
+    else:
+        w, b = _given_head(z, h, weight, bias)
+        fitted = h @ w.T
+        fitted = fitted + (table.means(z - fitted) if b is None else b)
+    _check_linear(table.size(z - fitted), table.size(z - table.means(z)))
+    return w
+
+
+class _Existing:
+    r"""Linear models of the logits of classes that are not masked, up to a number per row.
+
+    The squares of :math:`z_{ic} - \theta_c \cdot x_i - s_i` are summed over the classes :math:`c` that sample
+    :math:`i` has. The best :math:`s_i` is a mean over these classes.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits, self._masked = logits, logits == -torch.inf
+        self._n_existing = (~self._masked).sum(dim=1, keepdim=True)
+
+    def size(self, table: Tensor) -> float:
+        """Return the root of the mean square of a table, up to a number per row."""
+        return math.sqrt(float(self._centred(table).square().sum()) / int(self._n_existing.sum()))
+
+    def means(self, table: Tensor) -> Tensor:
+        """Return the mean of each class, shape ``(1, k)``."""
+        constant = torch.full_like(table[:, :1], 1 / math.sqrt(len(table)))
+        return constant[:1] @ self._solved(constant, table)
+
+    def head(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights of the head, shape ``(k, d)``, and the logits that it gives features ``h``.
+
+        Two searches from different starts find the same head, unless the samples leave it open.
+        """
+        x = torch.cat([h - h.mean(dim=0), torch.ones_like(h[:, :1])], dim=1)
+        basis, lengths, axes = (each.to(h.device) for each in torch.linalg.svd(x.cpu(), full_matrices=False))
+        used = lengths > 1e-12 * lengths[0]
+        basis, axes = basis[:, used], axes[used] / lengths[used, None]
+        found = self._solved(basis, self._logits)
+        other = self._solved(basis, self._logits, rng=np.random.default_rng(0))
+        # Adding the same weights to all classes changes nothing.
+        apart, whole = (each - each.mean(dim=1, keepdim=True) for each in (other - found, found))
+        if float(apart.norm()) > _DISAGREE * float(whole.norm()):
+            worst = int(apart.norm(dim=0).argmax())
+            n_samples = int((~self._masked[:, worst]).sum())
+            raise FitError(
+                f"feature clipping: the {n_samples} samples in which class {worst} is not masked are too few "
+                f"to recover its head from {h.shape[1]} features; give more samples, or the head itself as "
+                "head_weight"
+            )
+        return (axes.T @ found)[:-1].T, basis @ found
+
+    def _solved(self, basis: Tensor, table: Tensor, *, rng: np.random.Generator | None = None) -> Tensor:
+        """Return the least squares of orthonormal inputs ``(n, r)``, shape ``(r, k)``.
+
+        The search begins at 0, or at random numbers of about the same size.
+        """
+        from scipy.sparse.linalg import LinearOperator, lsmr
+
+        shape = basis.shape[1], table.shape[1]
+
+        def tensor(flat: Floats, shape: tuple[int, int]) -> Tensor:
+            return torch.from_numpy(flat.reshape(shape)).to(basis)
+
+        def modelled(theta: Floats) -> Floats:
+            return self._centred(basis @ tensor(theta, shape)).cpu().numpy().ravel()
+
+        def transposed(rest: Floats) -> Floats:
+            return (basis.T @ self._centred(tensor(rest, (len(table), shape[1])))).cpu().numpy().ravel()
+
+        size = table.numel(), math.prod(shape)
+        operator = LinearOperator(size, matvec=modelled, rmatvec=transposed, dtype=np.float64)
+        target = self._centred(table).cpu().numpy().ravel()
+        start = None
+        if rng is not None:
+            start = rng.normal(size=size[1]) * np.linalg.norm(target) / math.sqrt(size[1])
+        found = lsmr(operator, target, atol=_TOLERANCE, btol=_TOLERANCE, maxiter=_MAX_STEPS, x0=start)[0]
+        return tensor(found, shape)
+
+    def _centred(self, table: Tensor) -> Tensor:
+        """Return a table minus the mean of each row over the classes that exist, 0 where one is masked."""
+        inside = table.masked_fill(self._masked, 0.0)
+        return (inside - inside.sum(dim=1, keepdim=True) / self._n_existing).masked_fill(self._masked, 0.0)

@@ -26,6 +26,7 @@ from calibrant.inputs import (
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.calibrator import Calibrator, check_weighted_set, required_features
 from calibrant.posthoc.fitting.fitting_set import log_sum_exp
+from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.posthoc.fitting.weighing import effective_rows, moments, size_of
@@ -56,10 +57,12 @@ class GroupCalibration(Calibrator):
         \mathrm{softmax}(z / T_{ug})
 
     The paper assigns each sample to its likeliest group and fits the temperatures again (``hard``); the soft
-    assignment, with which the partition is learned, has no jumps.
+    assignment, with which the partition is learned, has no jumps. Where the groups depend on logits, a masked
+    class counts as the least likely one that exists.
     """
 
     preserves_accuracy = True
+    masks = True
     options = ("on_features", "hard")
 
     stored = declare(
@@ -127,7 +130,7 @@ class GroupCalibration(Calibrator):
             FitError: There is no common temperature to start from, see :meth:`TemperatureScaling.fit`.
         """
         z, y, w = check_weighted_set(logits, labels, weights)
-        h = z if features is None else check_features(features, n=z.shape[0]).to(z.device)
+        h = lowest_for_masked(z) if features is None else check_features(features, n=z.shape[0]).to(z.device)
         n_groups, n_partitions = check_count(n_groups, "n_groups"), check_count(n_partitions, "n_partitions")
         check_number(weight_decay, "weight_decay", at_least=0)
         check_flag(hard, "hard")
@@ -175,7 +178,7 @@ class GroupCalibration(Calibrator):
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         z = at_least_float32(logits)
-        h = z
+        h = lowest_for_masked(z)
         if self.on_features:
             h = torch.as_tensor(required_features(features, type(self).__name__)).to(z.dtype)
         probs = torch.zeros_like(z)
@@ -187,7 +190,8 @@ class GroupCalibration(Calibrator):
                 probs = probs + share[:, g : g + 1] * torch.softmax(z / temperature[g], dim=1)
         is_top = torch.arange(z.shape[1], device=z.device) == z.argmax(dim=1, keepdim=True)
         probs = torch.where(is_top, probs.amax(dim=1, keepdim=True) * (1 + _LEAD), probs)
-        return torch.log((probs / probs.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(z.dtype).tiny))
+        log_p = torch.log((probs / probs.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(z.dtype).tiny))
+        return mask_again(log_p, z)
 
     def _shares(self, places: Tensor) -> Tensor:
         """Return how much each sample belongs to each group of a partition, shape ``(n, g)``."""

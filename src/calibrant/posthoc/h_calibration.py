@@ -10,10 +10,11 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
 from calibrant.posthoc.calibrator import Calibrator, RefusedWeights, check_fitting_set
-from calibrant.posthoc.fitting.order_preserving import KNOTS, factor, lengths, monotone_scores, thinned
+from calibrant.posthoc.fitting.order_preserving import KNOTS, Pieces, factor, monotone_scores, thinned
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.posthoc.fitting.temperature_training import Adam
+from calibrant.posthoc.fitting.weighing import rows_of
 
 _CLUSTERS = 15
 _LLOYD_STEPS = 25
@@ -27,13 +28,14 @@ _LEARNING_RATE = 0.1
 class HCalibration(Calibrator):
     r"""Apply one increasing function to every log-probability, trained on the error of neighbouring events.
 
-    Every pair of a sample and a class is an event with a probability. Among events of similar probability,
-    the mean probability should be the share that occurs; training lowers the difference, see
-    :func:`h_objective`. The function begins as a temperature, is linear between fixed knots, and keeps the
-    ranking of the classes. The paper integrates a positive network instead, which is increasing too.
+    Every pair of a sample and a class that is not masked is an event with a probability. Among events of
+    similar probability, the mean probability should be the share that occurs; training lowers the difference,
+    see :func:`h_objective`. The function begins as a temperature, is linear between fixed knots, and keeps
+    the ranking of the classes. The paper integrates a positive network instead, which is increasing too.
     """
 
     preserves_accuracy = True
+    masks = True
 
     stored = declare(temperature=one_number(POSITIVE), slopes=Numbers((len(KNOTS),), POSITIVE))
 
@@ -84,7 +86,8 @@ class HCalibration(Calibrator):
         )
         temperature = likeliest_temperature(z, y)
         rows, y, _ = thinned(z, y, None, seed=seed, most_entries=_MOST_ENTRIES)
-        pieces = lengths(torch.log_softmax(rows / temperature, dim=1)).float()
+        pieces = Pieces.of(torch.log_softmax(rows / temperature, dim=1))
+        pieces = pieces._replace(lengths=pieces.lengths.float())
         slopes = factor(_trained(pieces, y, objective, epochs=epochs, shrink=shrink))
         return cls(temperature, slopes, n_classes=z.shape[1])
 
@@ -97,7 +100,13 @@ class HCalibration(Calibrator):
 
 
 def h_objective(
-    probs: Tensor, labels: Tensor, *, window: int = 100, tolerance: float = 0.0, n_clusters: int = _CLUSTERS
+    probs: Tensor,
+    labels: Tensor,
+    *,
+    window: int = 100,
+    tolerance: float = 0.0,
+    n_clusters: int = _CLUSTERS,
+    masked: Tensor | None = None,
 ) -> Tensor:
     r"""Return how far the probabilities of neighbouring events are from how often they occur.
 
@@ -115,9 +124,11 @@ def h_objective(
         window: The number :math:`M` of events on each side; beyond both ends there are none.
         tolerance: The error :math:`\epsilon` up to which a window counts as calibrated.
         n_clusters: Number of clusters; empty ones are left out.
+        masked: Which classes of each sample are masked, shape ``(n, k)``; these pairs are no events.
     """
-    p, order = probs.flatten().sort(stable=True)
-    occurred = F.one_hot(labels, probs.shape[1]).flatten()[order]
+    exists = torch.ones_like(probs, dtype=torch.bool) if masked is None else ~masked
+    p, order = probs[exists].sort(stable=True)
+    occurred = F.one_hot(labels, probs.shape[1])[exists][order]
     error = _window_sums(p - occurred, window).abs() / (2 * window + 1)
     return _mean_of_clusters((error - tolerance).clamp(min=0), p.detach(), n_clusters)
 
@@ -145,25 +156,28 @@ class _Objective:
     tolerance: float
     leave_class_out: bool
 
-    def __call__(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, probs: Tensor, labels: Tensor, masked: Tensor | None) -> Tensor:
         if not self.leave_class_out:
-            return self._of(probs, labels)
+            return self._of(probs, labels, masked)
         rest = (labels != c for c in labels.unique().tolist())
-        values = [self._of(probs[rows], labels[rows]) for rows in rest if bool(rows.any())]
-        return torch.stack(values).mean() if values else self._of(probs, labels)
+        values = [
+            self._of(probs[rows], labels[rows], rows_of(masked, rows)) for rows in rest if bool(rows.any())
+        ]
+        return torch.stack(values).mean() if values else self._of(probs, labels, masked)
 
-    def _of(self, probs: Tensor, labels: Tensor) -> Tensor:
-        return h_objective(probs, labels, window=self.window, tolerance=self.tolerance)
+    def _of(self, probs: Tensor, labels: Tensor, masked: Tensor | None) -> Tensor:
+        return h_objective(probs, labels, window=self.window, tolerance=self.tolerance, masked=masked)
 
-    def by_chance(self, probs: Tensor) -> float:
-        return expected_by_chance(probs, window=self.window, tolerance=self.tolerance)
+    def by_chance(self, probs: Tensor, masked: Tensor | None) -> float:
+        events = probs if masked is None else probs[~masked]
+        return expected_by_chance(events, window=self.window, tolerance=self.tolerance)
 
 
-def _trained(pieces: Tensor, labels: Tensor, objective: _Objective, *, epochs: int, shrink: bool) -> Tensor:
+def _trained(pieces: Pieces, labels: Tensor, objective: _Objective, *, epochs: int, shrink: bool) -> Tensor:
     """Return scores whose factors are the slopes; zeros are the temperature."""
-    start = torch.zeros(len(KNOTS), dtype=torch.float64, device=pieces.device)
-    probs = _probs(pieces, start)
-    way = 1 - (objective.by_chance(probs) / max(float(objective(probs, labels)), 1e-300)) ** 2
+    start = torch.zeros(len(KNOTS), dtype=torch.float64, device=labels.device)
+    probs, masked = _probs(pieces, start), pieces.masked
+    way = 1 - (objective.by_chance(probs, masked) / max(float(objective(probs, labels, masked)), 1e-300)) ** 2
     if shrink and way <= 0:
         return start
     best = _lowest(pieces, labels, objective, start.clone(), epochs)
@@ -173,14 +187,14 @@ def _trained(pieces: Tensor, labels: Tensor, objective: _Objective, *, epochs: i
     return start if float(change.mean()) < -2 * error else found
 
 
-def _lowest(pieces: Tensor, labels: Tensor, objective: _Objective, scores: Tensor, epochs: int) -> Tensor:
+def _lowest(pieces: Pieces, labels: Tensor, objective: _Objective, scores: Tensor, epochs: int) -> Tensor:
     """Return the scores with the lowest objective on the way down."""
     adam = Adam([scores], learning_rate=_LEARNING_RATE)
     best, lowest = scores.clone(), math.inf
     for _ in range(epochs + 1):
         with torch.enable_grad():
             moving = scores.clone().requires_grad_()
-            loss = objective(_probs(pieces, moving), labels)
+            loss = objective(_probs(pieces, moving), labels, pieces.masked)
             (gradient,) = torch.autograd.grad(loss, moving)
         if float(loss.detach()) < lowest:
             best, lowest = scores.clone(), float(loss.detach())
@@ -188,12 +202,12 @@ def _lowest(pieces: Tensor, labels: Tensor, objective: _Objective, scores: Tenso
     return best
 
 
-def _probs(pieces: Tensor, scores: Tensor) -> Tensor:
-    return torch.softmax(-(pieces @ factor(scores).to(pieces.dtype)), dim=1)
+def _probs(pieces: Pieces, scores: Tensor) -> Tensor:
+    return torch.softmax(pieces.scores(factor(scores)), dim=1)
 
 
-def _label_log_probs(pieces: Tensor, labels: Tensor, scores: Tensor) -> Tensor:
-    log_probs = torch.log_softmax(-(pieces @ factor(scores).to(pieces.dtype)), dim=1)
+def _label_log_probs(pieces: Pieces, labels: Tensor, scores: Tensor) -> Tensor:
+    log_probs = torch.log_softmax(pieces.scores(factor(scores)), dim=1)
     return log_probs.gather(1, labels[:, None]).squeeze(1).double()
 
 

@@ -4,12 +4,13 @@ import math
 from typing import Self, Unpack
 
 import torch
+from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_number
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
-from calibrant.posthoc.fitting.score_map import StepMap
+from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
+from calibrant.posthoc.fitting.score_map import StepMap, stacked
 from calibrant.posthoc.fitting.sorted_scores import SortedScores, smoothed_log_odds
 from calibrant.posthoc.fitting.weighing import size_of
 
@@ -42,8 +43,8 @@ class HistogramBinning(StepMap):
             labels: Integer classes of shape ``(n,)``.
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
-            n_bins: Number of bins; by default the cube root of the number of samples, rounded up, a balance
-                between resolution and noise.
+            n_bins: Number of bins; by default the cube root of the number of samples (of those that have the
+                class, if classes are masked), rounded up, a balance between resolution and noise.
             binning: ``"mass"`` for bins of equal count, ``"width"`` for equal widths of probability.
             smoothing: This many samples, half of them right, are added to each bin, so that a bin of few
                 samples does not become certain. 0 gives the plain share. An empty bin gets its middle.
@@ -51,15 +52,32 @@ class HistogramBinning(StepMap):
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
-        if n_bins is None:
-            n_bins = math.ceil(round(size_of(z, w) ** (1 / 3), 9))
-        n_bins = check_count(n_bins, "n_bins")
-        scores, answers = binary_questions(z, y, mode)
-        ordered = SortedScores.of(scores, answers, w)
+        n_bins = None if n_bins is None else check_count(n_bins, "n_bins")
         check_choice(binning, "binning", ("width", "mass"))
-        thresholds, bins = ordered.equal_mass(n_bins) if binning == "mass" else ordered.equal_width(n_bins)
-        empty = bins.count == 0
-        middle = (torch.arange(n_bins, dtype=torch.float64, device=z.device) + 0.5) / n_bins
-        values = torch.where(empty, torch.logit(middle), smoothed_log_odds(bins.hits, bins.count, smoothing))
-        fitted = cls(mode, thresholds, values, both_answers(answers), n_classes=z.shape[1])
+        questions = binary_questions(z, y, mode, w)
+        steps = (_steps(some, n_bins, binning, smoothing) for some in questions.of_same_samples())
+        thresholds, values = zip(*steps, strict=True)
+        fitted = cls(
+            mode,
+            stacked(thresholds, fill=torch.inf),
+            stacked(values, fill=0.0),
+            questions.both_answers,
+            n_classes=z.shape[1],
+        )
         return fitted.unless_worse(z, y, score="brier", weights=w)
+
+
+def _steps(
+    questions: Questions, n_bins: int | None, binning: Binning, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Return thresholds ``(m, b - 1)`` and log-odds ``(m, b)`` of questions of the same samples."""
+    scores, answers, w, _ = questions
+    if not len(scores):
+        return scores.new_empty(1, 0, dtype=torch.float64), scores.new_zeros(1, 1, dtype=torch.float64)
+    n_bins = n_bins or math.ceil(round(size_of(scores, w) ** (1 / 3), 9))
+    ordered = SortedScores.of(scores, answers, w)
+    thresholds, bins = ordered.equal_mass(n_bins) if binning == "mass" else ordered.equal_width(n_bins)
+    empty = bins.count == 0
+    middle = (torch.arange(n_bins, dtype=torch.float64, device=scores.device) + 0.5) / n_bins
+    values = torch.where(empty, torch.logit(middle), smoothed_log_odds(bins.hits, bins.count, smoothing))
+    return thresholds, values

@@ -40,9 +40,13 @@ class IntraOrderPreserving(Calibrator):
     variant a network computes the factors :math:`m` from the ten largest log-probabilities in order; the
     gaps behind them share one factor. In the diagonal variant one increasing function is applied to every
     log-probability. Factors and slopes lie between 1/8 and 8, as multiples of temperature scaling.
+
+    There are no gaps before masked classes. If fewer than ten classes exist, the network reads the lowest
+    log-probability of them in place of those that are missing.
     """
 
     preserves_accuracy = True
+    masks = True
     options = ("variant", "top")
 
     stored = declare(

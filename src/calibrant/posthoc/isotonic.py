@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups, smoothed_log_odds
 from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
@@ -60,9 +60,10 @@ class IsotonicCalibration(ScoreMap):
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
-        scores, answers = binary_questions(z, y, mode)
-        knots, values = _rising_curve(ScoreGroups.of(scores, answers, w), smoothing, centred=centred)
-        active = both_answers(answers)
+        questions = binary_questions(z, y, mode, w)
+        groups = ScoreGroups.of(questions.scores, questions.answers, questions.counts)
+        knots, values = _rising_curve(groups, questions.scores.shape[1], smoothing, centred=centred)
+        active = questions.both_answers
         fitted = cls(mode, knots.to(z.device), values.to(z.device), active, n_classes=z.shape[1])
         return fitted.unless_worse(z, y, score="brier", weights=w)
 
@@ -71,7 +72,9 @@ class IsotonicCalibration(ScoreMap):
         return interpolate(scores, self.knots, self.values)
 
 
-def _rising_curve(groups: ScoreGroups, smoothing: float, *, centred: bool) -> tuple[Tensor, Tensor]:
+def _rising_curve(
+    groups: ScoreGroups, n_columns: int, smoothing: float, *, centred: bool
+) -> tuple[Tensor, Tensor]:
     """Return the ends of the flat pieces of each column and their log-odds, both of shape ``(m, b)``."""
     blocks = groups.pooled(groups.hits / groups.count)
     while True:
@@ -81,14 +84,12 @@ def _rising_curve(groups: ScoreGroups, smoothing: float, *, centred: bool) -> tu
         if len(fewer) == len(blocks):
             break
         blocks = fewer
-    n_columns = int(blocks.column[-1]) + 1
     columns = torch.from_numpy(blocks.column).repeat_interleave(2)
     low, high = _shrunk_ends(blocks, smoothing) if centred else (blocks.low, blocks.high)
     ends = torch.from_numpy(np.stack([low, high], axis=1).ravel())
-    return (
-        ragged(columns, ends, n_columns, fill=torch.inf),
-        ragged(columns, values.repeat_interleave(2), n_columns, fill=0.0),
-    )
+    knots = ragged(columns, ends, n_columns, fill=torch.inf)
+    knots[torch.bincount(columns, minlength=n_columns) == 0] = 0.0  # a question that is never asked
+    return knots, ragged(columns, values.repeat_interleave(2), n_columns, fill=0.0)
 
 
 def _shrunk_ends(blocks: ScoreGroups, smoothing: float) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count, check_number
 from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.natural_splines import (
@@ -23,7 +23,6 @@ from calibrant.posthoc.fitting.natural_splines import (
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
-from calibrant.posthoc.fitting.weighing import per_question
 
 # Strengths of the ridge that are tried, the strongest first.
 RIDGES = (1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -107,23 +106,25 @@ class LogisticSpline(ScoreMap):
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         n_knots = check_count(n_knots, "n_knots", at_least=3)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        scores, answers = binary_questions(z, y, mode)
+        questions = binary_questions(z, y, mode, w)
+        scores, answers, counts = questions.scores, questions.answers, questions.counts
         if shrinkage == 0:
-            refuse_separable(scores, answers, method="logistic spline")
+            refuse_separable(questions, method="logistic spline")
         levels = torch.linspace(_TAIL, 1 - _TAIL, n_knots, dtype=torch.float64).tolist()
-        knots = distinct_knots(balanced_quantiles(scores, answers, levels, w))
+        knots = distinct_knots(balanced_quantiles(scores, answers, levels, counts))
         mixture = smoothest_mixture(knots)
         regress = partial(
             _regress, inputs=partial(mixed_splines, knots=knots, mixture=mixture), shrinkage=shrinkage
         )
         if ridge is None:
             folds = random_folds(len(y), _FOLDS, seed=seed).to(z.device)
-            ridge = _choose_ridge(_Bins(scores, answers, folds, w), regress)
+            ridge = _choose_ridge(_Bins(scores, answers, folds, counts), regress)
         ridge = check_number(ridge, "ridge", at_least=0)
-        theta, shared = regress(scores, answers.double(), ridge=ridge, weights=per_question(w, scores))
-        theta = torch.where(both_answers(answers)[:, None], theta, shared)
+        theta, shared = regress(scores, answers.double(), ridge=ridge, weights=counts)
+        own = questions.both_answers
+        theta = torch.where(own[:, None], theta, shared)
         theta[:, 1:-1] = theta[:, 1:-1] @ mixture.T
-        fitted = cls(mode, knots, theta, both_answers(answers).any(), n_classes=z.shape[1])
+        fitted = cls(mode, knots, theta, own.any(), n_classes=z.shape[1])
         fitted._searched = {"ridge": ridge}
         return fitted.unless_worse(z, y, score="nll", weights=w)
 
@@ -183,14 +184,14 @@ class _Bins:
 
     Attributes:
         scores: Mean score of each bin and question, shape ``(b, m)``.
-        count: Samples of each fold, or the sum of their weights, shape ``(f, b, m)``.
+        count: Samples of each fold, or the sum of what they count, shape ``(f, b, m)``.
         hits: Positive answers among them.
     """
 
-    def __init__(self, scores: Tensor, answers: Tensor, folds: Tensor, weights: Tensor | None) -> None:
+    def __init__(self, scores: Tensor, answers: Tensor, folds: Tensor, counts: Tensor | None) -> None:
         s, m = scores.double(), scores.shape[1]
         levels = torch.arange(1, _BINS, dtype=torch.float64) / _BINS
-        edges = balanced_quantiles(scores, answers, levels.tolist(), weights).unique()
+        edges = balanced_quantiles(scores, answers, levels.tolist(), counts).unique()
         n_bins = len(edges) + 1
         shape = (_FOLDS, n_bins, m)
         place = (folds[:, None] * n_bins + torch.searchsorted(edges, s)) * m + torch.arange(
@@ -198,7 +199,7 @@ class _Bins:
         )
 
         def summed(each: Tensor) -> Tensor:
-            each = each if weights is None else weights[:, None] * each
+            each = each if counts is None else counts * each
             flat = torch.bincount(place.reshape(-1), each.reshape(-1), minlength=math.prod(shape))
             return flat.reshape(shape)
 

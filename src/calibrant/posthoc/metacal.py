@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_choice
 from calibrant.posthoc.calibrator import Calibrator, Refused, check_fitting_set
+from calibrant.posthoc.fitting.masked import FAR, mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, POSITIVE, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 
@@ -27,16 +28,18 @@ class MetaCal(Calibrator):
 
     Samples are ranked by the entropy of their softmax. Those at or above a threshold become exactly
     uniform: their confidence is ``1 / k``, and their accuracy is about that too, because a uniform row
-    predicts the first class. With the predicted class of the model they would be far underconfident. The cost
-    is accuracy and likelihood, which may be lower than those of the model itself; :meth:`abstains` returns
-    which samples become uniform. The logits of the others are divided by a temperature. The threshold gives a
-    guarantee about new samples of the same kind, which fails with a probability of at most ``tolerance``:
+    predicts the first class; with masked classes, ``k`` is the number of classes that a sample has. With the
+    predicted class of the model they would be far underconfident. The cost is accuracy and likelihood, which
+    may be lower than those of the model itself; :meth:`abstains` returns which samples become uniform. The
+    logits of the others are divided by a temperature. The threshold gives a guarantee about new samples of
+    the same kind, which fails with a probability of at most ``tolerance``:
 
     - ``"miscoverage"`` (MetaMis): at most the share ``bound`` of right predictions becomes uniform;
     - ``"accuracy"`` (MetaAcc): of the predictions that do not become uniform, at least the share ``bound`` is
       right.
     """
 
+    masks = True
     stored = declare(threshold=one_number(NOT_NEGATIVE), temperature=one_number(POSITIVE))
 
     threshold: Tensor
@@ -107,7 +110,9 @@ class MetaCal(Calibrator):
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         z = at_least_float32(logits)
         calibrated = torch.log_softmax(z / self.temperature.to(z.dtype), dim=1)
-        return torch.where(self.abstains(logits)[:, None], -math.log(z.shape[1]), calibrated)
+        # In float64, so that the logarithm is the one of Python.
+        even = -(z > -torch.inf).sum(dim=1, keepdim=True).double().log()
+        return mask_again(torch.where(self.abstains(logits)[:, None], even.to(z.dtype), calibrated), z)
 
 
 def _check_share(value: float, name: str) -> float:
@@ -117,7 +122,7 @@ def _check_share(value: float, name: str) -> float:
 
 
 def _entropy(logits: Tensor) -> Tensor:
-    log_p = torch.log_softmax(logits.double(), dim=1)
+    log_p = torch.log_softmax(logits.double(), dim=1).clamp(min=-FAR)
     return -(log_p.exp() * log_p).sum(dim=1)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from calibrant.inputs import ArrayLike, check_choice, check_count
 from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.fitting_set import fitting_set
+from calibrant.posthoc.fitting.masked import lowest_for_masked
 from calibrant.posthoc.fitting.sample_temperature import Layers, Link, SampleTemperature
 from calibrant.posthoc.fitting.stored import AT_LEAST_1, declare, layers_of
 from calibrant.posthoc.fitting.temperature_training import (
@@ -38,8 +39,11 @@ class ParameterizedTemperatureScaling(SampleTemperature):
 
     The network reads the ten largest logits in order, has two hidden layers of five units, and ends in
     :math:`\mathrm{softplus}(\cdot) + 0.1`, or in :math:`|\cdot|` as in the paper. The predicted class never
-    changes.
+    changes. If fewer than ten classes are not masked, the network reads the lowest of their logits in place
+    of those that are missing.
     """
+
+    masks = True
 
     options = ("objective", "top", "unit", "link")
     n_layers = 3
@@ -144,4 +148,4 @@ class ParameterizedTemperatureScaling(SampleTemperature):
 
 
 def _largest(logits: Tensor, top: int) -> Tensor:
-    return logits.topk(top, dim=1).values
+    return lowest_for_masked(logits.topk(top, dim=1).values)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.stored import Numbers, declare
-from calibrant.posthoc.fitting.weighing import per_question, size_of
+from calibrant.posthoc.fitting.weighing import size_of
 
 
 class PlattScaling(ScoreMap):
@@ -66,21 +66,21 @@ class PlattScaling(ScoreMap):
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        scores, answers = binary_questions(z, y, "one_vs_rest")
-        targets = _smoothed(answers, w) if smooth_targets else answers.double()
+        questions = binary_questions(z, y, "one_vs_rest", w)
         if shrinkage == 0 and not smooth_targets:
-            refuse_separable(scores, answers, method="Platt scaling")
+            refuse_separable(questions, method="Platt scaling")
         theta, shared = fit_logistic(
-            scores,
-            targets,
+            questions.scores,
+            _smoothed(questions) if smooth_targets else questions.answers.double(),
             _identity,
             identity=(1.0, 0.0),
             lower=(-math.inf, -math.inf),
             shrinkage=shrinkage,
-            weights=per_question(w, scores),
+            weights=questions.counts,
         )
-        theta = torch.where(both_answers(answers)[:, None], theta, shared)
-        fitted = cls(theta[:, 0], theta[:, 1], both_answers(answers).any(), n_classes=z.shape[1])
+        own = questions.both_answers
+        theta = torch.where(own[:, None], theta, shared)
+        fitted = cls(theta[:, 0], theta[:, 1], own.any(), n_classes=z.shape[1])
         return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:
@@ -92,8 +92,12 @@ def _identity(scores: Tensor) -> Sequence[Tensor]:
     return (scores,)
 
 
-def _smoothed(answers: Tensor, weights: Tensor | None) -> Tensor:
+def _smoothed(questions: Questions) -> Tensor:
     """Replace certain targets by the posterior means that Platt proposed."""
-    positive = answers.sum(dim=0, dtype=torch.float64) if weights is None else weights @ answers.double()
-    negative = size_of(answers, weights) - positive
-    return torch.where(answers, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    positive, negative = [], []
+    for _, answers, weights, _ in questions.of_same_samples():
+        yes = answers.sum(dim=0, dtype=torch.float64) if weights is None else weights @ answers.double()
+        positive.append(yes)
+        negative.append(size_of(answers, weights) - yes)
+    yes, no = torch.cat(positive), torch.cat(negative)
+    return torch.where(questions.answers, (yes + 1) / (yes + 2), 1 / (no + 2))

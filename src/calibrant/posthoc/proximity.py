@@ -44,6 +44,7 @@ class ProximityCalibration(Calibrator):
 
     preserves_accuracy = True
     needs_features = True
+    masks = True
     options = ("variant", "n_neighbours", "normalize")
 
     stored = declare(

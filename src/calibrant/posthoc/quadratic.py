@@ -10,12 +10,11 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
 from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
-from calibrant.posthoc.fitting.weighing import per_question
 
 # Share of the samples beyond either end of the parabola, if right and wrong answers count equally.
 _TAIL = 0.01
@@ -93,10 +92,11 @@ class QuadraticCalibration(ScoreMap):
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
         ridge = check_number(ridge, "ridge", at_least=0)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        scores, answers = binary_questions(z, y, mode)
+        questions = binary_questions(z, y, mode, w)
         if shrinkage == 0:
-            refuse_separable(scores, answers, method="quadratic calibration")
-        ends = balanced_quantiles(scores, answers, (_TAIL, 1 - _TAIL), w)
+            refuse_separable(questions, method="quadratic calibration")
+        scores, answers, counts = questions.scores, questions.answers, questions.counts
+        ends = balanced_quantiles(scores, answers, (_TAIL, 1 - _TAIL), counts)
         theta, shared = fit_logistic(
             scores,
             answers.double(),
@@ -105,12 +105,11 @@ class QuadraticCalibration(ScoreMap):
             lower=(-math.inf, -math.inf, -math.inf),
             shrinkage=shrinkage,
             ridge=(0.0, ridge, 0.0),
-            weights=per_question(w, scores),
+            weights=counts,
         )
-        theta = torch.where(both_answers(answers)[:, None], theta, shared)
-        slope, bend, intercept = theta.unbind(dim=1)
-        active = both_answers(answers).any()
-        fitted = cls(mode, slope, bend, intercept, ends, active, n_classes=z.shape[1])
+        own = questions.both_answers
+        slope, bend, intercept = torch.where(own[:, None], theta, shared).unbind(dim=1)
+        fitted = cls(mode, slope, bend, intercept, ends, own.any(), n_classes=z.shape[1])
         return fitted.unless_worse(z, y, score="nll", weights=w)
 
     def mapped(self, scores: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Spline calibration (Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self, Unpack
 
 import numpy as np
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.posthoc.calibrator import Unused, check_weighted_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers, log_sigmoids
+from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
-from calibrant.posthoc.fitting.stored import ASCENDING, POSITIVE, Numbers, declare, one_number
+from calibrant.posthoc.fitting.stored import ASCENDING, POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.weighing import size_of
 
 _TABLE = 512
@@ -42,7 +42,7 @@ class SplineCalibration(ScoreMap):
     stored = declare(
         knots=Numbers(("m", "b+2"), ASCENDING),
         correction=Numbers(("m", "b+2")),
-        limit=one_number(POSITIVE),
+        limit=Numbers((), POSITIVE, also=("m",)),
     )
 
     mode: Mode = "top_label"
@@ -87,21 +87,21 @@ class SplineCalibration(ScoreMap):
             weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
         z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        if n_knots is None:
-            n_knots = max(2, min(6, math.ceil(round(size_of(z, w) ** (1 / 3), 9))))
-        n_knots = check_count(n_knots, "n_knots", at_least=2)
-        scores, answers = binary_questions(z, y, mode)
-        curves = [
-            _correction(ScoreGroups.of(scores[:, [c]], answers[:, [c]], w), n_knots)
-            for c in range(scores.shape[1])
-        ]
+        n_knots = None if n_knots is None else check_count(n_knots, "n_knots", at_least=2)
+        questions = binary_questions(z, y, mode, w)
+        curves, sizes = [], []
+        for scores, answers, counts, _ in questions.of_same_samples():
+            sizes.append(size_of(scores, counts))
+            curves += [
+                _correction(scores[:, [c]], answers[:, [c]], counts, n_knots) for c in range(scores.shape[1])
+            ]
         columns = torch.cat([torch.full((len(knots),), c) for c, (knots, _) in enumerate(curves)])
         knots, correction = (torch.cat(parts) for parts in zip(*curves, strict=True))
         fitted = cls(
             ragged(columns, knots, len(curves), fill=torch.inf).to(z.device),
             ragged(columns, correction, len(curves), fill=0.0).to(z.device),
-            torch.tensor(math.log(size_of(z, w) + 1.0), dtype=torch.float64, device=z.device),
-            both_answers(answers),
+            _limit(sizes).to(z.device),
+            questions.both_answers,
             mode=mode,
             n_classes=z.shape[1],
         )
@@ -119,8 +119,21 @@ class SplineCalibration(ScoreMap):
         return torch.minimum(torch.maximum(mapped, lowest), highest)
 
 
-def _correction(groups: ScoreGroups, n_knots: int) -> tuple[Tensor, Tensor]:
+def _limit(sizes: Sequence[float]) -> Tensor:
+    """Return the highest log-odds that fitting sets of these sizes can show: one number if it is one set."""
+    limits = torch.tensor([math.log(max(size, 1.0) + 1.0) for size in sizes], dtype=torch.float64)
+    return limits[0] if len(limits) == 1 else limits
+
+
+def _correction(
+    scores: Tensor, answers: Tensor, weights: Tensor | None, n_knots: int | None
+) -> tuple[Tensor, Tensor]:
     """Return scores of one question in ascending order, at least two, and the correction at each."""
+    if not len(scores):  # a question that is never asked
+        return torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    if n_knots is None:
+        n_knots = max(2, min(6, math.ceil(round(size_of(scores, weights) ** (1 / 3), 9))))
+    groups = ScoreGroups.of(scores, answers, None if weights is None else weights[:, None])
     n = groups.count.sum()
     believed = groups.count * torch.sigmoid(torch.from_numpy(groups.low)).numpy()
     rank = np.append(0.0, np.cumsum(groups.count)) / n

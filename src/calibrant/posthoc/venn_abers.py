@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
 from calibrant.posthoc.calibrator import Refused, check_fitting_set
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, both_answers
+from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.score_map import ScoreMap, count_below, ragged, take
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 from calibrant.posthoc.fitting.stored import ASCENDING, LOG_PROBABILITIES, Numbers, declare
@@ -68,9 +68,9 @@ class VennAbers(ScoreMap):
                 probability of every class.
         """
         z, y = check_fitting_set(logits, labels, **unused)
-        scores, answers = binary_questions(z, y, mode)
-        groups = ScoreGroups.of(scores, answers)
-        m = answers.shape[1]
+        questions = binary_questions(z, y, mode)
+        groups = ScoreGroups.of(questions.scores, questions.answers, questions.counts)
+        m = questions.answers.shape[1]
         bounds = np.searchsorted(groups.column, np.arange(m + 1))
         p1, not_p0 = [], []
         for start, stop in pairwise(bounds):
@@ -85,7 +85,7 @@ class VennAbers(ScoreMap):
             ragged(columns, torch.from_numpy(groups.low), m, fill=torch.inf).to(z.device),
             ragged(one_more, torch.from_numpy(np.log(np.concatenate(p1))), m, fill=0.0).to(z.device),
             ragged(one_more, torch.from_numpy(np.log(np.concatenate(not_p0))), m, fill=0.0).to(z.device),
-            both_answers(answers),
+            questions.both_answers,
             n_classes=z.shape[1],
         )
         return fitted.unless_worse(z, y, score="brier")
@@ -115,6 +115,8 @@ def with_a_hit(count: Floats, hits: Floats) -> Floats:
     corner links to the next one, and the tangents of all points are found together by walking along these
     links in steps of powers of two.
     """
+    if not len(count):
+        return count
     rate = hits / count
     corner = np.flatnonzero(np.append(rate[:-1] < rate[1:], True))
     x, y = np.cumsum(count), np.cumsum(hits)

@@ -4,15 +4,20 @@
 divides by the sum (Zadrozny & Elkan, KDD 2002); the predicted class may change. ``"top_label"`` asks only
 whether the predicted class is the true one; its confidence is calibrated, the other classes share the rest in
 the same proportions as before, and the predicted class never changes.
+
+A sample in which a class is masked is not asked about that class: the map of the class is fitted to the other
+samples, and the sum that divides is one over the classes that exist.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import at_least_float32, check_choice
+from calibrant.inputs import at_least_float32, check_choice, masked_classes
 from calibrant.posthoc.fitting.masked import FAR
+from calibrant.posthoc.fitting.weighing import effective_rows, per_question
 
 Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 
@@ -21,23 +26,72 @@ Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 _LEAD = 1e-5
 
 
-def binary_questions(logits: Tensor, labels: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
-    """Return the model's log-odds for each question and the true answers, both of shape ``(n, m)``."""
+class Questions(NamedTuple):
+    """Binary questions about the samples of a fitting set, one column each.
+
+    Attributes:
+        scores: The model's log-odds, shape ``(n, m)``; 0 where a question is not asked.
+        answers: The true answers, shape ``(n, m)``.
+        weights: How much each sample counts, shape ``(n,)``, or None.
+        asked: Which questions are asked of each sample, shape ``(n, m)``: not those about masked classes.
+            None if all are asked.
+    """
+
+    scores: Tensor
+    answers: Tensor
+    weights: Tensor | None
+    asked: Tensor | None
+
+    @property
+    def counts(self) -> Tensor | None:
+        """How much each answer counts, shape ``(n, m)``, 0 where none is asked for; None if all are equal."""
+        return per_question(self.weights, self.answers, self.asked)
+
+    @property
+    def both_answers(self) -> Tensor:
+        """Whether the samples that are asked a question give both answers, shape ``(m,)``."""
+        return both_answers(self.answers, self.asked)
+
+    def of_same_samples(self) -> Iterator["Questions"]:
+        """Yield questions that are asked of the same samples: all at once, or else each for itself."""
+        if self.asked is None:
+            yield self
+            return
+        for c, rows in enumerate(self.asked.unbind(dim=1)):
+            scores, answers = self.scores[rows, c : c + 1], self.answers[rows, c : c + 1]
+            weights = effective_rows(self.weights, rows) if bool(rows.any()) else None
+            yield Questions(scores, answers, weights, None)
+
+
+def binary_questions(logits: Tensor, labels: Tensor, mode: Mode, weights: Tensor | None = None) -> Questions:
+    """Ask the questions of a mode about a fitting set."""
     check_choice(mode, "mode", get_args(Mode))
-    if mode == "one_vs_rest":
-        return class_log_odds(logits), class_answers(labels, logits.shape[1])
-    return split_top(logits).log_odds[:, None], (logits.argmax(dim=1) == labels)[:, None]
+    if mode == "top_label":
+        top, correct = split_top(logits).log_odds[:, None], (logits.argmax(dim=1) == labels)[:, None]
+        return Questions(top, correct, weights, None)
+    scores, answers = class_log_odds(logits), class_answers(labels, logits.shape[1])
+    if masked_classes(logits) is None:
+        return Questions(scores, answers, weights, None)
+    asked = scores.isfinite()
+    return Questions(scores.masked_fill(~asked, 0.0), answers, weights, asked)
 
 
-def both_answers(answers: Tensor) -> Tensor:
-    """Return whether each column of answers, shape ``(n, m)``, holds both a yes and a no to learn from."""
-    return answers.any(dim=0) & ~answers.all(dim=0)
+def both_answers(answers: Tensor, asked: Tensor | None = None) -> Tensor:
+    """Return whether each column of answers, shape ``(n, m)``, holds both a yes and a no to learn from.
+
+    Args:
+        answers: The true answers.
+        asked: Which of them count; all by default.
+    """
+    no = ~answers if asked is None else ~answers & asked
+    return answers.any(dim=0) & no.any(dim=0)
 
 
 def class_log_odds(logits: Tensor) -> Tensor:
     """Return the log-odds of each class against all others, shape ``(n, k)``.
 
-    Two classes are one question: the log-odds of class 1, shape ``(n, 1)``.
+    Two classes are one question: the log-odds of class 1, shape ``(n, 1)``. Those of a masked class are
+    ``-inf``, and of two classes, one of which is masked, the log-odds are infinite.
     """
     z = at_least_float32(logits)
     if z.shape[1] == 2:

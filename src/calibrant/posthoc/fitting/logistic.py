@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
-from calibrant.posthoc.fitting.binary import both_answers
+from calibrant.posthoc.fitting.binary import Questions
 
 # Makes the inputs of a regression, all of the same shape, from scores of any shape.
 Inputs: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
@@ -287,11 +287,13 @@ def _log_losses(eta: Tensor, p: Tensor, targets: Tensor) -> Tensor:
     return eta.clamp(min=0) - torch.maximum(p, 1 - p).log() - targets * eta
 
 
-def refuse_separable(scores: Tensor, answers: Tensor, *, method: str) -> None:
+def refuse_separable(questions: Questions, *, method: str) -> None:
     """Refuse columns in which a threshold divides all positive from all negative answers."""
-    yes_low, no_low = (scores.masked_fill(others, torch.inf).amin(0) for others in (~answers, answers))
-    yes_high, no_high = (scores.masked_fill(others, -torch.inf).amax(0) for others in (~answers, answers))
-    apart = ((no_high < yes_low) | (yes_high < no_low)) & both_answers(answers)
+    scores, answers, asked = questions.scores, questions.answers, questions.asked
+    no = ~answers if asked is None else ~answers & asked
+    yes_low, no_low = (scores.masked_fill(~some, torch.inf).amin(0) for some in (answers, no))
+    yes_high, no_high = (scores.masked_fill(~some, -torch.inf).amax(0) for some in (answers, no))
+    apart = ((no_high < yes_low) | (yes_high < no_low)) & questions.both_answers
     if bool(apart.any()):
         culprit = 1 if len(apart) == 1 else int(apart.nonzero()[0])
         raise FitError(

@@ -3,23 +3,26 @@
 Intra-order-preserving maps (Rahimi et al., NeurIPS 2020) stretch the gaps between the sorted logits of a row
 by positive factors. Both kinds here begin where every factor is 1, which is temperature scaling, and a ridge
 pulls them back to it. How strong the ridge is, cross-validation decides.
+
+Masked classes stand behind all others in the order, and there is no gap before them.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.inputs import check_seed
+from calibrant.inputs import check_seed, masked_classes
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.affine import strongest_within_error
 from calibrant.posthoc.fitting.fitting_set import log_sum_exp
 from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.sample_temperature import Layers
 from calibrant.posthoc.fitting.weighing import effective_rows, moments, rows_of, sum_of
 from calibrant.solvers import convex_minimum
@@ -53,7 +56,7 @@ def monotone_scores(log_probs: Tensor, slopes: Tensor) -> Tensor:
     .. math:: g(l) = -\sum_b s_b\,\mathrm{clip}(-l - a_b,\, 0,\, a_{b+1} - a_b), \quad s_b > 0
 
     The last piece has no end. Each operation keeps the order of the classes in floating point too: larger
-    arguments never give smaller results, and equal ones give equal results.
+    arguments never give smaller results, and equal ones give equal results; ``-inf`` stays what it is.
     """
     total = torch.zeros_like(log_probs)
     for b, piece in enumerate(_pieces(log_probs)):
@@ -67,7 +70,8 @@ def stretched(logits: Tensor, layers: Layers, *, top: int) -> Tensor:
     .. math:: f(z) = S(z)^{-1} U w, \quad w_i = (y_i - y_{i+1})\,m_i(y), \quad y = S(z) z
 
     with the sorting permutation :math:`S` and the upper triangle of ones :math:`U`. The free number
-    :math:`w_k` is such that the largest score is 0, because softmax ignores a common shift.
+    :math:`w_k` is such that the largest score is 0, because softmax ignores a common shift. Scores of masked
+    classes are ``-inf``.
 
     Args:
         logits: Logits at the common temperature, shape ``(n, k)``.
@@ -76,11 +80,12 @@ def stretched(logits: Tensor, layers: Layers, *, top: int) -> Tensor:
     """
     y, order = logits.sort(dim=1, descending=True)
     m = factor(_network(_seen(y, top), layers))
+    y = lowest_for_masked(y)
     gaps = y[:, :-1] - y[:, 1:]
     m = m[:, torch.arange(gaps.shape[1], device=m.device).clamp(max=m.shape[1] - 1)]
     # Summed from the largest downwards: gaps near the top would drown in sums from below.
     below = F.pad(torch.cumsum(gaps * m, dim=1), (1, 0))
-    return torch.zeros_like(y).scatter(1, order, -below)
+    return mask_again(torch.zeros_like(y).scatter(1, order, -below), logits)
 
 
 class OrderLikelihood(ABC):
@@ -108,30 +113,53 @@ class OrderLikelihood(ABC):
 class MonotoneLikelihood(OrderLikelihood):
     """The likelihood of :func:`monotone_scores`; the parameters are scores whose factors are the slopes."""
 
-    def __init__(self, pieces: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> None:
+    def __init__(self, pieces: "Pieces", labels: Tensor, *, weights: Tensor | None = None) -> None:
         self._pieces, self._labels, self.weights = pieces, labels, weights
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
         """Prepare logits at the common temperature."""
-        return cls(lengths(torch.log_softmax(logits, dim=1)), labels, weights=weights)
+        return cls(Pieces.of(torch.log_softmax(logits, dim=1)), labels, weights=weights)
 
     def take(self, rows: Tensor) -> Self:
         """Return the likelihood of some samples."""
-        return type(self)(self._pieces[rows], self._labels[rows], weights=rows_of(self.weights, rows))
+        return type(self)(self._pieces.take(rows), self._labels[rows], weights=rows_of(self.weights, rows))
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def nll(self, parameters: Tensor) -> Tensor:
         """Return the negative log-likelihood of each sample."""
-        scores = -(self._pieces @ factor(parameters).to(self._pieces.dtype))
+        scores = self._pieces.scores(factor(parameters))
         return F.cross_entropy(scores, self._labels, reduction="none").double()
 
 
-def lengths(log_probs: Tensor) -> Tensor:
-    """Return the length of each piece between a log-probability and 0, shape ``(n, k, b)``."""
-    return torch.stack(list(_pieces(log_probs)), dim=-1)
+class Pieces(NamedTuple):
+    """The length of each piece between a log-probability and 0, for :func:`monotone_scores` of any slopes.
+
+    Attributes:
+        lengths: Lengths of shape ``(n, k, b)``; 0 for masked classes, whose own would be infinite.
+        masked: Which classes are masked, shape ``(n, k)``; None if none is.
+    """
+
+    lengths: Tensor
+    masked: Tensor | None
+
+    @classmethod
+    def of(cls, log_probs: Tensor) -> Self:
+        """Cut log-probabilities of shape ``(n, k)`` into pieces."""
+        masked = masked_classes(log_probs)
+        inside = log_probs if masked is None else log_probs.masked_fill(masked, 0.0)
+        return cls(torch.stack(list(_pieces(inside)), dim=-1), masked)
+
+    def take(self, rows: Tensor) -> Self:
+        """Return the pieces of some samples."""
+        return type(self)(self.lengths[rows], None if self.masked is None else self.masked[rows])
+
+    def scores(self, slopes: Tensor) -> Tensor:
+        """Return the scores of all classes, shape ``(n, k)``, with a gradient in the slopes."""
+        scores = -(self.lengths @ slopes.to(self.lengths.dtype))
+        return scores if self.masked is None else scores.masked_fill(self.masked, -torch.inf)
 
 
 def _pieces(log_probs: Tensor) -> Iterator[Tensor]:
@@ -162,8 +190,12 @@ class StretchLikelihood(OrderLikelihood):
         last = widths[-1] - 1
         self._widths = widths
         self._inputs = _seen(y, top)
+        masked = masked_classes(y)
+        self._masked = None if masked is None else masked[:, : last + 1]
+        tail = y[:, last:] if masked is None else y[:, last:].masked_fill(masked[:, last : last + 1], 0.0)
+        self._tail = log_sum_exp(tail)
+        y = lowest_for_masked(y)
         self._gaps = y[:, :last] - y[:, 1 : last + 1]
-        self._tail = log_sum_exp(y[:, last:])
         self._rank = (order == labels[:, None]).int().argmax(dim=1)
         self._deficit = (y.gather(1, self._rank[:, None]).squeeze(1) - y[:, last]).clamp(max=0)
         self._rows = torch.arange(len(y), device=y.device)
@@ -181,6 +213,7 @@ class StretchLikelihood(OrderLikelihood):
         part._widths, part._tail = self._widths, self._tail
         part.weights = rows_of(self.weights, rows)
         part._inputs, part._gaps = self._inputs[rows], self._gaps[rows]
+        part._masked = rows_of(self._masked, rows)
         part._rank, part._deficit, part._rows = self._rank[rows], self._deficit[rows], self._rows[rows]
         return part
 
@@ -193,7 +226,9 @@ class StretchLikelihood(OrderLikelihood):
         last = m.shape[1] - 1
         scores = F.pad(-torch.cumsum(self._gaps * m[:, :-1], dim=1), (1, 0))
         at_last = scores[:, -1] + self._tail(m[:, -1].log(), self._rows)
-        norm = torch.logsumexp(torch.cat([scores[:, :-1], at_last[:, None]], dim=1), dim=1)
+        every = torch.cat([scores[:, :-1], at_last[:, None]], dim=1)
+        every = every if self._masked is None else every.masked_fill(self._masked, -torch.inf)
+        norm = torch.logsumexp(every, dim=1)
         of_label = scores.gather(1, self._rank.clamp(max=last)[:, None]).squeeze(1)
         return norm - of_label - m[:, -1] * self._deficit
 
@@ -224,7 +259,8 @@ def _network(inputs: Tensor, layers: Layers) -> Tensor:
 
 
 def _seen(y: Tensor, top: int) -> Tensor:
-    return torch.log_softmax(y, dim=1)[:, :top]
+    """Return the largest log-probabilities; the lowest of a row stands for those that are missing."""
+    return lowest_for_masked(torch.log_softmax(y, dim=1)[:, :top])
 
 
 def thinned(

@@ -5,11 +5,12 @@ size. A table has one row per column of the input; shorter rows are filled up wi
 reaches.
 """
 
-import inspect
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.posthoc.calibrator import Calibrator
@@ -26,13 +27,15 @@ class ScoreMap(Calibrator):
 
     With ``mode="top_label"`` the only question is whether the predicted class is right, and that class never
     changes; with ``"one_vs_rest"`` there is one question per class, and the predicted class may change. A
-    question with the same answer for all samples of the fitting set keeps the model's own probability.
+    question with the same answer for all samples of the fitting set keeps the model's own probability. The
+    map of a class is fitted to the samples in which it is not masked.
 
     Attributes:
         mode: Which questions are asked, see :mod:`calibrant.posthoc.fitting.binary`.
         active: Which maps are used; the other questions keep the model's log-odds.
     """
 
+    masks = True
     options: ClassVar[tuple[str, ...]] = ("mode",)
 
     stored = declare(active=Numbers((), ANY, "flag", also=("m",)))
@@ -44,12 +47,6 @@ class ScoreMap(Calibrator):
         super().__init__(n_classes=n_classes)
         self.mode = mode
         self.register_buffers(active=active)
-
-    @classmethod
-    def takes_masked(cls, **options: Any) -> bool:  # noqa: ANN401  # those of fit
-        """Return whether a fit takes masked classes: only if it asks about the predicted class alone."""
-        default = inspect.signature(cls.fit).parameters.get("mode")
-        return bool(options.get("mode", default.default if default else "one_vs_rest") == "top_label")
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -66,7 +63,9 @@ class ScoreMap(Calibrator):
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         if self.mode == "one_vs_rest":
             s = class_log_odds(logits)
-            return normalised(torch.where(self.active, self.mapped(s), s))
+            masked = torch.isinf(s)
+            mapped = self.mapped(s.masked_fill(masked, 0.0))
+            return normalised(torch.where(self.active & ~masked, mapped, s))
         top = split_top(logits)
         s = top.log_odds[:, None]
         return join_top(top, torch.where(self.active, self.mapped(s), s)[:, 0])
@@ -175,6 +174,12 @@ def ragged(rows: Tensor, entries: Tensor, n_rows: int, *, fill: float) -> Tensor
     table = entries.new_full((n_rows, int(counts.max())), fill)
     table[rows, place] = entries
     return table
+
+
+def stacked(tables: Sequence[Tensor], *, fill: float) -> Tensor:
+    """Put tables with any number of columns one below the other; shorter rows are filled up."""
+    longest = max(table.shape[1] for table in tables)
+    return torch.cat([F.pad(table, (0, longest - table.shape[1]), value=fill) for table in tables])
 
 
 def _nll(log_probs: Tensor, labels: Tensor, weights: Tensor | None) -> float:

@@ -42,10 +42,11 @@ class SortedScores:
     @classmethod
     def of(cls, scores: Tensor, answers: Tensor, weights: Tensor | None = None) -> Self:
         """Sort each column of scores and answers of shape ``(n, m)``."""
-        ordered, sorted_answers, sorted_weights = _sort_columns(scores, answers, weights)
-        if sorted_weights is None:
+        ordered, order = scores.T.contiguous().sort(dim=1)
+        sorted_answers = answers.T.gather(1, order)
+        if weights is None:
             return cls(ordered.double(), _running(sorted_answers))
-        return cls(ordered.double(), _running(sorted_weights * sorted_answers), _running(sorted_weights))
+        return cls(ordered.double(), _running(weights[order] * sorted_answers), _running(weights[order]))
 
     def equal_mass(self, n_bins: int) -> tuple[Tensor, BinCounts]:
         """Return thresholds ``(m, n_bins - 1)`` that put equally many samples in each bin, and the counts.
@@ -102,18 +103,28 @@ class ScoreGroups:
     total: Floats
 
     @classmethod
-    def of(cls, scores: Tensor, answers: Tensor, weights: Tensor | None = None) -> "ScoreGroups":
-        """Sort each column of scores and answers, shape ``(n, m)``, and join samples of equal score."""
-        ordered, sorted_answers, sorted_weights = _sort_columns(scores, answers, weights)
+    def of(cls, scores: Tensor, answers: Tensor, counts: Tensor | None = None) -> "ScoreGroups":
+        """Sort each column of scores and answers, shape ``(n, m)``, and join samples of equal score.
+
+        Args:
+            scores: Log-odds of shape ``(n, m)``.
+            answers: The true answers, shape ``(n, m)``.
+            counts: How much each answer counts, shape ``(n, m)``; those that count 0 are left out. All count
+                the same by default.
+        """
+        ordered, order = scores.T.contiguous().sort(dim=1)
+        sorted_answers = answers.T.gather(1, order)
         hits = sorted_answers.cpu().numpy().astype(np.float64).ravel()
         flat = ordered.double().cpu().numpy()
         m, n = flat.shape
         each = flat.ravel()
-        count = np.ones(m * n) if sorted_weights is None else sorted_weights.cpu().numpy().ravel()
-        one_each = cls(np.repeat(np.arange(m), n), each, each, count, count * hits, count * each)
-        new = np.ones((m, n), dtype=bool)
-        new[:, 1:] = flat[:, 1:] != flat[:, :-1]
-        return one_each.joined(np.flatnonzero(new))
+        count = np.ones(m * n) if counts is None else counts.T.gather(1, order).cpu().numpy().ravel()
+        counted = count > 0
+        column, each = np.repeat(np.arange(m), n)[counted], each[counted]
+        count, hits = count[counted], hits[counted]
+        new = (np.diff(column) != 0) | (np.diff(each) != 0)
+        one_each = cls(column, each, each, count, count * hits, count * each)
+        return one_each.joined(np.flatnonzero(np.append(True, new)))
 
     def __len__(self) -> int:
         return len(self.column)
@@ -139,14 +150,6 @@ class ScoreGroups:
         return ScoreGroups(self.column[starts], self.low[starts], self.high[ends], *sums)
 
 
-def _sort_columns(
-    scores: Tensor, answers: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the scores of each column in ascending order, their answers and weights, of shape ``(m, n)``."""
-    ordered, order = scores.T.contiguous().sort(dim=1)
-    return ordered, answers.T.gather(1, order), None if weights is None else weights[order]
-
-
 def _running(values: Tensor) -> Tensor:
     """Return the sum of the first ``i`` values of each row, shape ``(m, n + 1)``."""
     sums = values.cumsum(dim=1)
@@ -167,12 +170,12 @@ def smoothed_log_odds(hits: Tensor, count: Tensor, smoothing: float) -> Tensor:
 
 
 def balanced_quantiles(
-    scores: Tensor, answers: Tensor, levels: Sequence[float], weights: Tensor | None = None
+    scores: Tensor, answers: Tensor, levels: Sequence[float], counts: Tensor | None = None
 ) -> Tensor:
     """Return quantiles of all scores, shape ``(n, m)``, with the same total weight for yes and no.
 
     With many classes nearly all answers are no, so nearly all plain quantiles would lie below the scores of
-    the few that are yes.
+    the few that are yes. Each answer counts as much as ``counts``, of the same shape, says; one by default.
 
     Example:
         >>> scores, answers = torch.tensor([[-3.0, -2.0, -1.0, 5.0]]), torch.tensor([[0, 0, 0, 1]])
@@ -181,7 +184,7 @@ def balanced_quantiles(
     """
     ordered, order = scores.reshape(-1).sort()
     yes = answers.reshape(-1)[order].double()
-    each = torch.ones_like(yes) if weights is None else weights.repeat_interleave(scores.shape[1])[order]
+    each = torch.ones_like(yes) if counts is None else counts.reshape(-1)[order]
     parts = [each * yes, each * (1 - yes)]
     shares = [part / torch.where(part.any(), part.sum(), 1.0) for part in parts]
     reached = (shares[0] + shares[1]).cumsum(dim=0)

@@ -29,9 +29,21 @@ def effective_rows(weights: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if weights is None else effective(weights[rows])
 
 
-def per_question(weights: Tensor | None, questions: Tensor) -> Tensor | None:
-    """Return the weight of each sample for each of the binary questions, shape ``(n, m)``."""
-    return None if weights is None else weights[:, None].expand_as(questions)
+def per_question(weights: Tensor | None, questions: Tensor, asked: Tensor | None) -> Tensor | None:
+    """Return how much each sample counts for each of the binary questions, shape ``(n, m)``.
+
+    Args:
+        weights: How much each sample counts, shape ``(n,)``, or None.
+        questions: Any tensor of shape ``(n, m)``.
+        asked: Which questions are asked of each sample; all if None. The samples that are asked a question
+            are a fitting set of their own, with its own effective number; others count 0.
+    """
+    if asked is None:
+        return None if weights is None else weights[:, None].expand_as(questions)
+    if weights is None:
+        return asked.double()
+    each = weights[:, None] * asked
+    return each * (each.sum(dim=0) / each.square().sum(dim=0).clamp(min=torch.finfo(each.dtype).tiny))
 
 
 def spread_of(values: Tensor, weights: Tensor | None) -> Tensor:
