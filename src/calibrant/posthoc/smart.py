@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from calibrant.outcomes import margin
 from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import check_strength
 from calibrant.posthoc.fitting.fitting_set import fitting_set
-from calibrant.posthoc.fitting.masked import FAR
+from calibrant.posthoc.fitting.masked import FAR, lowest_for_masked
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
 from calibrant.posthoc.fitting.stored import declare, layers_of
 from calibrant.posthoc.fitting.temperature_curve import fit_curve
@@ -181,11 +181,6 @@ class SMART(SampleTemperature):
         fitted._searched = {"strength": found}
         return fitted
 
-    @classmethod
-    def takes_masked(cls, *, indicator: Indicator = "margin", **_: Any) -> bool:  # noqa: ANN401  # as fit
-        """Return whether a fit takes masked classes: unless it reads the logits of all classes."""
-        return indicator not in ("logits", "max_minus_mean")
-
     @property
     def searched(self) -> Mapping[str, float]:
         """The price of bending the curve. A file does not keep it."""
@@ -256,6 +251,8 @@ def indicator_values(name: Indicator, logits: Tensor) -> Tensor:
     ``max_logit``      largest logit
     ``max_minus_mean`` largest minus mean logit
     ================== =========================================================
+
+    A masked class counts as the least likely one that exists for ``logits``, and does not count for the mean.
     """
     return INDICATORS[name](logits)
 
@@ -265,15 +262,20 @@ def _entropy(logits: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs).sum(dim=1, keepdim=True)
 
 
+def _mean(logits: Tensor) -> Tensor:
+    exists = logits > -torch.inf
+    return logits.masked_fill(~exists, 0.0).sum(dim=1, keepdim=True) / exists.sum(dim=1, keepdim=True)
+
+
 INDICATORS: Mapping[Indicator, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
         # Of a single class that is not masked the margin would be infinite.
         "margin": lambda z: margin(z).clamp(max=FAR)[:, None],
         "entropy": _entropy,
         "confidence": lambda z: torch.softmax(z, dim=1).amax(dim=1, keepdim=True),
-        "logits": lambda z: z,
+        "logits": lowest_for_masked,
         "max_logit": lambda z: z.amax(dim=1, keepdim=True),
-        "max_minus_mean": lambda z: z.amax(dim=1, keepdim=True) - z.mean(dim=1, keepdim=True),
+        "max_minus_mean": lambda z: z.amax(dim=1, keepdim=True) - _mean(z),
     }
 )
 
