@@ -366,8 +366,9 @@ def _with_masked_classes(fit: Callable[..., Any]) -> Callable[..., Any]:
 def refused_masked(what: str) -> InputError:
     """Return the error of a method that cannot take masked classes."""
     return InputError(
-        f"logits: expected finite numbers for {what}, got -inf, which masks a class; use a method that takes "
-        "masked classes, such as TemperatureScaling, VectorScaling, StructuredMatrixScaling or SMART"
+        f"logits: expected finite numbers for {what}, got -inf, which masks a class; give a number such as "
+        "-1e4 for a class that is only improbable, or use a method that takes masked classes, as those of "
+        "'calibrant methods' do"
     )
 
 
