@@ -31,6 +31,7 @@ ROWS = {
     "frequencies": 12,
     "hardening": 8,
     "zeros": 6,
+    "sets": 24,
 }
 
 
