@@ -227,14 +227,14 @@ def test_a_calibrator_that_keeps_the_order_changes_the_number_of_the_threshold_o
     assert (plain.answered, plain.wrong) == (calibrated.answered, calibrated.wrong)
 
 
-def test_many_samples_are_tested_at_ranks_that_are_fixed_in_advance(monkeypatch):
+def test_many_samples_are_tested_at_ranks_that_are_fixed_in_advance():
     confidence, correct = drawn(900, 1)
-    given = Predictions(confidence=confidence, correct=correct)
-    exact = threshold_for_risk(given, 0.1, correction="fixed_sequence")
-    monkeypatch.setattr("calibrant.decisions.thresholds._MOST_RANKS", 90)
-    coarse = threshold_for_risk(given, 0.1, correction="fixed_sequence")
-    assert coarse.answered in set(np.linspace(1, 900, 90).round().astype(int))
-    assert coarse.coverage == pytest.approx(exact.coverage, abs=0.05)
+    ranking = Ranking.of(confidence, ~correct)
+    exact, coarse = (
+        ranking.step(ranking.certified(0.1, 0.95, "fixed_sequence", most)).answered for most in (900, 90)
+    )
+    assert coarse in set(np.linspace(1, 900, 90).round().astype(int))
+    assert coarse == pytest.approx(exact, abs=45)
 
 
 @pytest.mark.slow

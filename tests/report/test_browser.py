@@ -126,6 +126,9 @@ def check_readout(page, probs, labels):
     assert float(said["risk"]) == pytest.approx(risk, abs=1e-8)
     text = page.inner_text("#readout").replace("\N{NO-BREAK SPACE}", " ")
     assert text.startswith(f"Answer {100 * coverage:.1f} % of samples at {100 * risk:.1f} % error")
+    promised = float(said["guaranteed"])
+    assert promised > risk
+    assert f"at most {100 * promised:.1f} % error, with 95 % probability" in text
     return coverage
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
+from calibrant.decisions import threshold_for_risk
 from calibrant.errors import FormatError
 from calibrant.evaluation import Choice, by_group, compare, decide
 from calibrant.metrics import wilson_interval
@@ -217,6 +218,25 @@ def test_a_page_of_weighted_samples_is_that_of_repeated_ones():
     assert weighted.measured_on == f"test: 300 predictions, 3 classes, weighted like {n:,.0f} equal ones"
     assert "Samples count by their weights" in render(weighted)
     assert page_from_json(json.loads(json.dumps(page_to_json(weighted)))) == weighted
+
+
+def test_the_risk_of_each_coverage_has_its_guarantee_unless_samples_have_weights():
+    logits, labels = draw(400, 3, sharpen=2.0)
+    given = Predictions(logits=logits, labels=labels)
+    page = describe(given, Sources("model"))
+    risk = page.candidates[0].figures.risk
+    assert len(risk.guaranteed) == len(risk.risk)
+    known = [pair for pair in zip(risk.guaranteed, risk.risk, strict=True) if pair[0] is not None]
+    assert all(guaranteed > observed for guaranteed, observed in known)
+    # The threshold of the smallest risk that is guaranteed at a coverage answers at least as much.
+    place = len(risk.coverage) // 2
+    found = threshold_for_risk(given, risk.guaranteed[place])
+    assert found.coverage >= risk.coverage[place] - 1e-6
+    assert "The dotted line is the error rate that is guaranteed on new data" in render(page)
+    weighted = Predictions(logits=logits, labels=labels, weights=np.arange(1.0, 401.0))
+    without = describe(weighted, Sources("model"))
+    assert without.candidates[0].figures.risk.guaranteed == ()
+    assert "dotted" not in re.sub(r"<style>.*?</style>", "", render(without), flags=re.DOTALL)
 
 
 def test_a_page_of_a_file_fits_nothing(written, monkeypatch):

@@ -43,7 +43,7 @@ _SHARES = 20
 # With more samples, so many ranks are tested; coverage is then exact to one in ten thousand.
 _MOST_RANKS = 10_000
 # Risks that are tried for the guaranteed risk at each coverage.
-_TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 160), 4))
+_TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 400), 4))
 
 _SHARE = Allowed("a number between 0 and 1", lambda value: 0 < value < 1)
 _RISK = Allowed("a number above 0 and at most 1", lambda value: 0 < value <= 1)
@@ -337,7 +337,11 @@ class GuaranteedRisks(Result):
 
 
 def guaranteed_risks(
-    outcomes: Outcomes, *, level: float = 0.95, correction: Correction = "several_starts"
+    outcomes: Outcomes,
+    *,
+    level: float = 0.95,
+    correction: Correction = "several_starts",
+    most_ranks: int = _MOST_RANKS,
 ) -> GuaranteedRisks:
     """Return the smallest risk that is guaranteed at each coverage.
 
@@ -345,6 +349,7 @@ def guaranteed_risks(
         outcomes: Confidences, and whether each prediction was right, without weights.
         level: As for :func:`threshold_for_risk`.
         correction: As for :func:`threshold_for_risk`.
+        most_ranks: With more samples, so many ranks are tested, which are fixed in advance.
 
     Example:
         >>> confidence, correct = [0.9] * 100 + [0.5] * 100, [True] * 150 + [False] * 50
@@ -359,7 +364,7 @@ def guaranteed_risks(
     coverage: list[float] = []
     risks: list[float] = []
     for risk in _TRIED_RISKS.tolist():
-        found = ranking.step(ranking.certified(risk, level, correction)).coverage
+        found = ranking.step(ranking.certified(risk, level, correction, most_ranks)).coverage
         if found > (coverage[-1] if coverage else 0.0):
             coverage.append(found)
             risks.append(risk)
@@ -480,12 +485,14 @@ class Ranking:
         rejected = float(self.scores[answered]) if answered < self.n else -math.inf
         return Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
 
-    def certified(self, risk: float, level: float, correction: Correction) -> int:
+    def certified(
+        self, risk: float, level: float, correction: Correction, most_ranks: int = _MOST_RANKS
+    ) -> int:
         """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is."""
         if correction == "bonferroni":
             return self._certified_ranks(risk, level)
         starts, shares = _starts(self.n, risk, level, one=correction == "fixed_sequence")
-        places = self._places
+        places = self._places(most_ranks)
         answered = self.answered[places]
         p = bdtr(self.wrong[places], answered, risk)
         edges = [*np.searchsorted(answered, starts).tolist(), len(places)]
@@ -507,12 +514,11 @@ class Ranking:
         shown = places[bdtr(self.wrong[places], self.answered[places], risk) <= share]
         return int(shown.max()) if len(shown) else -1
 
-    @property
-    def _places(self) -> Counts:
-        """The places of the steps that are tested: all, or those of ranks that are fixed in advance."""
-        if self.n <= _MOST_RANKS:
+    def _places(self, most: int) -> Counts:
+        """Return the places of the steps that are tested: all, or those of ranks fixed in advance."""
+        if self.n <= most:
             return np.arange(len(self.answered))
-        return self._at_most(np.linspace(1, self.n, _MOST_RANKS).round().astype(np.int64))
+        return self._at_most(np.linspace(1, self.n, most).round().astype(np.int64))
 
     def _at_most(self, ranks: Counts) -> Counts:
         """Return the place of the largest step that answers at most each number of samples."""

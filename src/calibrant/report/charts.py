@@ -180,14 +180,14 @@ def _groups() -> Spec:
 def _risk() -> Spec:
     x = _field("coverage:Q", scale=_UNIT, axis=_percents("coverage", grid=False))
     y = _field("risk:Q", axis=_percents("error rate"), scale={"domainMin": 0, "nice": True})
-    roles = ["after", "before"]
+    roles = ["after", "before", "guaranteed"]
     lines = _layer(
         "curves",
         _mark("line", strokeWidth=2.2, interpolate="linear"),
         x=x,
         y=y,
-        color=_field("role:N", scale=_scale(roles, [BLUE, VERMILION]), legend=None),
-        strokeDash=_field("role:N", scale=_scale(roles, [[1, 0], [6, 3]]), legend=None),
+        color=_field("role:N", scale=_scale(roles, [BLUE, VERMILION, GREEN]), legend=None),
+        strokeDash=_field("role:N", scale=_scale(roles, [[1, 0], [6, 3], [2, 2]]), legend=None),
     )
     rule = _layer("here", _mark("rule", color=INK, strokeWidth=1.4), x=x)
     dot = _layer("here", _mark("point", filled=True, color=INK, size=120, opacity=1), x=x, y=y)

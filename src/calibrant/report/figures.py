@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 
 from calibrant.bins import effective_counts, equal_width_bins
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
+from calibrant.decisions.thresholds import guaranteed_risks
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
 from calibrant.evaluation.evaluate import Evaluation
@@ -51,6 +53,8 @@ from calibrant.report.page import (
 BIN_NUMBERS = (5, 10, 15, 20, 25, 30, 50)
 #: Most points of a curve.
 POINTS = 200
+#: Most thresholds that are tested for the guaranteed risk.
+RANKS = 500
 MARGIN_GROUPS = 8
 #: Most classes in the table.
 CLASSES = 1000
@@ -78,10 +82,22 @@ def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, 
         accuracy=right,
         mean_confidence=confidence,
         bins=tuple(binned(outcomes, n_bins) for n_bins in BIN_NUMBERS),
-        risk=Risk(_rounded(risk.coverage), _rounded(risk.risk), _rounded(risk.threshold)),
+        risk=Risk(
+            coverage=_rounded(risk.coverage),
+            risk=_rounded(risk.risk),
+            threshold=_rounded(risk.threshold),
+            guaranteed=_guaranteed(predictions, outcomes, risk.coverage),
+        ),
         margins=_margins(predictions),
         answers=tuple(_answer_rule(each) for each in answer_when(outcomes)),
     )
+
+
+def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) -> Numbers:
+    """Return the risk that is guaranteed at each coverage; nothing for samples that are not like draws."""
+    if outcomes.weights is not None or isinstance(predictions, LabelPredictions):
+        return ()
+    return _or_none(guaranteed_risks(outcomes, most_ranks=RANKS).at(coverage.tolist()))
 
 
 def _answer_rule(found: Answering) -> AnswerRule:

@@ -125,6 +125,11 @@
     return each.risk.coverage.map((coverage, i) => ({ coverage, risk: each.risk.risk[i], role }));
   }
 
+  function guaranteedRows(each) {
+    const rows = each.risk.guaranteed.map((risk, i) => ({ coverage: each.risk.coverage[i], risk, role: "guaranteed" }));
+    return rows.filter((row) => row.risk != null);
+  }
+
   function bold(text) {
     const strong = document.createElement("b");
     strong.textContent = text;
@@ -132,7 +137,7 @@
   }
 
   async function showThreshold() {
-    const { coverage, risk, threshold } = picked().risk;
+    const { coverage, risk, threshold, guaranteed } = picked().risk;
     const i = Math.min(Number(thresholdInput.value), coverage.length - 1);
     const readout = at("readout");
     readout.replaceChildren(
@@ -142,6 +147,14 @@
     readout.dataset.coverage = coverage[i];
     readout.dataset.risk = risk[i];
     readout.dataset.threshold = threshold[i];
+    readout.dataset.guaranteed = guaranteed[i] ?? "";
+    if (guaranteed.length) {
+      const promise = document.createElement("small");
+      promise.textContent = guaranteed[i] == null
+        ? "No error rate is guaranteed for new data."
+        : `Guaranteed for new data like these: at most ${percent(guaranteed[i])} error, with 95 % probability.`;
+      readout.append(promise);
+    }
     if (methodInput) {
       const j = nearest(before.risk.coverage, coverage[i]);
       const small = document.createElement("small");
@@ -153,7 +166,7 @@
   }
 
   function riskSets() {
-    const curves = curveRows(picked(), "after");
+    const curves = [...curveRows(picked(), "after"), ...guaranteedRows(picked())];
     return { curves: methodInput ? [...curveRows(before, "before"), ...curves] : curves };
   }
 

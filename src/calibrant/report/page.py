@@ -41,11 +41,20 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class Risk:
-    """A thinned risk-coverage curve: error rate and share of the samples above each threshold."""
+    """A thinned risk-coverage curve: error rate and share of the samples above each threshold.
+
+    Attributes:
+        coverage: Share of the samples that are answered.
+        risk: Error rate among them.
+        threshold: The lowest confidence that is answered.
+        guaranteed: The error rate that is not exceeded on new data with a probability of 95 %; empty if
+            samples have weights or are not independent.
+    """
 
     coverage: tuple[float, ...]
     risk: tuple[float, ...]
     threshold: tuple[float, ...]
+    guaranteed: Numbers = ()
 
 
 @dataclass(frozen=True)
