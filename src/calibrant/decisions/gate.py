@@ -1,8 +1,8 @@
 """A gate: ship a model if its measures meet their requirements, beyond chance; block it if they do not."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.inputs import Progress, check_number
+from calibrant.metrics.chance import Chance
 from calibrant.metrics.intervals import wilson_interval
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.resampling.bootstrap import check_level
@@ -126,7 +127,8 @@ def check_requirements(
 
     Resamples have no misses if the sample has none, though the population may have some. So an interval is
     extended by the change of the measure if further hits were misses: as many as Wilson's interval of the
-    error rate allows and the resamples lack.
+    error rate allows and the resamples lack. The interval of a calibration error also reaches down from its
+    value by what a calibrated model shows by chance.
 
     With a baseline, the measures of the requirements that have a better direction (NLL and ECE if there is
     none) may be worse by no more than a margin: the interval of the difference of
@@ -179,12 +181,7 @@ def check_requirements(
     )
     names = list(dict.fromkeys(each.measure for each in wanted))
     spans = gauge.spans(predictions, names) if names else {}
-    verdicts = [
-        _decide(
-            each, str(each), spans[each.measure], gauge.level, partial(gauge.floor, predictions, each.measure)
-        )
-        for each in wanted
-    ]
+    verdicts = [_decide(each, str(each), spans[each.measure], gauge.level) for each in wanted]
     if baseline is not None:
         other = given_predictions(baseline, name="baseline")
         compared = gauge.paired if paired else gauge.unpaired
@@ -202,6 +199,7 @@ class _Span:
         value: The measure, or a difference of two.
         low: Lower end of the interval.
         high: Upper end of the interval.
+        floor: What a calibrated model would show by chance, on average.
         reason: Why there is no interval; empty if there is one.
     """
 
@@ -209,12 +207,13 @@ class _Span:
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    floor: float = 0.0
     reason: str = ""
 
     def extended(self, shift: float) -> "_Span":
         """Return the span with one end moved away from the value."""
         low, high = self.low + min(0.0, shift), self.high + max(0.0, shift)
-        return _Span(self.n, self.value, low, high, self.reason)
+        return replace(self, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -299,6 +298,7 @@ class _Gauge:
                 n_resamples=self.n_resamples,
                 level=self.level,
                 seed=self.seed,
+                chance=True,
                 progress=self.progress,
             )
         except InputError as error:  # undefined on most resamples
@@ -308,14 +308,18 @@ class _Gauge:
         interval = found.intervals.get(name)
         if interval is None:
             return _Span(predictions.n, found.metrics[name], reason=found.remarks.get(name, "no interval"))
-        return _Span(predictions.n, interval.value, interval.low, interval.high)
+        span = _Span(predictions.n, interval.value, interval.low, interval.high)
+        return span if name not in found.by_chance else self._allowing_for(found.by_chance[name], span)
 
-    def floor(self, predictions: Predictions, name: str) -> float:
-        """Return what a calibrated model would show by chance, on average; 0 for other measures."""
-        if not MEASURES[name].noise_floor:
-            return 0.0
-        drawn = evaluate(predictions, measures=[name], n_bins=self.n_bins, seed=self.seed, chance=True)
-        return drawn.by_chance[name].mean if name in drawn.by_chance else 0.0
+    def _allowing_for(self, chance: Chance, span: _Span) -> _Span:
+        """Return an interval that reaches down from a calibration error by what chance can add to it.
+
+        Errors are norms: that of the samples is at most the true one plus that of chance alone, which is
+        about what a calibrated model shows.
+        """
+        deviations = float(ndtri((1 + self.level) / 2)) / float(ndtri(0.95))
+        most = chance.mean + deviations * (chance.high - chance.mean)
+        return replace(span, low=max(0.0, min(span.low, span.value - most)), floor=chance.mean)
 
     def _values_with_misses(
         self,
@@ -409,14 +413,8 @@ def _margins(wanted: Sequence[Requirement], margin: float | Mapping[str, float] 
     }
 
 
-def _decide(
-    requirement: Requirement,
-    title: str,
-    span: _Span,
-    level: float,
-    floor: Callable[[], float] = float,
-) -> Verdict:
-    """Return the verdict on a requirement; what chance adds to a calibration error is asked for if needed."""
+def _decide(requirement: Requirement, title: str, span: _Span, level: float) -> Verdict:
+    """Return the verdict on a requirement."""
     decided = partial(_verdict, title, requirement.measure, requirement.bound, span, level)
     if span.reason:
         return decided("unknown", None)
@@ -434,7 +432,7 @@ def _decide(
         sign * requirement.bound,
         up=up,
         down=down,
-        floor=floor() if requirement.is_upper else 0.0,
+        floor=span.floor if requirement.is_upper else 0.0,
         level=level,
     )
     return decided("unknown", needed)
