@@ -29,6 +29,7 @@ OPTIONS = {
     "frequencies": ("--val", "VAL"),
     "margins": ("--val", "VAL", "--method", "temperature,spline"),
     "risk-coverage": ("--val", "VAL", "--method", "temperature"),
+    "asking": ("--val", "VAL", "--method", "temperature"),
     "reliability": ("--bins", "5", "--title", "after <all>", "--width", "4"),
 }
 NAMES = {"VAL": "val.npz", "TEST": "test.npz", "FOREIGN": "foreign.npz", "PAIRS": "pairs.csv"}
@@ -113,7 +114,7 @@ def test_every_figure_of_repaired_confidences_is_drawn_or_refused_in_a_sentence(
         assert err.count("\n") == 1
     else:
         assert (code, err) == (0, "")
-        assert ("as stated" in out.read_text()) == (kind == "risk-coverage")
+        assert ("as stated" in out.read_text()) == (kind in ("risk-coverage", "asking"))
 
 
 def test_methods_that_need_classes_are_refused_for_confidences(run, answers):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.decisions import CostRule, Costs, act_on_costs, read_costs
+from calibrant.decisions import CostRule, Costs, act_on_costs, cost_of_asking, read_costs
 from calibrant.errors import FormatError, InputError
 from calibrant.posthoc import TemperatureScaling
 
@@ -118,6 +118,22 @@ def test_the_break_even_cost_is_where_asking_begins_and_ends_to_pay(overconfiden
     assert share_asked[found.never, -1e-3] > 0 == share_asked[found.never, 1e-3]
     for share, cost in found.shares.items():
         assert share_asked[cost, 1e-3] <= share + 1e-9 <= share_asked[cost, -1e-3] + 1e-9
+
+
+def test_the_cost_by_the_cost_of_asking_is_that_of_a_matrix_with_this_action(overconfident):
+    given = sharp(overconfident)
+    costs = Costs(10 * (1 - torch.eye(given.k)))
+    calibrator = TemperatureScaling(3.0)
+    found = cost_of_asking(given, costs, ask=[0.5, 2.0, 6.0], calibrator=calibrator)
+    for cost, observed, predicted, asked in zip(
+        found.ask, found.observed, found.predicted, found.asked, strict=True
+    ):
+        whole = act_on_costs(given, costs.with_ask(cost), calibrator=calibrator)
+        assert (observed, predicted) == pytest.approx((whole.after.observed, whole.after.predicted))
+        assert asked == pytest.approx(whole.break_even.asked)
+    mistakes = cost_of_asking(given)
+    assert mistakes.asked[-1] == 0
+    assert mistakes.observed[-1] == pytest.approx(1 - float(given.outcomes().correct.double().mean()))
 
 
 def test_actions_that_never_depend_on_the_class_leave_nothing_to_break_even():

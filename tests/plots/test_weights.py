@@ -10,7 +10,7 @@ from calibrant.errors import InputError
 from calibrant.metrics.reliability_band import accuracy_band, curve_band
 from calibrant.plots.kinds import KINDS, Request, draw
 
-REFUSED = {"ood", "estimate", "frequencies", "sets"}
+REFUSED = {"ood", "estimate", "frequencies", "sets", "guarantee"}
 _FITTED = ("methods", "validation-size", "estimate", "frequencies", "sets")
 # Labels of lines that depend on chance, the ends of a band, or on the number of samples.
 BY_CHANCE = ("_nolegend_", "fewer than")

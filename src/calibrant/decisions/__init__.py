@@ -5,10 +5,12 @@ from calibrant.decisions.costs import (
     Acting,
     BreakEven,
     CostDifference,
+    CostOfAsking,
     CostResult,
     CostRule,
     Costs,
     act_on_costs,
+    cost_of_asking,
     read_costs,
 )
 from calibrant.decisions.expected import (
@@ -41,6 +43,7 @@ __all__ = [
     "BreakEven",
     "ConfidenceChange",
     "CostDifference",
+    "CostOfAsking",
     "CostResult",
     "CostRule",
     "Costs",
@@ -66,6 +69,7 @@ __all__ = [
     "calibrate_part",
     "check_requirements",
     "compare_sets",
+    "cost_of_asking",
     "coverage_law",
     "estimate_frequencies",
     "estimate_quality",

@@ -27,7 +27,7 @@ from calibrant.metrics.resampling.ends import corrected_ends
 from calibrant.metrics.resampling.rows import generator
 from calibrant.metrics.resampling.terms import TermResampler
 from calibrant.metrics.resampling.weighted import mean_weights
-from calibrant.outcomes import effective
+from calibrant.outcomes import effective, mean_of
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
@@ -385,6 +385,61 @@ def act_on_costs(
         break_even=_break_even(ordered, raw if held_out is None else held_out, after or before, bootstrap),
         rule=rule,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class CostOfAsking(Result):
+    """What it costs to act, by the cost of asking a person.
+
+    Attributes:
+        ask: Costs of asking, in rising order.
+        observed: Mean cost with the true classes at each of them.
+        predicted: Mean cost that the probabilities predict.
+        asked: Share of the samples that is asked.
+    """
+
+    ask: tuple[float, ...]
+    observed: tuple[float, ...]
+    predicted: tuple[float, ...]
+    asked: tuple[float, ...]
+
+
+def cost_of_asking(
+    predictions: PredictionsLike,
+    costs: Costs | None = None,
+    *,
+    ask: Sequence[float] | None = None,
+    calibrator: Calibrator | None = None,
+) -> CostOfAsking:
+    """Measure what it costs to act if a person can be asked, for many costs of asking.
+
+    Args:
+        predictions: Labelled predictions, or the path of a file.
+        costs: Costs of the other actions; by default a mistake costs 1, and a hit nothing.
+        ask: Costs of asking; by default 101 from 0 to the cost at which nobody is asked.
+        calibrator: A calibrator that was fitted on other samples.
+
+    Example:
+        >>> answers = Predictions(confidence=[0.9, 0.6], correct=[True, False])
+        >>> found = cost_of_asking(answers, ask=[0, 0.2, 1])
+        >>> found.asked, [round(each, 2) for each in found.observed]
+        ((1.0, 0.5, 0.0), [0.0, 0.1, 0.5])
+    """
+    given = given_predictions(predictions)
+    y, log_probs = _true_rows(given), calibrated_log_probs(given, calibrator)
+    k = log_probs.shape[1]
+    mistakes = Costs([[1.0], [0.0]]) if given.k is None else Costs(1 - torch.eye(k, dtype=torch.float64))
+    rule = CostRule(Costs((mistakes if costs is None else costs).for_predictions(given)), n_classes=given.k)
+    action, least = (each.cpu() for each in rule(log_probs))
+    paid, w = rule.costs[y, action], None if given.weights is None else effective(given.weights.cpu())
+    tried = np.linspace(0, float(least.max()), 101).tolist() if ask is None else [float(each) for each in ask]
+    rows = []
+    for cost in tried:
+        asks = least > cost
+        charged = (torch.where(asks, cost, each) for each in (paid, least))
+        rows.append([float(mean_of(each, w)) for each in (*charged, asks.double())])
+    observed, predicted, asked = (tuple(column) for column in zip(*rows, strict=True))
+    return CostOfAsking(tuple(tried), observed, predicted, asked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
+from calibrant.plots.costs import CostOfAskingDisplay
 from calibrant.plots.display import Display
 from calibrant.plots.expected import ExpectedRiskDisplay
 from calibrant.plots.frequencies import FrequencyShiftDisplay
@@ -15,6 +16,7 @@ from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisp
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.plots.sets import SetSizesDisplay
+from calibrant.plots.thresholds import GuaranteedRiskDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDynamicsDisplay
 
 __all__ = [
@@ -24,9 +26,11 @@ __all__ = [
     "ConfidenceHistogramDisplay",
     "CorpReliabilityDisplay",
     "CorrespondenceDisplay",
+    "CostOfAskingDisplay",
     "Display",
     "ExpectedRiskDisplay",
     "FrequencyShiftDisplay",
+    "GuaranteedRiskDisplay",
     "LossShapeDisplay",
     "MarginDiagnosisDisplay",
     "MarginGroupsDisplay",

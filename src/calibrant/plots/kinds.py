@@ -14,6 +14,7 @@ from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
+from calibrant.plots.costs import CostOfAskingDisplay
 from calibrant.plots.display import Display, Place
 from calibrant.plots.expected import ExpectedRiskDisplay
 from calibrant.plots.frequencies import FrequencyShiftDisplay
@@ -25,6 +26,7 @@ from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisp
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.plots.sets import SetSizesDisplay
+from calibrant.plots.thresholds import GuaranteedRiskDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import canonical_name
 
@@ -212,6 +214,16 @@ KINDS: Mapping[str, Kind] = {
     "risk-coverage": Kind(
         lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
         "error rate among the most confident predictions",
+        _REPAIR,
+    ),
+    "guarantee": Kind(
+        lambda r: GuaranteedRiskDisplay.from_predictions(r.shown, **r.at),
+        "error rate that is guaranteed on new data, by coverage",
+        _REPAIR,
+    ),
+    "asking": Kind(
+        lambda r: CostOfAskingDisplay.from_predictions(r.before_and_after, **r.at),
+        "mean cost against the cost of asking a person, if a mistake costs 1",
         _REPAIR,
     ),
     "sets": Kind(
