@@ -28,6 +28,7 @@ ROWS = {
     "scaling": 50,
     "commands": 12,
     "intervals": 9,
+    "gate": 14,
     "frequencies": 12,
     "hardening": 8,
     "zeros": 6,

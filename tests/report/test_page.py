@@ -58,6 +58,20 @@ def test_the_diagram_at_fifteen_bins_has_the_error_of_the_table(written):
             assert (low, high) == expected
 
 
+def test_calibration_errors_stand_beside_what_chance_would_show(written):
+    page = page_from_json(written.results["page"])
+    titles = ["uncalibrated", next(row.title for row in page.candidates if row.name == page.chosen)]
+    assert [line.candidate for line in page.chance] == titles * 4  # ECE twice, classwise ECE, smECE
+    for line, row in zip(page.chance[:2], (page.candidates[0], page.chosen), strict=True):
+        known = row if row != page.chosen else next(each for each in page.candidates if each.name == row)
+        assert line.value == pytest.approx(known.metrics["ece"], abs=1e-12)
+        assert 0 < line.mean < line.high
+    assert page.chance[0].p_value < 0.01 < page.chance[1].p_value
+    shown = [cells for _, cells in Tables(written.html).rows["chance-table"][1:]]
+    expected = [[line.value, line.mean, line.high, line.p_value] for line in page.chance]
+    assert [[float(cell) for cell in cells[-4:]] for cells in shown] == expected
+
+
 def test_the_classes_are_those_of_the_predictions(written):
     page = page_from_json(written.results["page"])
     test = Predictions(logits=written.logits, labels=written.labels)
