@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +14,7 @@ from calibrant.bench.rows import Row, RowFile, finished_rows
 from calibrant.errors import InputError
 from calibrant.outputs import INCOMPLETE, one_writer
 from calibrant.posthoc import TemperatureScaling
+from tests.bench.small import TEXT
 from tests.conftest import draw
 
 
@@ -118,6 +120,54 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_files(run, here, words):
         assert (code, out, err.count("\n")) == (2, "", 1), (size, err)
         assert os.strerror(27) in err
         assert contents(here) == before
+
+
+@contextmanager
+def small_disk(place):
+    """A disk of 16 MB, in memory; the test is skipped where mounting one is not permitted."""
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no command that mounts a disk")
+    if mounted.returncode:
+        pytest.skip(f"mounting a disk is not permitted: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        if subprocess.run(["umount", str(place)], check=False).returncode:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
+            pytest.fail("a file on the disk was left open, so its room would not become free")
+
+
+def fill(disk, *, free):
+    """Leave so many bytes of a disk free, to within a page."""
+    (disk / "filler").unlink(missing_ok=True)
+    (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free - free))
+
+
+ON_A_DISK = {
+    **FULL,
+    "export": "export c.safetensors --out new/x.onnx",
+    "bench": "bench run mine.toml --seeds 1 --out new",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ON_A_DISK.values(), ids=ON_A_DISK)
+def test_a_disk_without_room_is_one_sentence_and_leaves_the_old_files(run, here, words):
+    (here / "mine.toml").write_text(TEXT.replace('"temperature", "smart"]', '"temperature"]'))
+    with small_disk(here / "new") as disk:
+        assert run(*words.split())[0] == 0
+        written = sum(len(content) for content in contents(disk).values())
+        for free in (0, written // 2):
+            fill(disk, free=free)
+            before = contents(here)
+            code, out, err = run(*words.replace("--seeds 1", "--seeds 2").split())
+            assert (code, out, err.count("\n")) == (2, "", 1), (free, err)
+            assert os.strerror(28) in err
+            assert contents(here) == before
 
 
 @pytest.mark.usefixtures("here")

@@ -33,6 +33,15 @@ def open_parquet(
     return file
 
 
+def write_parquet(table: pa.Table, path: str | os.PathLike[str]) -> None:
+    """Write a table with checksums.
+
+    The file is closed even if the disk is full; pyarrow's own would stay open and keep its room.
+    """
+    with pa.OSFile(os.fspath(path), "wb") as sink:
+        pq.write_table(table, sink, **CHECKSUMS)
+
+
 def _check_names(file: pq.ParquetFile) -> None:
     """Refuse a file whose columns have other names in the schema than beside their data."""
     schema, footer = file.schema, file.metadata

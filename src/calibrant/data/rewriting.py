@@ -169,12 +169,10 @@ def _cell(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 def _to_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from calibrant.data.parquet import CHECKSUMS
+    from calibrant.data.parquet import write_parquet
 
-    table = pa.table({name: [row.get(name) for row in rows] for name in _names(rows)})
-    pq.write_table(table, path, **CHECKSUMS)
+    write_parquet(pa.table({name: [row.get(name) for row in rows] for name in _names(rows)}), path)
 
 
 def _write_table(
@@ -184,9 +182,8 @@ def _write_table(
     kept: npt.NDArray[np.bool_] | None,
 ) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from calibrant.data.parquet import CHECKSUMS, open_parquet
+    from calibrant.data.parquet import open_parquet, write_parquet
 
     with reading(source.name, "a .parquet file"), open_parquet(source) as file:
         table = file.read()
@@ -195,7 +192,7 @@ def _write_table(
         place = table.schema.get_field_index(name)
         table = table.append_column(name, column) if place < 0 else table.set_column(place, name, column)
     with atomic_path(out) as temporary:
-        pq.write_table(table, temporary, **CHECKSUMS)
+        write_parquet(table, temporary)
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions, read_csv, write_csv
 
 from calibrant.data.columns import Column, Columns, Rows
@@ -36,7 +35,7 @@ from calibrant.data.contents import (
     to_arrays,
     under_our_names,
 )
-from calibrant.data.parquet import CHECKSUMS, notes_in, open_parquet, with_notes
+from calibrant.data.parquet import notes_in, open_parquet, with_notes, write_parquet
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.text import guarded, unguarded
@@ -88,8 +87,7 @@ class Parquet:
         if predictions.groups is not None:
             groups = predictions.groups
             columns[GROUPS] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
-        table = pa.table(columns, metadata=with_notes(notes_of(predictions)))
-        pq.write_table(table, self.path, **CHECKSUMS)
+        write_parquet(pa.table(columns, metadata=with_notes(notes_of(predictions))), self.path)
 
 
 class Dialect(NamedTuple):

@@ -105,7 +105,8 @@ def _rewrite(
 ) -> Iterator[int]:
     """Write one file and yield the number of rows of each piece as it is written."""
     buffer = PIECE if layout.largest > LARGE else 0
-    with source.open(buffer_size=buffer) as file:
+    # A writer that opens the file itself would leave it open if the disk is full.
+    with source.open(buffer_size=buffer) as file, pa.OSFile(os.fspath(path), "wb") as sink:
         schema: pa.Schema = file.schema_arrow
         columns = select_form(find_columns(schema.names), schema.names, need_labels=False)
         if by is None and GROUPS in schema.names:
@@ -123,12 +124,12 @@ def _rewrite(
                         table = _replaced(rows, new, place)
                     table = table.replace_schema_metadata(_notes(schema, columns))
                     if writer is None:
-                        writer = pq.ParquetWriter(path, table.schema, **CHECKSUMS)
+                        writer = pq.ParquetWriter(sink, table.schema, **CHECKSUMS)
                     writer.write_table(table)
                     first_row += rows.num_rows
                     yield rows.num_rows
             if writer is None:
-                writer = pq.ParquetWriter(path, schema)
+                writer = pq.ParquetWriter(sink, schema)
         finally:
             if writer is not None:
                 writer.close()
