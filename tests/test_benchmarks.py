@@ -29,6 +29,7 @@ ROWS = {
     "commands": 12,
     "intervals": 9,
     "gate": 14,
+    "decisions": 6,
     "frequencies": 12,
     "hardening": 8,
     "zeros": 6,
