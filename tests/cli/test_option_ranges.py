@@ -21,6 +21,7 @@ COMMANDS = {
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",
     "sets": "sets x.npz --calibrate temperature {}",
+    "decide": "decide x.npz --risk 0.5 --calibrate temperature {}",
     "bench run": "bench run {}",
 }
 VALUES = ("-1", "0", "1e20", "100000000000000000000", "3000000000", "nan", "inf")

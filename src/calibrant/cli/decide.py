@@ -131,6 +131,7 @@ def decide(
         check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
     given, fitted = read(path, columns), _loaded(calibrator)
     console = None if as_json else Console()
+    rule: Rule | None
     with progress_bar(visible=not as_json) as progress:
         if costs is not None:
             matrix, methods = _costs(costs, ask), _methods(calibrate)

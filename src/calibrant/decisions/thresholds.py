@@ -458,7 +458,7 @@ class Ranking:
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
         ends = np.flatnonzero(np.append(-np.diff(falling) > tie, True))
-        return cls(falling, ends + 1, np.cumsum(wrong[order])[ends])
+        return cls(falling, ends + 1, np.cumsum(wrong[order], dtype=np.int64)[ends])
 
     @classmethod
     def of_predictions(cls, predictions: Predictions, calibrator: Calibrator | None) -> "Ranking":

@@ -1,12 +1,11 @@
 """Thresholds and actions in the terminal."""
 
-import math
 from collections.abc import Sequence
 
 from rich.table import Table
 
 from calibrant.cli.terminal.text import Console, cell, line
-from calibrant.decisions.costs import Acting, BreakEven, CostResult
+from calibrant.decisions.costs import BreakEven, CostResult
 from calibrant.decisions.thresholds import Threshold
 
 
@@ -59,15 +58,16 @@ def print_costs(console: Console, found: CostResult) -> None:
 def _costs(found: CostResult) -> Table:
     sides = {"as it is": found.before} | ({} if found.after is None else {str(found.method): found.after})
     table = _table("", *sides)
-    rows = {
-        "predicted cost": lambda side: f"{side.predicted:.4g}",
-        "observed cost": lambda side: f"{side.observed:.4g}",
-        f"{_percent(found.level)} interval": lambda side: f"{side.low:.4g} to {side.high:.4g}",
-    }
-    for name, shown in rows.items():
-        table.add_row(name, *(shown(side) for side in sides.values()))
+    for name, shown in {
+        "predicted cost": [f"{side.predicted:.4g}" for side in sides.values()],
+        "observed cost": [f"{side.observed:.4g}" for side in sides.values()],
+        f"{_percent(found.level)} interval": [
+            f"{side.low:.4g} to {side.high:.4g}" for side in sides.values()
+        ],
+    }.items():
+        table.add_row(name, *shown)
     for action in found.actions:
-        table.add_row(cell(action), *(_percent(_share(side, action)) for side in sides.values()))
+        table.add_row(cell(action), *(_percent(side.shares[action]) for side in sides.values()))
     return table
 
 
@@ -78,10 +78,6 @@ def _break_even(found: BreakEven) -> str:
         f"to {found.shares[0.5]:.4g}, for a tenth up to {found.shares[0.1]:.4g}, and for none from "
         f"{found.never:.4g} on{asked}."
     )
-
-
-def _share(side: Acting, action: str) -> float:
-    return side.shares.get(action, math.nan)
 
 
 def _table(first: str, *others: str) -> Table:
