@@ -6,6 +6,7 @@ with code 1 if MkDocs warns of anything, or if a link, a name or a page is lost.
 
 import argparse
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site")
     folder = parser.parse_args().folder.resolve()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # an advertisement of Material for its successor
     started = time.perf_counter()
     try:
         config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from scripts.website.names import PACKAGES, public_names
+from scripts.website.names import PACKAGES, ROOT, public_names
 from scripts.website.reference import undocumented
 
 # Attributes by which a page makes the browser load something, and those that only lead somewhere.
@@ -67,6 +67,7 @@ class Report:
 def check_site(folder: Path) -> Report:
     """Read all pages of a built site."""
     pages = {page.address: page for page in _read(folder)}
+    local = [file for file in sorted(folder.rglob("*.html")) if str(ROOT) in file.read_text(encoding="utf-8")]
     names = {each.path for package in PACKAGES for each in public_names(package)}
     anchors = {anchor for page in pages.values() for anchor in page.anchors}
     lacking = undocumented()
@@ -85,6 +86,7 @@ def check_site(folder: Path) -> Report:
         ),
         *(f"{name}: a public name without a place in the reference" for name in sorted(names - anchors)),
         *(f"{name}: nothing in the reference explains or shows it" for name in lacking),
+        *(f"{file.relative_to(folder)}: names a folder of this machine" for file in local),
         *(f"{address}: no page leads to it" for address in _unreachable(pages)),
     ]
     outside = len({link for page in pages.values() for link in page.links if not _is_inside(link)})

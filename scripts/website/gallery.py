@@ -2,7 +2,8 @@
 
 import re
 
-_PART = re.compile(r"(?P<code>(?:```(?:sh|python)\n.*?```\n+)+)(?P<image>!\[.*?\]\(.*?\))\n", re.DOTALL)
+_CODE = r"```(?:sh|python)\n(?:(?!```).)*```\n+"
+_PART = re.compile(rf"(?P<code>(?:{_CODE})+)(?P<image>!\[[^\]]*\]\([^)]*\))\n", re.DOTALL)
 _HEADING = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
 _IMAGE = re.compile(r"!\[(?P<words>.*?)\]\((?P<file>.*?)\)")
 _CONTENTS = re.compile(r"^\*\*Contents:\*\*.*?\n\n", re.MULTILINE | re.DOTALL)
@@ -10,7 +11,8 @@ _CONTENTS = re.compile(r"^\*\*Contents:\*\*.*?\n\n", re.MULTILINE | re.DOTALL)
 
 def pictures_first(text: str) -> str:
     """Return the gallery with small pictures on top, and each figure above its code, which is folded."""
-    return _PART.sub(_folded, _CONTENTS.sub(lambda _: f"{_wall(text)}\n\n", text))
+    title, question, rest = _CONTENTS.sub("", text).split("\n\n", 2)
+    return _PART.sub(_folded, "\n\n".join((title, question, _wall(text), rest)))
 
 
 def _folded(match: re.Match[str]) -> str:

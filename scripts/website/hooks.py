@@ -1,6 +1,7 @@
 """Hooks of MkDocs: pages made from the source, Markdown as GitHub reads it, formulas without scripts."""
 
 import html
+import logging
 import re
 from typing import Any
 
@@ -15,6 +16,18 @@ from scripts.website.overview import result_pages
 
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<formula>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+# Characters of a formula in a line that may be wider than a narrow screen.
+_LONG = 40
+# What the converter does not know.
+_SIGNS = {r"\\([lr]?Vert\b|\|)": "‖", r"\\[lr]?vert\b": "|", r"\\arg\b": r"\\mathrm{arg}\\,"}
+# MkDocs counts warnings of this logger, so that a strict build fails.
+_LOG = logging.getLogger("mkdocs.formulas")
+# Browsers set no space around the name of a function.
+_FUNCTION = r"<mi>(?:log|ln|exp)</mi>"
+_SPACE_AFTER = re.compile(rf"(?<!<msub>)(?<!<msup>){_FUNCTION}(?!<mo|</)")
+_SPACE_BEFORE = re.compile(
+    rf"(?:&#x00029;</mo>|</mi>|</mn>|</msub>|</msup>|</mfrac>|</msubsup>)(?={_FUNCTION})"
 )
 _LIST_AFTER_TEXT = re.compile(r"^(?![-*|>#\s]|\d+\. )(.+)\n(?=- )", re.MULTILINE)
 
@@ -47,6 +60,14 @@ def on_page_content(content: str, **_: Any) -> str:  # noqa: ANN401  # MkDocs' o
 
 def _mathml(match: re.Match[str]) -> str:
     formula = html.unescape(match["formula"]).strip()
+    for command, sign in _SIGNS.items():
+        formula = re.sub(command, sign, formula)
     block = match["open"] == "["
     drawn = convert(formula, display="block" if block else "inline")
-    return f'<div class="formula">{drawn}</div>' if block else drawn
+    drawn = _SPACE_AFTER.sub(r'\g<0><mspace width="0.17em"/>', drawn)
+    drawn = _SPACE_BEFORE.sub(r'\g<0><mspace width="0.17em"/>', drawn)
+    if "\\" in drawn:
+        _LOG.warning("formula %s: no MathML for a part of it", formula)
+    if block:
+        return f'<div class="formula">{drawn}</div>'
+    return f'<span class="formula">{drawn}</span>' if len(formula) > _LONG else drawn

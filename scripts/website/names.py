@@ -37,11 +37,11 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class PublicName:
-    """A public name: where users import it from, what kind of thing it is, and its docstring."""
+    """A public name: where users import it from, where it is defined, and its docstring."""
 
     package: str
     name: str
-    kind: str
+    defined: str
     docstring: str
 
     @property
@@ -71,9 +71,13 @@ def lookup(path: str) -> griffe.Object | griffe.Alias:
     if path == "calibrant":
         return source()
     found = source()[path.removeprefix("calibrant.")]
-    return found.final_target if isinstance(found, griffe.Alias) else found
+    target = found.final_target if isinstance(found, griffe.Alias) else found
+    name = path.rpartition(".")[2]
+    # A function may have the name of the module that defines it, and that module is what Griffe finds.
+    return target[name] if target.is_module and name in target.members else target
 
 
+@cache
 def public_names(package: str) -> list[PublicName]:
     """Return the public names of one package, sorted."""
     module = lookup(package)
@@ -90,4 +94,15 @@ def _is_own(module: griffe.Object | griffe.Alias, name: str) -> bool:
 def _describe(package: str, name: str) -> PublicName:
     found = lookup(f"{package}.{name}")
     text = found.docstring.value if found.docstring else ""
-    return PublicName(package, name, found.kind.value, text)
+    return PublicName(package, name, found.path, text)
+
+
+@cache
+def homes() -> dict[str, str]:
+    """Return the public path under which each object is described, by the path where it is defined."""
+    found: dict[str, str] = {}
+    # What the top level offers is described where it belongs, and only errors and the version belong there.
+    for package in (*PACKAGES[1:], PACKAGES[0]):
+        for each in public_names(package):
+            found.setdefault(each.defined, each.path)
+    return found

@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "Python",
         "formats.md",
         "reference/configuration.md",
-        "bundled.md",
+        "Bundled",
     ),
     "Gallery": ("gallery.md",),
     "Results": (
@@ -64,6 +64,7 @@ def navigation(known: Iterable[str]) -> list[Item]:
     pages = sorted(known)
     listed = {page for room in ROOMS.values() for page in room}
     groups: dict[str, Item] = {
+        "Bundled": {"Bundled predictions": "bundled.md"},
         "Commands": {"Commands": ["reference/commands/index.md", *map(_command, commands())]},
         "Python": {"Python": ["reference/api/index.md", *({name: api_address(name)} for name in PACKAGES)]},
     }

@@ -33,6 +33,8 @@ SHOWN = {
     "losses": ["losses focal"],
     "report": ["report test.npz --val val.npz --methods temperature,spline --out report.html"],
     "plot": ["plot reliability test.npz --out reliability.svg"],
+    "decide": ["decide val.npz --risk 0.05 --out rule.safetensors"],
+    "sets": ["sets val.npz --test test.npz --out sets.safetensors"],
     "monitor": ["monitor val.npz test.npz noisy.npz --state model.json"],
     "bench": ["bench list"],
     "export": ["export calibrated/calibrator.safetensors --out calibrator.onnx"],

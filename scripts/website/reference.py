@@ -8,7 +8,7 @@ from typing import Any
 import click
 import griffe
 import typer
-from scripts.website.names import PACKAGES, lookup, public_names
+from scripts.website.names import PACKAGES, PublicName, homes, lookup, public_names
 from scripts.website.outputs import COLUMNS, kept
 from typer.testing import CliRunner
 
@@ -71,9 +71,20 @@ def api_page(package: str) -> str:
             "|---|---|",
             *rows,
             "",
-            *(f"::: {each.path}\n" for each in names),
+            *map(_described, names),
         ]
     )
+
+
+def _described(name: PublicName) -> str:
+    """Return the part of the page about one name; in full where it belongs, and elsewhere with a link."""
+    home = homes()[name.defined]
+    if home != name.path:
+        shown = f"## `{name.name}` {{#{name.path}}}"
+        return f"{shown}\n\n{name.summary}\n\nThe same as [`{home}`][{home}].\n"
+    if lookup(name.package)[name.name].is_module:
+        return f"[](){{#{name.path}}}\n\n::: {name.defined}\n"
+    return f"::: {name.path}\n"
 
 
 def commands() -> dict[str, click.Command]:
@@ -200,7 +211,7 @@ def _default(attribute: griffe.Attribute) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return text.replace("\n", " ")
 
 
 def _in_a_cell(text: str) -> str:
