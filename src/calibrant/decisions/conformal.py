@@ -1,12 +1,12 @@
 """Split conformal prediction: scores of classes, the order statistic that bounds them, and its coverage."""
 
 import math
-import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 import torch
 from scipy.stats import beta, betabinom
 from torch import Tensor
@@ -23,7 +23,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 def check_alpha(alpha: float) -> float:
     """Return the share of sets that may miss the true class if it is between 0 and 1."""
-    is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
+    is_number = isinstance(alpha, (int, float, np.floating)) and not isinstance(alpha, bool)
     if not is_number or not 0 < alpha < 1:
         raise InputError(
             f"alpha: expected a number between 0 and 1, the share of sets that may miss the true class, got "

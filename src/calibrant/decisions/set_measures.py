@@ -97,7 +97,7 @@ def measures_of(predictions: Predictions, covered: Tensor, sizes: Tensor, empty:
 def rows_of_parts(codes: Tensor, n_parts: int) -> tuple[Tensor, ...]:
     """Return the rows of each part, such as a class, from the place of each sample's part."""
     order = torch.argsort(codes, stable=True)
-    return order.split(torch.bincount(codes, minlength=n_parts).tolist())
+    return tuple(order.split(torch.bincount(codes, minlength=n_parts).tolist()))
 
 
 def _rows(names: Sequence[str], codes: Tensor, covered: Tensor, sizes: Tensor) -> tuple[SetRow, ...]:

@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -154,10 +155,8 @@ class PredictionSets(Rule):
                 into the sets of such a group, which is what the guarantee then demands.
             seed: Equal seeds give equal sets.
         """
-        raps = {"penalty": penalty, "k_reg": k_reg}
-        wanted = _Wanted(
-            check_choice(method, "method", METHODS), check_flag(randomised, "randomised"), **raps
-        )
+        kind = check_choice(method, "method", METHODS)
+        wanted = _Wanted(kind, check_flag(randomised, "randomised"), penalty, k_reg)
         common = _Common(alpha, by, calibrator, allow_empty, small, seed)
         return _fit_all(cls, given_predictions(predictions), [wanted], common)[0]
 
@@ -304,6 +303,9 @@ class PredictionSets(Rule):
             )
         places = torch.tensor([known.get(name, -1) for name in predictions.groups.names])
         return places[predictions.groups.codes]
+
+
+SetsT = TypeVar("SetsT", bound=PredictionSets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -512,8 +514,8 @@ class _Block:
 
 
 def _fit_all(
-    cls: type[PredictionSets], predictions: Predictions, wanted: Sequence[_Wanted], common: _Common
-) -> list[Any]:
+    cls: type[SetsT], predictions: Predictions, wanted: Sequence[_Wanted], common: _Common
+) -> list[SetsT]:
     """Fit sets of several scores on the same samples, whose probabilities are sorted once."""
     given = _labelled(predictions)
     if common.calibrator is not None:
@@ -532,15 +534,15 @@ def _fit_all(
     of_labels = _label_scores(given, scores, common.calibrator, uniforms)
     rules = []
     for each, score, found in zip(wanted, scores, of_labels, strict=True):
-        used = np.setdiff1d(np.arange(given.n), tuning) if each.is_tuned else slice(None)
-        part = given.take(used) if each.is_tuned else given
-        rules.append(_rule(cls, score, found[used], part, common))
+        if each.is_tuned:
+            used = np.setdiff1d(np.arange(given.n), tuning)
+            rules.append(_rule(cls, score, found[used], given.take(used), common))
+        else:
+            rules.append(_rule(cls, score, found, given, common))
     return rules
 
 
-def _rule(
-    cls: type[PredictionSets], score: SetScore, of_labels: Tensor, given: Predictions, common: _Common
-) -> PredictionSets:
+def _rule(cls: type[SetsT], score: SetScore, of_labels: Tensor, given: Predictions, common: _Common) -> SetsT:
     """Return the rule from the scores of the true classes."""
     check_enough(given.n, common.alpha)
     names, parts = _parts(given, common.by)
@@ -620,7 +622,7 @@ def _fixed(wanted: _Wanted) -> SetScore:
     return SetScore(wanted.method, wanted.randomised, float(wanted.penalty or 0.0), int(wanted.k_reg or 0))
 
 
-def _tuned(wanted: _Wanted, given: Predictions, rows: Any, common: _Common) -> SetScore:  # noqa: ANN401
+def _tuned(wanted: _Wanted, given: Predictions, rows: npt.NDArray[np.int64], common: _Common) -> SetScore:
     """Choose the penalty of RAPS, and the classes without one, on some samples, by the mean size of sets."""
     check_enough(given.n - len(rows), common.alpha)
     part = given.take(rows)

@@ -60,8 +60,7 @@ class SetSizesDisplay(Display):
         calibrators, rest = {}, validation
         for name in methods:
             calibrators[name], rest = calibrate_part(validation, method=name)
-        names = ("lac", "aps")
-        found = compare_sets(rest, predictions, alpha=alpha, methods=names, calibrators=calibrators)
+        found = compare_sets(rest, predictions, alpha=alpha, methods=("lac", "aps"), calibrators=calibrators)
         return cls(found).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
