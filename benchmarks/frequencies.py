@@ -102,11 +102,16 @@ def predicted(head: nn.Module, x: np.ndarray, y: np.ndarray) -> Predictions:
 def shifted(
     pool: Predictions, concentration: float, n: int, rng: np.random.Generator
 ) -> tuple[Predictions, np.ndarray]:
-    """Draw rows with class frequencies from a Dirichlet distribution; return them and the frequencies."""
+    """Draw rows with class frequencies from a Dirichlet distribution; return them and the frequencies.
+
+    A row is drawn once if there are enough of its class.
+    """
     labels = pool.labels.numpy()
     frequencies = rng.dirichlet(np.full(pool.k, concentration))
-    counts = rng.multinomial(n, frequencies)
-    rows = [rng.choice(np.flatnonzero(labels == c), size=m) for c, m in enumerate(counts)]
+    rows = []
+    for c, m in enumerate(rng.multinomial(n, frequencies)):
+        of_class = np.flatnonzero(labels == c)
+        rows.append(rng.choice(of_class, size=m, replace=m > len(of_class)))
     return pool.take(np.concatenate(rows)), frequencies
 
 
@@ -158,21 +163,24 @@ def error_table(problems: Sequence[Problem], options: argparse.Namespace) -> Non
 
 
 def intervals_table(problems: Sequence[Problem], options: argparse.Namespace) -> None:
-    """Print how often intervals contain the true frequency, and how wide they are."""
+    """Print how often intervals of fresh draws of both sets contain the true frequency."""
     print_head(
         "set", "concentration", "rows", "classes covered", "mean width", "shift detected", "fits", "seconds"
     )
     for problem in problems:
-        (calibrator,) = calibrators(problem, ("vector",)).values()
+        both = join_predictions({"one": problem.labelled, "two": problem.pool})
         n = min(2000, problem.rows)
+        m = n if both.k < 100 else 3000
         for concentration in CONCENTRATIONS[1:]:
             rng = np.random.default_rng(int(10 * concentration))
             covered, widths, detected, fits, start = [], [], [], [], time.perf_counter()
             runs = runs_of(problem, options)
             for run in range(runs):
-                rows, truth = shifted(problem.pool, concentration, n, rng)
+                order = rng.permutation(both.n)
+                labelled = both.take(order[:m])
+                rows, truth = shifted(both.take(order[m:]), concentration, n, rng)
                 found = estimate_frequencies(
-                    problem.labelled, rows, calibrator=calibrator, n_resamples=200, seed=run
+                    labelled, rows, calibrator=fit_named("vector", labelled), n_resamples=200, seed=run
                 )
                 covered.append(np.mean((found.low <= truth) & (truth <= found.high)))
                 widths.append(np.mean(found.high - found.low))

@@ -10,7 +10,14 @@ from scipy.optimize import minimize
 from calibrant import FitError, FormatError, InputError, Predictions
 from calibrant.data import LabelPredictions, load_bundled
 from calibrant.decisions import estimate_frequencies, read_frequencies
-from calibrant.decisions.frequencies import _Bias, _by_confusion, _fit_test, _likeliest, _mean_test
+from calibrant.decisions.frequencies import (
+    _Bias,
+    _by_confusion,
+    _fit_test,
+    _likeliest,
+    _mean_test,
+    _share_of_chance,
+)
 from calibrant.evaluation import calibrated, compare, fit_method
 from calibrant.metrics import negative_log_likelihood
 from calibrant.posthoc import (
@@ -226,12 +233,27 @@ def test_the_order_of_classes_and_the_labels_of_the_new_rows_do_not_matter():
 
 
 def test_without_a_shift_the_correction_is_drawn_back_to_the_old_frequencies():
-    moved, drawn = [], []
-    for seed in range(5):
-        found = estimate_frequencies(world(EVEN, 400, seed), world(EVEN, 400, 100 + seed), n_resamples=2)
+    test, moved, drawn = load_bundled("cifar10_test"), [], []
+    for seed in range(4):
+        rows = np.random.default_rng(seed).permutation(test.n)
+        found = estimate_frequencies(test.take(rows[:1000]), test.take(rows[1000:2000]), n_resamples=2)
         moved.append(np.abs(found.frequencies - found.old).sum())
         drawn.append(np.abs(found.applied - found.old).sum())
-    assert np.mean(drawn) < 0.7 * np.mean(moved)
+    # Both sets are as large, so that the mean of their frequencies is nearest to the truth.
+    assert 0.4 < np.mean(drawn) / np.mean(moved) < 0.75
+
+
+def test_james_and_stein_draw_back_by_the_error_of_the_means():
+    rng = np.random.default_rng(0)
+    n, m, k = 4000, 1000, 6
+    centre = rng.normal(size=k) * 0.08
+    p, q = rng.normal(size=(n, k)), centre + rng.normal(size=(m, k))
+    found = _mean_test(p, q, rng)
+    difference = q.mean(axis=0) - p.mean(axis=0)
+    expected = (k - 2) / (m * np.square(difference).sum())  # the rows have unit variance
+    assert _share_of_chance(found.statistic, found.rank, n, m) == pytest.approx(expected, rel=0.1)
+    assert _share_of_chance(0.0, k, n, m) == 1.0
+    assert _share_of_chance(50.0, 2, n, m) == 0.0
 
 
 def test_the_test_of_a_shift_has_its_level_and_finds_small_shifts():

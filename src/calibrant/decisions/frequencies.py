@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ _LEAST_OF_CLASS = 5
 _MOST_ENTRIES, _MOST_OF_CLASS = 1 << 22, 20
 
 # Added to the log-likelihood for each squared bias, in nats, as in vector scaling.
-_RIDGE = 5.0
+_RIDGE, _LEAST_RIDGE = 5.0, 0.5
 _LEAST_SCALE = 1e-3
 
 # The search for frequencies ends when a step moves no more than this share of all samples.
@@ -127,9 +127,9 @@ def estimate_frequencies(
     opinion.
 
     The test whether frequencies have changed compares the mean probabilities of both sets (Hotelling's
-    statistic) with those of random divisions of all rows. By the same statistic :math:`T`, the estimate is
-    drawn back to the old frequencies as James and Stein do, with the share :math:`(k - 3)/T`: with few rows
-    for many classes, this is nearer to the truth.
+    statistic) with those of random divisions of all rows. By the same statistic :math:`T`, with the error of
+    the unlabelled rows alone, the estimate is drawn back to the old frequencies as James and Stein do, with
+    the share :math:`(k - 3)/T`: with few rows for many classes, this is nearer to the truth.
 
     Args:
         labelled: Predictions with labels, with the old frequencies, or the path of a file of them. They may
@@ -176,14 +176,14 @@ def estimate_frequencies(
     _check_confusion(p, y, names, rng)
     old = p.mean(axis=0)
     found = _likeliest(q / old, np.full(len(q), 1 / len(q)), old)
-    drawn = _resampled(bias, log_before, log_after, found, n_resamples, rng, progress)
+    drawn = _resampled(bias, log_before, y, log_after, found, n_resamples, rng, progress)
     low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2], axis=0)
     statistic, rank, p_value = _mean_test(p, q, rng)
     labels = np.bincount(y, minlength=k) / len(y)
-    kept = min(1.0, max(rank - 2, 0) / statistic) if statistic > 0 else 1.0
+    kept = _share_of_chance(statistic, rank, len(p), len(q))
     applied = kept * old + (1 - kept) * found
     corrected = FrequencyCorrection(
-        base, torch.from_numpy(bias.intercept + log_ratios(applied, old)), bias.scale
+        base, torch.from_numpy(bias.intercept + log_ratios(applied, old)), float(bias.scale)
     )
     corrected.class_names = base.class_names or before.class_names
     corrected.class_frequencies = tuple((applied / applied.sum()).tolist())
@@ -314,25 +314,39 @@ class _Bias:
     """Temperature and class biases (BCTS): probabilities are the softmax of ``scale * log p + intercept``.
 
     Attributes:
-        scale: The inverse temperature.
+        scale: The inverse temperature; that of each class in resamples.
         intercept: The bias of each class.
-        curvature: Second derivatives of the penalised loss by scale and biases, ``(k + 1, k + 1)``.
-        slopes: First derivatives of the loss of each labelled row, ``(n, k + 1)``.
     """
 
-    scale: float
+    scale: float | Floats
     intercept: Floats
-    curvature: Floats
-    slopes: Floats
 
     def __call__(self, log_probs: Floats) -> Floats:
         return _softmax(self.scale * log_probs + self.intercept)
 
     def moved(self, step: Floats) -> "_Bias":
-        """Return the same with other parameters."""
-        return replace(
-            self, scale=max(self.scale + float(step[0]), _LEAST_SCALE), intercept=self.intercept + step[1:]
-        )
+        """Return the same with other scales and biases, all in one row of ``2 k`` numbers."""
+        k = len(self.intercept)
+        return _Bias(np.maximum(self.scale + step[:k], _LEAST_SCALE), self.intercept + step[k:])
+
+    def steps(self, log_probs: Floats, labels: Integers) -> Floats:
+        """Return by how much each labelled row moves the scale and the bias of each class, ``(n, 2 k)``.
+
+        Calibrators have numbers of each class, so their error is that of vector scaling. With a pull towards
+        no correction, resamples would differ less than labelled sets do, so there is hardly any.
+        """
+        p = self(log_probs)
+        n, k = p.shape
+        over = p.copy()
+        over[np.arange(n), labels] -= 1
+        scaled = p * log_probs
+        curvature = np.empty((2 * k, 2 * k))
+        curvature[:k, :k] = np.diag((scaled * log_probs).sum(axis=0)) - scaled.T @ scaled
+        curvature[k:, k:] = np.diag(p.sum(axis=0)) - p.T @ p
+        curvature[:k, k:] = np.diag(scaled.sum(axis=0)) - scaled.T @ p
+        curvature[k:, :k] = curvature[:k, k:].T
+        curvature += 2 * _LEAST_RIDGE * np.eye(2 * k)
+        return -np.linalg.solve(curvature, np.concatenate([over * log_probs, over], axis=1).T).T
 
     @classmethod
     def fit(cls, log_probs: Floats, labels: Integers) -> "_Bias":
@@ -358,8 +372,7 @@ class _Bias:
             theta, before, now = theta + length * step, now, min(following, now)
             if before - now < 1e-9 * n:
                 break
-        slopes, curvature = _derivatives(theta, log_probs, labels)
-        return cls(float(max(theta[0], _LEAST_SCALE)), theta[1:] - theta[1:].mean(), curvature, slopes)
+        return cls(float(max(theta[0], _LEAST_SCALE)), theta[1:] - theta[1:].mean())
 
 
 def _derivatives(theta: Floats, log_probs: Floats, labels: Integers) -> tuple[Floats, Floats]:
@@ -409,6 +422,7 @@ def _likeliest(
 def _resampled(
     bias: _Bias,
     log_before: Floats,
+    labels: Integers,
     log_after: Floats,
     found: Floats,
     n_resamples: int,
@@ -420,7 +434,7 @@ def _resampled(
     The biases of a resample are one Newton step from those of the whole set, and so is the start of EM.
     """
     n, m = len(log_before), len(log_after)
-    inverse = np.linalg.inv(bias.curvature)
+    moves = bias.steps(log_before, labels)
     scaled = bias(log_after) / bias(log_before).mean(axis=0)
     scaled /= (scaled @ found)[:, None]
     information = scaled.T @ scaled / m
@@ -430,7 +444,7 @@ def _resampled(
         if progress is not None:
             progress("resampling", number, n_resamples)
         rows = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
-        moved = bias.moved(-inverse @ ((rows - 1) @ bias.slopes))
+        moved = bias.moved((rows - 1) @ moves)
         old = (rows / n) @ moved(log_before)
         weights = rng.multinomial(m, np.full(m, 1 / m)) / m
         used = weights > 0
@@ -475,6 +489,18 @@ def _mean_test(p: Floats, q: Floats, rng: np.random.Generator) -> _MeanTest:
     drawn = (rng.choice(n + m, size=size, replace=False) for _ in range(_PERMUTATIONS))
     at_least = sum(statistic(white[part].sum(axis=0)) >= value * (1 - 1e-12) for part in drawn)
     return _MeanTest(value, rank, (1 + at_least) / (1 + _PERMUTATIONS))
+
+
+def _share_of_chance(statistic: float, rank: int, n: int, m: int) -> float:
+    """Return the share by which James and Stein draw the means of ``m`` rows back to those of ``n`` others.
+
+    Hotelling's statistic has the covariance of all rows and the error of both means. Here the covariance is
+    that within both sets, and the error that of the ``m`` rows alone.
+    """
+    if statistic <= 0:
+        return 1.0
+    within = statistic / max(1 - statistic / (n + m - 1), 1e-9)
+    return min(1.0, max(rank - 2, 0) / (within * (1 + m / n)))
 
 
 def _fit_test(
