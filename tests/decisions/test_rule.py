@@ -104,6 +104,12 @@ def test_the_table_of_a_threshold_has_the_class_the_confidence_and_the_answer(ki
         assert found["predicted"] == [NAMES[place] for place in probs.argmax(dim=1).tolist()]
 
 
+def test_the_table_of_stated_confidences_has_the_answer_only():
+    rule, given = rules()["threshold of pairs"]
+    found = rule.decide(given).columns
+    assert found == {"answer": (given.confidence >= 0.85).tolist()}
+
+
 def _changed(path, change, tensors=None):
     """Write a rule again with another header, and no digest that would give the change away."""
     with safe_open(path, framework="pt") as file:

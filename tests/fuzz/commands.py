@@ -36,6 +36,7 @@ BASE = {
     "report": ["report", "p.npz", "--out", "page.html"],
     "plot": ["plot", "reliability", "p.npz", "--out", "figure.svg"],
     "export": ["export", "c.safetensors", "--out", "c.onnx"],
+    "decide": ["decide", "p.npz", "--risk", "0.5"],
     "monitor": ["monitor", "p.npz", "p.csv", "--state", "state.json"],
     "methods": ["methods"],
     "measures": ["measures"],

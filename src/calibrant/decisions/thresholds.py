@@ -116,14 +116,14 @@ class ThresholdRule(Rule):
         return predicted, torch.sigmoid(s), s >= self.threshold.to(s) - _TIE / 8
 
     def columns(self, outputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-        """Return the predicted class, unless it is unknown, the confidence, and whether to answer."""
+        """Return the predicted class and its confidence, unless they are given, and whether to answer."""
         predicted, confidence, answer = (outputs[name].tolist() for name in self.outputs)
-        decided: dict[str, list[Any]] = {"confidence": confidence, "answer": answer}
         if self.n_classes is None:
-            return decided
+            repaired = {} if self.calibrator is None else {"confidence": confidence}
+            return {**repaired, "answer": answer}
         if self.class_names is not None:
             predicted = [self.class_names[place] for place in predicted]
-        return {"predicted": predicted, **decided}
+        return {"predicted": predicted, "confidence": confidence, "answer": answer}
 
 
 @dataclass(frozen=True, eq=False)
