@@ -8,8 +8,8 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import AsJson, Ood, Stream, split_list, word_or_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.errors import InputError
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,9 +117,9 @@ def evaluate(
 ) -> None:
     """Print the calibration measures of saved predictions.
 
-    The file contains logits or probs with labels, or confidence with correct. With --require or
-    --no-worse-than the exit code is 0 if all holds beyond chance, 3 if something does not, and 4 if the
-    samples cannot tell; bad input is 2.
+    The file contains logits or probs with labels, or confidence with correct.
+
+    Exit code with --require or --no-worse-than: 0 if all holds, 3 if not, 4 if the samples cannot tell.
 
     Example: calibrant evaluate test.npz --measures all --intervals
 

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 from torch import Tensor
 
+from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.requirement import Requirement
@@ -103,6 +104,12 @@ class Gate(Result):
         """Return plain values for JSON, with the outcome and the exit code."""
         return {"outcome": self.outcome, "exit_code": self.exit_code, **super().to_dict()}
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the outcome, and the sentence of each requirement."""
+        words = {"passed": "passed", "failed": "failed", "unknown": "cannot tell"}[self.outcome]
+        sentences = html.notes(verdict.sentence for verdict in self.verdicts)
+        return html.card(f"Gate: {words}, {self.n:,} samples", sentences)
+
 
 def check_requirements(
     predictions: PredictionsLike,
@@ -155,11 +162,11 @@ def check_requirements(
     Example:
         >>> from calibrant import Predictions
         >>> answers = Predictions(confidence=[0.8, 0.6] * 200, correct=[True, True, True, False] * 100)
-        >>> gate = check_requirements(answers, ["accuracy > 0.5", "brier < 0.2"])
+        >>> gate = check_requirements(answers, ["accuracy > 0.5", "brier < 0.16"])
         >>> gate.outcome, [verdict.outcome for verdict in gate.verdicts]
         ('unknown', ['passed', 'unknown'])
         >>> print(gate.verdicts[0].sentence)
-        accuracy > 0.5: passed, 0.7500 (95 % interval 0.7050 to 0.7925)
+        accuracy > 0.5: passed, 0.7500 (95 % interval 0.7050 to 0.7926)
 
     References:
         Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
