@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 from torch import Tensor
 
+from calibrant import html
 from calibrant.files import without_nan
 
 K = TypeVar("K")
@@ -47,6 +48,26 @@ class Result:
     def to_json(self, *, indent: int | None = None) -> str:
         """Return one JSON object; undefined and infinite numbers are null."""
         return json.dumps(self.to_dict(), allow_nan=False, indent=indent)
+
+    def _repr_html_(self) -> str | None:
+        """Return what notebooks show: the sentence of the result and its numbers, None without a sentence."""
+        sentence = getattr(self, "sentence", None)
+        if sentence is None:
+            return None
+        numbers = ((name, _number(value)) for name, value in self.to_dict().items() if name != "sentence")
+        rows = [(name.replace("_", " "), number) for name, number in numbers if number]
+        return html.card(type(self).__name__, html.notes([sentence]), html.table(("", "value"), rows))
+
+
+def _number(value: object) -> str:
+    """Return a number, a truth or a short text for a table; nothing for other values."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, str) else ""
 
 
 def _plain_fields(result: Any) -> dict[str, Any]:  # noqa: ANN401  # a dataclass

@@ -8,11 +8,11 @@ import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
 from calibrant.cli.options import SavedCalibrator, Seed, Stream
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.files import make_folder
 from calibrant.outputs import check_targets, filling
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

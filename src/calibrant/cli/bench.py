@@ -10,11 +10,11 @@ import typer
 from rich import table as rich_table
 
 from calibrant.cli.options import AsJson, split_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.files import write_file
 from calibrant.outputs import check_targets, one_writer
+from calibrant.progress import progress_bar
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 

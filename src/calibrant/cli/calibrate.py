@@ -22,9 +22,9 @@ from calibrant.cli.options import (
     command_line,
     word_or_list,
 )
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, line, say
 from calibrant.outputs import check_targets, one_writer
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

@@ -10,10 +10,10 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import AsJson, Fast, Seed, word_or_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, line, say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

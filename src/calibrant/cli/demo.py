@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.options import command_line
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, line
 from calibrant.files import make_folder
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import MethodResult

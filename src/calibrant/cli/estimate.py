@@ -8,8 +8,8 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import AsJson, Fast, Methods, Seed, word_or_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

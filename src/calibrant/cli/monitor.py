@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

@@ -7,9 +7,9 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import split_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

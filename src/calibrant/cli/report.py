@@ -20,10 +20,10 @@ from calibrant.cli.options import (
     command_line,
     word_or_list,
 )
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

@@ -7,10 +7,10 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import AsJson, Seed, split_list
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, line
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns

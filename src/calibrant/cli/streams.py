@@ -13,7 +13,6 @@ from torch import Tensor
 
 from calibrant.cli.options import split_list, word_or_list
 from calibrant.cli.terminal import show
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import say
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -22,6 +21,7 @@ from calibrant.evaluation.groups import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.progress import progress_bar
 from calibrant.streams.evaluate import evaluate_stream, stream_group_tests
 from calibrant.streams.files import find_files, is_many, is_url
 from calibrant.streams.measures import StreamEvaluation, streamed_measures

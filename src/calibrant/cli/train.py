@@ -12,9 +12,9 @@ import typer
 
 from calibrant._version import __version__
 from calibrant.cli.options import command_line
-from calibrant.cli.terminal.progress import progress_bar
 from calibrant.cli.terminal.text import Console, line
 from calibrant.outputs import one_writer
+from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions

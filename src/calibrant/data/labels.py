@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant import html
 from calibrant.data.predictions import Groups, Predictions, check_rows
 from calibrant.errors import InputError
 from calibrant.inputs import (
@@ -21,6 +22,9 @@ from calibrant.inputs import (
     to_tensor,
 )
 from calibrant.outcomes import log_probs
+
+# Labels that a notebook shows.
+_LABELS_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -94,6 +98,17 @@ class LabelPredictions(Predictions):
         parts += ["labels"] if self.correct is not None else []
         parts += ["weights"] if self.weights is not None else []
         return f"LabelPredictions({', '.join([*parts, f'label_names {names}'])})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the labels with their mean probability and frequency."""
+        p, y = self.matrix[:, :_LABELS_SHOWN].double(), self.label_matrix
+        columns = {"label": list(self.label_names[:_LABELS_SHOWN]), "mean probability": _percents(p)}
+        if y is not None:
+            columns["frequency"] = _percents(y[:, :_LABELS_SHOWN].double())
+        more = self.n_labels - _LABELS_SHOWN
+        remarks = [f"... and {more:,} more labels"] if more > 0 else []
+        parts = [html.table(list(columns), zip(*columns.values(), strict=True)), html.notes(remarks)]
+        return html.card(f"LabelPredictions: {self.n_rows:,} rows, {self.n_labels:,} labels", *parts)
 
     def __reduce__(self) -> tuple[Callable[[], "LabelPredictions"], tuple[()]]:
         return partial(LabelPredictions, **self.arguments()), ()
@@ -233,3 +248,7 @@ def _check_label_names(names: Sequence[str] | None, n_labels: int) -> tuple[str,
     if twice is not None:
         raise InputError(f"label_names: expected unique names, got {twice!r} twice; rename one of them")
     return checked
+
+
+def _percents(values: Tensor) -> list[str]:
+    return [f"{100 * value:.1f} %" for value in values.mean(dim=0).tolist()]

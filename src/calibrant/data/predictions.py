@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import html
 from calibrant.errors import InputError, did_you_mean, listed
 from calibrant.inputs import (
     ArrayLike,
@@ -26,6 +27,9 @@ from calibrant.inputs import (
 )
 from calibrant.outcomes import Outcomes, log_odds, log_probs
 from calibrant.text import check_text
+
+# Samples that a notebook shows.
+_ROWS_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +203,15 @@ class Predictions:
         parts += [name for name in ("class_names", "metadata") if getattr(self, name)]
         return f"Predictions({', '.join(parts)})"
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the contents, and the first samples."""
+        classes = "" if self.k is None else f" of {self.k:,} classes"
+        samples = self.take(range(min(self.n, _ROWS_SHOWN)))
+        shown = _columns_shown(samples)
+        rows = zip(range(samples.n), *shown.values(), strict=True)
+        parts = [html.table(["row", *shown], rows), html.notes([repr(self), *_named(self)])]
+        return html.card(f"Predictions: {self.n:,} samples{classes}", *parts)
+
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
         # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.
         more = {"signals": dict(self.signals), "groups": self.groups}
@@ -321,6 +334,35 @@ class Predictions:
 
     def _notes(self) -> dict[str, Any]:
         return {"class_names": self.class_names, "metadata": dict(self.metadata)}
+
+
+def _columns_shown(predictions: Predictions) -> dict[str, list[str]]:
+    """Return the columns that notebooks show: what was predicted, how surely, and the truth."""
+    columns: dict[str, list[str]] = {}
+    if predictions.confidence is None:
+        probs = torch.softmax(predictions.to_logits().double(), dim=1)
+        names = predictions.class_names or [str(place) for place in range(probs.shape[1])]
+        confidence, predicted = probs.max(dim=1)
+        columns["predicted"] = [names[place] for place in predicted.tolist()]
+        if predictions.labels is not None:
+            columns["true class"] = [names[place] for place in predictions.labels.tolist()]
+    else:
+        confidence = predictions.confidence
+    columns["confidence"] = [f"{100 * value:.1f} %" for value in confidence.tolist()]
+    if predictions.correct is not None:
+        columns["correct"] = ["yes" if value else "no" for value in predictions.correct.tolist()]
+    if predictions.groups is not None:
+        columns["group"] = predictions.groups.values
+    return columns
+
+
+def _named(predictions: Predictions) -> list[str]:
+    """Return sentences that list classes and groups by name, as far as they are known."""
+    named = {
+        "classes": predictions.class_names,
+        "groups": None if predictions.groups is None else predictions.groups.names,
+    }
+    return [f"{what}: {listed(list(names))}" for what, names in named.items() if names]
 
 
 def class_order(

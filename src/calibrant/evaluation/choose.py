@@ -7,10 +7,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from torch import Tensor
 
+from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
+from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore, html_of_methods
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
@@ -46,6 +47,10 @@ class Choice(Result):
         weights = {} if pool is None else pool.weights
         members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
         return f"{self.result.name}{f' ({members})' if members else ''}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the sentence, and the measures of the method."""
+        return html.card("Choice", html_of_methods([self.result]), html.notes([f"{self.sentence}."]))
 
 
 def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> MethodResult:

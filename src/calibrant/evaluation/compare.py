@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_classes, repaired
-from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.evaluate import evaluate, shown_value
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import without_nan
 from calibrant.inputs import Progress, at_least_float32, check_count, masked_classes
@@ -150,10 +151,41 @@ class Comparison(Result):
             "skipped": dict(self.skipped),
         }
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the measures of each method, on the test set if there is one."""
+        where = "out of fold" if self.n_test is None else f"on {self.n_test:,} test samples"
+        title = f"Comparison: {len(self.results)} methods, {self.n_validation:,} validation samples"
+        skipped = {f"skipped {name}": reason for name, reason in self.skipped.items()}
+        notes = html.notes([f"Measured {where}.", *(f"{name}: {why}" for name, why in skipped.items())])
+        return html.card(title, html_of_methods(self.results), notes)
+
     @property
     def pool(self) -> Pool | None:
         """The mixture of all methods, if there is one."""
         return next((pool_of(result.calibrator) for result in self.results if result.name == POOL), None)
+
+
+def html_of_methods(results: Sequence[MethodResult]) -> html.Html:
+    """Return a table of methods for notebooks; the one with the lowest negative log-likelihood is bold."""
+    measured = [each.metrics if each.test_metrics is None else each.test_metrics for each in results]
+    names = [
+        name
+        for name, measure in MEASURES.items()
+        if measure.compared and all(name in values for values in measured)
+    ]
+    rows = [
+        (
+            result.name,
+            *(shown_value(MEASURES[name], values[name]) for name in names),
+            f"{result.improvement.low:+.4f} to {result.improvement.high:+.4f}",
+            f"{result.fit_seconds:.2f}",
+        )
+        for result, values in zip(results, measured, strict=True)
+    ]
+    likelihoods = [values.get("nll", float("inf")) for values in measured]
+    best = [place for place, value in enumerate(likelihoods) if value == min(likelihoods)]
+    headings = ("method", *(MEASURES[name].short for name in names), "change of NLL, 95 %", "fit s")
+    return html.table(headings, rows, bold=best if len(rows) > 1 else ())
 
 
 def compare(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import html
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
 from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
@@ -57,6 +58,43 @@ class Evaluation(Result):
     bins: Bins
     remarks: Mapping[str, str]
     by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the measures, and a small reliability diagram."""
+        headings = ["measure", "value"]
+        headings += ["interval"] if self.intervals else []
+        headings += ["by chance, up to", "p"] if self.by_chance else []
+        rows = [self._row(name)[: len(headings)] for name in MEASURES if name in self.metrics]
+        classes = "" if self.k is None else f", {self.k:,} classes"
+        diagram = html.reliability(
+            self.bins.edges.tolist(), self.bins.accuracy.tolist(), "accuracy in bins of confidence"
+        )
+        remarks = [*html_notes(self.remarks), *html_notes(self.skipped, "not computed: ")]
+        parts = (html.table(headings, rows), diagram, html.notes(remarks))
+        return html.card(f"Evaluation of {self.n:,} samples{classes}", *parts)
+
+    def _row(self, name: str) -> list[str]:
+        measure = MEASURES[name]
+        cells = [measure.title, shown_value(measure, self.metrics[name])]
+        if self.intervals:
+            span = self.intervals.get(name)
+            ends = () if span is None else (shown_value(measure, end) for end in (span.low, span.high))
+            cells.append(" to ".join(ends))
+        if name in self.by_chance:
+            cells += [shown_value(measure, self.by_chance[name].high), f"{self.by_chance[name].p_value:.3f}"]
+        return [*cells, "", ""]
+
+
+def shown_value(measure: Measure, value: float) -> str:
+    """Return a value of a measure as notebooks show it, in percent if tables do."""
+    if math.isnan(value):
+        return "undefined"
+    return f"{100 * value:.2f} %" if measure.percent else f"{value:.4f}"
+
+
+def html_notes(remarks: Mapping[str, str], before: str = "") -> list[str]:
+    """Return remarks on measures as sentences with their titles."""
+    return [f"{before}{MEASURES[name].title}: {remark}" for name, remark in remarks.items()]
 
 
 def evaluate(

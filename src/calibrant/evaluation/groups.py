@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import torch
 
+from calibrant import html
 from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import counted
@@ -110,6 +111,28 @@ class GroupTable(Result):
     def sentence(self) -> str:
         """How many groups are miscalibrated, by which test and correction."""
         return summary(self.rows, correction=self.correction, level=self.level)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the worst groups, those beyond chance in bold."""
+        shown = self.rows[:_GROUPS_SHOWN]
+        rows = [
+            (row.name, f"{row.n:,}", *_percents(row), f"{row.p_corrected:.3f}".replace("nan", ""))
+            for row in shown
+        ]
+        bold = [place for place, row in enumerate(shown) if is_significant(row, self.level)]
+        remarks = [f"{self.sentence}."]
+        remarks += [f"... and {len(self.rows) - len(shown)} more"] if len(self.rows) > len(shown) else []
+        headings = ("group", "samples", "accuracy", "confidence", "gap", "corrected p")
+        title = f"{len(self.rows)} groups, the worst first"
+        return html.card(title, html.table(headings, rows, bold=bold), html.notes(remarks))
+
+
+# Groups that a notebook shows.
+_GROUPS_SHOWN = 20
+
+
+def _percents(row: GroupRow) -> list[str]:
+    return [f"{100 * value:.1f} %" for value in (row.accuracy, row.mean_confidence, row.gap)]
 
 
 _TITLES: dict[Correction, str] = {

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from calibrant import html
 from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import MAX_WORK, during, why_not
+from calibrant.evaluation.evaluate import MAX_WORK, during, shown_value, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
@@ -25,6 +26,20 @@ class PairedComparison(Result):
     n: int
     differences: Mapping[str, PairedDifference]
     skipped: Mapping[str, str]
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: each measure of both models, and the difference with its interval."""
+        headings = ("measure", "a", "b", "a - b", "interval", "p")
+        rows = [self._row(name) for name in MEASURES if name in self.differences]
+        skipped = html.notes([f"not computed: {name}: {why}" for name, why in self.skipped.items()])
+        return html.card(f"Two models on the same {self.n:,} samples", html.table(headings, rows), skipped)
+
+    def _row(self, name: str) -> list[str]:
+        measure, found = MEASURES[name], self.differences[name]
+        values = (found.value_a, found.value_b, found.difference)
+        low, high = (shown_value(measure, end) for end in (found.low, found.high))
+        cells = [shown_value(measure, value) for value in values]
+        return [measure.title, *cells, f"{low} to {high}", f"{found.p_value:.3f}"]
 
 
 def paired_comparison(
