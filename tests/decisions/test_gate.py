@@ -145,6 +145,12 @@ def test_rare_hits_are_treated_like_rare_misses():
     assert check_requirements(classes, "accuracy < 0.05", n_resamples=100).outcome == "unknown"
 
 
+def test_the_interval_of_an_error_never_reaches_below_zero():
+    shy = Predictions(confidence=[0.9] * 40, correct=[True] * 40)
+    verdict = check_requirements(shy, "ece < 0.9", n_resamples=100).verdicts[0]
+    assert verdict.low >= 0
+
+
 def test_a_masked_class_never_becomes_the_truth():
     logits = np.zeros((30, 3))
     logits[:, 1:] = -math.inf
@@ -249,6 +255,7 @@ def test_other_samples_are_refused_unless_they_are_said_to_be_unpaired():
     ("given", "message"),
     [
         ({}, "expected at least one, or a baseline, got none"),
+        ({"requirements": "ece < 0.1", "n_resamples": 1}, "n_resamples: expected"),
         ({"requirements": "ece < 0.1", "level": 1.0}, "expected a number between 0 and 1"),
         ({"baseline": "itself", "margin": -0.1}, "margin: expected a number of at least 0"),
         ({"baseline": "itself", "margin": math.nan}, "margin"),

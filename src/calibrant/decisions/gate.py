@@ -20,7 +20,7 @@ from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
-from calibrant.inputs import Progress, check_number
+from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.chance import Chance
 from calibrant.metrics.intervals import wilson_interval
 from calibrant.metrics.names import MEASURES
@@ -177,6 +177,7 @@ def check_requirements(
     margins = _margins(wanted, margin) if baseline is not None else {}
     if not wanted and baseline is None:
         raise InputError("requirements: expected at least one, or a baseline, got none; pass 'ece < 0.05'")
+    n_resamples, seed = check_count(n_resamples, "n_resamples", at_least=2), check_seed(seed)
     predictions = given_predictions(predictions)
     error, count = 1 - check_level(level), len(wanted) + len(margins)
     gauge = _Gauge(
@@ -241,7 +242,8 @@ class _Gauge:
         for name in names:
             span = self._span(predictions, name, plain.skipped.get(name, ""))
             shift = further.get(name, math.nan) - span.value
-            spans[name] = span.extended(shift) if math.isfinite(shift) else span
+            wider = span.extended(shift) if math.isfinite(shift) else span
+            spans[name] = replace(wider, low=max(0.0, wider.low)) if span.low >= 0 else wider
         return spans
 
     def paired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
@@ -269,9 +271,8 @@ class _Gauge:
         }
         if not _agree(first, other):
             ours, theirs = first.outcomes().correct.cpu(), other.outcomes().correct.cpu()
-            for model, beside, sign in ((first, ours & theirs, 1), (other, ours & theirs, -1)):
-                alone = theirs & ~ours if sign > 0 else ours & ~theirs
-                after = self._values_with_misses(model, names, events=alone, among=beside)
+            for model, alone, sign in ((first, theirs & ~ours, 1), (other, ours & ~theirs, -1)):
+                after = self._values_with_misses(model, names, events=alone, among=ours & theirs)
                 before = evaluate(model, measures=names, n_bins=self.n_bins).metrics
                 for name in after.keys() & spans.keys():
                     shift = sign * (after[name] - before[name])
