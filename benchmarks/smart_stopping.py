@@ -1,14 +1,16 @@
 """How to fit SMART: test ECE on real predictions over recipes, epochs and stopping rules.
 
-    python benchmarks/smart_stopping.py [--clinc FOLDER] [--predictions FOLDER] [--splits 6] [--quick]
+    python benchmarks/smart_stopping.py [--clinc FOLDER] [--splits 6] [--quick]
+    python benchmarks/smart_stopping.py --predictions FOLDER [--splits 6] [--first 0]
 
-The recipe ``curve``, the default, finds the likeliest curve first. The recipe ``network`` trains from the
-best single temperature. ``settled=0`` trains all epochs and keeps what it gets. ``settled=1``, the default,
-stops when the soft calibration error is down to what chance makes it and draws the temperatures back in
-proportion to what chance alone would show. PTS is trained like the recipe ``network``.
+The recipe ``curve``, the default, finds the likeliest curve first and then closes gaps. The recipe
+``network`` trains from the best single temperature. ``settled=0`` trains all epochs and keeps what it gets.
+``settled=1``, the default, draws the temperatures back by what chance alone would show; the recipe
+``network`` also stops when the soft calibration error is down to that. PTS is trained like the recipe
+``network``.
 
-With a folder of prediction files, a second table compares temperature scaling and both recipes on 1,000 and
-3,000 samples of each, and tells how often the temperature is the same for all samples.
+With a folder of prediction files, another table is printed instead: temperature scaling and recipes of SMART
+on 1,000 and 3,000 samples of each file, with how often the temperature is the same for all samples.
 """
 
 from collections.abc import Sequence
@@ -29,8 +31,9 @@ EPOCHS = (25, 50, 100, 200, 400)
 
 RECIPES: dict[str, tuple[type[Calibrator], dict[str, Any]]] = {
     "temperature": (TemperatureScaling, {}),
-    "SMART, network": (SMART, {"recipe": "network"}),
-    "SMART, curve": (SMART, {}),
+    "SMART, paper": (SMART, {"recipe": "paper"}),
+    "SMART, settled 0": (SMART, {"settled": 0}),
+    "SMART": (SMART, {}),
 }
 
 
@@ -40,8 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--clinc", type=Path, help="folder with minilm_embeddings.npz")
     parser.add_argument("--predictions", type=Path, help="folder with .npz files of predictions")
     parser.add_argument("--splits", type=int, default=6)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first split, with --predictions")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if args.predictions is not None:
+        compare_recipes(args.predictions, range(args.first, args.first + args.splits))
+        return
     splits, epochs = (1, EPOCHS[:1]) if args.quick else (args.splits, EPOCHS)
     known = prediction_sets(args.clinc)
     sets = {name: load() for name, load in known.items() if not args.quick or name == "digits"}
@@ -67,13 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ece, nll = np.mean(rows, axis=0)
             cells.append(f"{ece:.2f}, {nll:.4f}")
         print_row(title, *cells)
-    if args.predictions is not None:
-        compare_recipes(args.predictions, splits)
 
 
-def compare_recipes(folder: Path, splits: int) -> None:
+def compare_recipes(folder: Path, seeds: Sequence[int]) -> None:
     """Print test ECE, NLL and the share of constant temperatures on every file of predictions in a folder."""
-    print()
     print_head("file", "samples", *(f"{name}: ECE %, NLL, constant" for name in RECIPES))
     for path in sorted(folder.glob("*.npz")):
         predictions = load_predictions(path)
@@ -81,7 +85,7 @@ def compare_recipes(folder: Path, splits: int) -> None:
             cells = []
             for method, options in RECIPES.values():
                 rows = []
-                for seed in range(splits):
+                for seed in seeds:
                     fitting, test = split(predictions, seed, n_validation=samples)
                     calibrator = method.fit(fitting.to_logits(), fitting.labels, **options)
                     found = evaluate(calibrated(calibrator, test), measures=["ece", "nll"]).metrics

@@ -36,6 +36,10 @@ def margins_of(logits):
     return top[:, -1] - top[:, -2]
 
 
+def right_of(logits, labels):
+    return (logits.argmax(axis=1) == labels).astype(float)
+
+
 def interpolated(number, knots, heights):
     """The definition: a straight line between two knots, constant beyond the outermost."""
     if number <= knots[0]:
@@ -99,6 +103,73 @@ def test_the_first_step_minimises_the_likelihood_and_the_price_of_bending(proble
     found = of_fit.likeliest(strength)
     assert objective(found.numpy()) <= best.fun + 1e-5
     assert objective(found.numpy()) < objective(np.full(len(knots), one)) - 1e-3
+
+
+def hosmer_lemeshow(confidence, right):
+    """The statistic over 15 soft bins, as a plain loop."""
+    centers = (np.arange(15) + 0.5) / 15
+    kernel = np.exp(-200 * (confidence[:, None] - centers) ** 2)
+    shares = kernel / kernel.sum(axis=1, keepdims=True)
+    statistic = 0.0
+    for share, center in zip(shares.T, centers, strict=True):
+        observed, expected = share @ right, share @ confidence
+        statistic += (observed - expected) ** 2 / (share.sum() * center * (1 - center))
+    return statistic
+
+
+def test_the_second_step_minimises_squared_gaps_in_units_of_their_noise(problem):
+    of_fit, logits, labels = problem
+    knots, rows = of_fit.knots.numpy(), np.arange(len(labels))
+    margins, right = margins_of(logits), right_of(logits, labels)
+    first = of_fit.flat(1.5)
+
+    def objective(heights):
+        temperature = np.log1p(np.exp(np.interp(margins, knots, heights))) + 0.1
+        probs = softmax(logits / temperature[:, None])
+        confidence = probs.max(axis=1)
+        statistic = hosmer_lemeshow(confidence, right)
+        likelihood = np.mean(np.log(probs[rows, labels]))
+        bends = np.diff(np.diff(heights)) / 1.5
+        return (statistic / 2 + 30 / 2 * (bends**2).sum()) / len(labels) - 0.2 * likelihood
+
+    best = minimize(objective, first.numpy(), tol=1e-9)
+    found = of_fit.closed(first, max_steps=30).numpy()
+    assert objective(found) <= best.fun + 1e-5
+    assert objective(found) < objective(first.numpy()) - 1e-3
+
+
+@pytest.mark.parametrize("settled", [0.5, 1.0, 1.4])
+def test_the_curve_goes_back_by_what_chance_explains(problem, settled):
+    of_fit, logits, labels = problem
+    # At this price the first step is nearly one temperature; the largest error settles it.
+    fits = {s: SMART.fit(logits, labels, strength=1e6, settled=s) for s in (1e9, settled)}
+    first = of_fit.likeliest(1e6)
+    closed = of_fit.closed(first, max_steps=30)
+    before, after = (
+        hosmer_lemeshow(of_fit.samples.at(of_fit.temperature(h)).confidence.numpy(), right_of(logits, labels))
+        for h in (first, closed)
+    )
+    assert before - after > 1.5 * 1.4
+    between = first + (1 - (settled * 1.5 / (before - after)) ** 2) * (closed - first)
+    for s, heights in ((1e9, first), (settled, between)):
+        expected = [temperature_at(height) for height in heights.tolist()]
+        np.testing.assert_allclose(fits[s].temperature_curve(of_fit.knots.numpy()), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_few_samples_are_repaired_better_than_by_the_mean_absolute_gap(new):
+    errors = {"cautious": 0.0, "absolute": 0.0, "one": 0.0}
+    for seed in range(2, 6):
+        few = bent(1000, seed=seed)
+        fits = {
+            "cautious": SMART.fit(*few),
+            "absolute": SMART.fit(*few, settled=0),
+            "one": TemperatureScaling.fit(*few),
+        }
+        for name, fitted in fits.items():
+            errors[name] += expected_calibration_error(fitted.predict_proba(new[0]), new[1]) / 4
+    assert errors["cautious"] < errors["absolute"]
+    assert errors["cautious"] < 0.6 * errors["one"]
 
 
 @pytest.fixture(scope="module")
@@ -281,12 +352,7 @@ def test_the_other_recipe_trains_the_network_that_was_the_default(overconfident)
     assert batches.indicator == "logits"
 
 
-def test_training_ends_when_the_error_falls_no_further(monkeypatch):
-    """Confidences that are off by turns within each stretch of the curve: no curve can close such gaps."""
-    rng = np.random.default_rng(0)
-    margins = rng.uniform(0, 6, size=2000)
-    right = rng.random(2000) < np.clip(1 / (1 + np.exp(-margins)) + 0.25 * np.sign(np.sin(6 * margins)), 0, 1)
-    logits, labels = np.stack([margins, np.zeros(2000)], axis=1), np.where(right, 0, 1)
+def test_without_caution_all_epochs_are_trained_on_the_objective(monkeypatch):
     calls = []
 
     def counted(objective, forecasts):
@@ -294,14 +360,8 @@ def test_training_ends_when_the_error_falls_no_further(monkeypatch):
         return objective_value(objective, forecasts)
 
     monkeypatch.setattr(temperature_curve, "objective_value", counted)
-    short = SMART.fit(logits, labels, strength=3.0)
-    assert 20 < len(calls) < 180
+    SMART.fit(*bent(500), strength=3.0, settled=0, objective="soft_ece", epochs=7)
+    assert calls == ["soft_ece"] * 8
     calls.clear()
-    monkeypatch.setattr(temperature_curve, "_PATIENCE", 1000)
-    long = SMART.fit(logits, labels, strength=3.0)
-    assert len(calls) == 201
-    at = np.linspace(0, 6, 7)
-    np.testing.assert_allclose(short.temperature_curve(at), long.temperature_curve(at), rtol=0.02)
-    calls.clear()
-    SMART.fit(logits, labels, strength=3.0, settled=0)
-    assert len(calls) >= 201
+    SMART.fit(*bent(500), strength=3.0, objective="brier", epochs=5)
+    assert calls == ["brier"] * 6

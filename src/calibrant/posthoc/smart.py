@@ -107,11 +107,12 @@ class SMART(SampleTemperature):
 
         By default (``recipe="curve"``) the network is a curve through six points, fitted in two steps. The
         first finds the likeliest curve; the price of bending it is chosen by cross-validation, and one
-        temperature for all samples is one of the candidates. The second step trains the curve with Adam on
-        the objective and a little of the likelihood, until the calibration error is no larger than a
-        perfectly calibrated model shows by chance or falls no further, and goes back in proportion to that.
-        If the result is less likely than the uncalibrated model, beyond chance, the first step is kept, or
-        else the model stays unchanged.
+        temperature for all samples is one of the candidates. The second step bends it to close the gaps
+        between confidence and accuracy, and goes back as far as chance explains them. It minimises squared
+        gaps in units of their noise (the statistic of Hosmer and Lemeshow over the soft bins) and a little of
+        the log-loss: from few samples that is less noisy than the mean absolute gap of ``charbonnier`` and
+        ``soft_ece``, which ``settled=0`` minimises. If the result is less likely than the uncalibrated model,
+        beyond chance, the first step is kept, or else the model stays unchanged.
 
         ``recipe="network"`` trains all weights with Adam from one temperature, and only if the calibration
         error is still evident there.
@@ -141,9 +142,9 @@ class SMART(SampleTemperature):
             batch_size: Most samples per step of the recipe ``"network"``; all of them if None, at most
                 65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1. With
                 ``"paper"`` 1,024 unless given.
-            settled: Stop training at this many times the error expected by chance. With 0, and for
-                objectives other than ``charbonnier`` and ``soft_ece``, all epochs are trained. Not with
-                ``"paper"``.
+            settled: Only what exceeds this many times what chance explains is followed; the recipe
+                ``"network"`` stops training there. With 0, and for objectives other than ``charbonnier`` and
+                ``soft_ece``, the objective itself is trained with Adam for all epochs. Not with ``"paper"``.
             learning_rate: For ``"paper"``: learning rate of Adam; 0.005 unless given.
             hidden: For ``"paper"``: hidden units; 16 unless given.
             n_bins: For ``"paper"``: soft bins of the objective; 15 unless given.

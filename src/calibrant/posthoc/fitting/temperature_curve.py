@@ -29,7 +29,7 @@ from calibrant.posthoc.fitting.temperature_training import (
 )
 from calibrant.posthoc.fitting.weighing import quantiles, rows_of, size_of, sum_of
 from calibrant.solvers import convex_minimum
-from calibrant.surrogates import objective_value
+from calibrant.surrogates import N_BINS, objective_value
 
 # Prices of bending that are tried, the highest first; infinity is one temperature for all samples.
 STRENGTHS = (math.inf, 300.0, 30.0, 3.0)
@@ -47,15 +47,21 @@ _FOLDS = 5
 # Share of the predicted class, against that of the true class, in the likelihood of the first step.
 _QUESTION = 0.7
 
-# Share of the likelihood in the second step, so that closing gaps does not cost more of it than it must.
+# Share of the likelihood in the second step, so that closing gaps costs no more of it than it must:
+# beside squared gaps in units of their noise, and beside the objective.
+_BESIDE_SQUARES = 0.2
 _LIKELIHOOD = 0.1
 
 # A step of the search that gains less than this, in nats per sample, is the last one.
 _TOLERANCE = 1e-5
 _LEARNING_RATE = 2e-2
 
-# The second step ends after this many epochs without such a gain.
-_PATIENCE = 20
+# Price of a change of slope in the second step, and the most steps of its search.
+_SMOOTHNESS = 30.0
+_MOST_STEPS = 30
+
+# By chance alone the second step seldom lowers the statistic of Hosmer and Lemeshow further than this.
+_FALL_BY_CHANCE = 1.5
 
 # A probability nearer to 1 than this has lost its digits.
 _NEAR_ONE = 1e-12
@@ -133,6 +139,11 @@ class _Problem:
         self.knots = knots if len(knots) > 1 else torch.cat([knots, knots + 1])
         self._parts = _parts(x, self.knots)
 
+    @property
+    def size(self) -> float:
+        """The number of samples, or with weights the number that they are worth."""
+        return size_of(self.samples.correct, self.samples.weights)
+
     def curve(self, heights: Tensor) -> Curve:
         """Return the curve with these heights."""
         return Curve(self.knots, heights)
@@ -178,6 +189,41 @@ class _Problem:
         begin = flat if start is None else start
         with torch.enable_grad():
             return scale * convex_minimum(objective, begin / scale, tolerance=_TOLERANCE, max_steps=20)
+
+    def misfit(self, forecasts: TemperedForecasts) -> Tensor:
+        r"""Return half the statistic of Hosmer and Lemeshow over soft bins, per sample.
+
+        .. math:: \frac12 \sum_b \frac{w_b\,\mathrm{gap}_b^2}{c_b (1 - c_b)}
+
+        These are squared gaps in units of their noise, with the centers :math:`c_b` of the bins. Where it is
+        smallest varies less between fitting sets than where the mean absolute gap is.
+        """
+        bins = forecasts.bins
+        centers = (torch.arange(N_BINS, device=bins.gap.device, dtype=bins.gap.dtype) + 0.5) / N_BINS
+        return (bins.weight * bins.gap.square() / (centers * (1 - centers))).sum() / 2
+
+    def closed(self, first: Tensor, *, max_steps: int) -> Tensor:
+        r"""Return the heights with the smallest gaps between confidence and accuracy, starting from others.
+
+        What is minimised is :meth:`misfit`, a share of the log-loss, and a price of changes of slope,
+        :math:`\tfrac \mu {2n} \sum_j (h_{j+1} - 2 h_j + h_{j-1})^2 / T^2` with the mean temperature :math:`T`
+        at first.
+        """
+        scale = _temperature(first.mean())
+
+        def objective(point: Tensor) -> tuple[float, Tensor]:
+            heights = (scale * point).requires_grad_()
+            forecasts = self.samples.at(self.temperature(heights))
+            bends = torch.diff(heights, n=2) / scale
+            value = self.misfit(forecasts) - _BESIDE_SQUARES * forecasts.mean(forecasts.true_log_prob)
+            value = value + _SMOOTHNESS / (2 * self.size) * bends.square().sum()
+            (gradient,) = torch.autograd.grad(value, heights)
+            return float(value.detach()), scale * gradient
+
+        with torch.enable_grad():
+            return scale * convex_minimum(
+                objective, first / scale, tolerance=_TOLERANCE / 10, max_steps=max_steps
+            )
 
     def _likeliest_flat(self, rows: Tensor | None) -> Tensor:
         def loss(temperature: float) -> float:
@@ -234,32 +280,39 @@ def _chosen_strength(problem: _Problem, seed: int) -> float:
 
 
 def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
-    r"""Bend a curve to close gaps, and return heights between the first and the trained ones.
+    r"""Bend a curve to close gaps, and return heights between the first and the bent ones.
 
-    If the first curve leaves :math:`e` times the error expected by chance, the share of the way is
-    :math:`1 - 1/e^2`, as James and Stein shrink a mean: that is the share of signal in the square of the
-    error. Objectives that are not gaps are followed all the way.
+    If the statistic of the gaps falls by :math:`r` times what it seldom falls by chance, the share of the
+    way is :math:`1 - (s / r)^2` with ``settled`` :math:`s`. The fall shows what a curve can repair, which the
+    error of all bins together hides when samples are few. With :math:`s = 0`, and for objectives that are not
+    gaps, the objective itself is followed all the way.
     """
-    samples, is_gap = problem.samples, plan.objective in GAPS
-    is_cautious = is_gap and plan.settled > 0
+    if plan.objective not in GAPS or plan.settled == 0:
+        return _descended(problem, first, plan)
     with torch.no_grad():
-        excess = times_chance(samples.at(problem.temperature(first)))
-    if is_gap and excess <= plan.settled:
+        excess = times_chance(problem.samples.at(problem.temperature(first)))
+    if excess <= plan.settled:
         return first
+    closed = problem.closed(first, max_steps=min(plan.epochs, _MOST_STEPS))
+    with torch.no_grad():
+        before, after = (problem.misfit(problem.samples.at(problem.temperature(h))) for h in (first, closed))
+    fall = 2 * problem.size * float(before - after) / _FALL_BY_CHANCE
+    way = 1 - (plan.settled / fall) ** 2 if fall > plan.settled else 0.0
+    return first + way * (closed - first)
+
+
+def _descended(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:
+    """Train the heights with Adam for all epochs and return those with the lowest value."""
     scale = _temperature(first.mean())
     point = (first / scale).requires_grad_()
     adam = Adam([point], learning_rate=_LEARNING_RATE)
-    best, lowest, last_gain = first, math.inf, 0
-    for epoch in range(plan.epochs + 1):
-        forecasts = samples.at(problem.temperature(scale * point))
-        error = objective_value(plan.objective, forecasts)
-        value = error - _LIKELIHOOD * forecasts.mean(forecasts.true_log_prob) if is_gap else error
+    best, lowest = first, math.inf
+    for _ in range(plan.epochs + 1):
+        forecasts = problem.samples.at(problem.temperature(scale * point))
+        value = objective_value(plan.objective, forecasts)
+        if plan.objective in GAPS:
+            value = value - _LIKELIHOOD * forecasts.mean(forecasts.true_log_prob)
         if float(value.detach()) < lowest:
-            last_gain = epoch if float(value.detach()) < lowest - _TOLERANCE else last_gain
             best, lowest = scale * point.detach().clone(), float(value.detach())
-        by_chance = plan.settled * float(forecasts.bins.expected_by_chance())
-        if is_cautious and (float(error.detach()) <= by_chance or epoch - last_gain >= _PATIENCE):
-            break
         adam.step(torch.autograd.grad(value, [point]))
-    way = max(0.0, 1 - (1 / excess) ** 2) if is_cautious else 1.0
-    return first + way * (best - first)
+    return best
