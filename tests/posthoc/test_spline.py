@@ -6,7 +6,7 @@ from scipy.interpolate import CubicSpline
 
 from calibrant.errors import InputError
 from calibrant.metrics import classwise_calibration_error, ks_error
-from calibrant.posthoc.files import _describe, _restore
+from calibrant.posthoc.files import describe, restore
 from calibrant.posthoc.spline import SplineCalibration
 from tests.conftest import draw, softmax
 
@@ -116,8 +116,8 @@ def test_files_keep_the_mode_and_older_ones_have_the_default(tmp_path):
     loaded = SplineCalibration.load(tmp_path / "spline.safetensors")
     assert loaded.mode == "one_vs_rest"
     assert not loaded.preserves_accuracy
-    description = _describe(SplineCalibration.fit(logits, labels))
+    description = describe(SplineCalibration.fit(logits, labels))
     description["options"] = {}
-    older = _restore(description, dict(SplineCalibration.fit(logits, labels).named_buffers()))
+    older = restore(description, dict(SplineCalibration.fit(logits, labels).named_buffers()))
     assert older.mode == "top_label"
     assert older.preserves_accuracy
