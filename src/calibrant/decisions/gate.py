@@ -139,10 +139,10 @@ def check_requirements(
 
     With a baseline, the measures of the requirements that have a better direction (NLL and ECE if there is
     none) may be worse by no more than a margin: the interval of the difference of
-    :func:`~calibrant.metrics.paired_difference` is compared with the margin. With a margin of 0, a model
-    passes only if it is better beyond chance, and an equal one is never told from a slightly worse one.
-    Misses that did not occur extend these intervals too, unless both models give the same answers to all of
-    at least 100 samples.
+    :func:`~calibrant.metrics.paired_difference` is compared with the margin. It is extended by the difference
+    of what chance has added to both calibration errors, and by misses that did not occur, unless both models
+    give the same answers to all of at least 100 samples. With a margin of 0, a model passes only if it is
+    better beyond chance, and an equal one is never told from a slightly worse one.
 
     Args:
         predictions: Labelled predictions, or the path of a file of them.
@@ -277,7 +277,17 @@ class _Gauge:
                 for name in after.keys() & spans.keys():
                     shift = sign * (after[name] - before[name])
                     spans[name] = spans[name].extended(shift) if math.isfinite(shift) else spans[name]
+        for name in found.differences:
+            spans[name] = spans[name].extended(self._bias(other, name) - self._bias(first, name))
         return {name: spans[name] for name in names}
+
+    def _bias(self, predictions: Predictions, name: str) -> float:
+        """Return about how much chance has added to a calibration error; 0 for other measures."""
+        if not MEASURES[name].noise_floor:
+            return 0.0
+        found = evaluate(predictions, measures=[name], n_bins=self.n_bins, seed=self.seed, chance=True)
+        value, chance = found.metrics[name], found.by_chance.get(name)
+        return 0.0 if chance is None else value - _without_chance(value, chance.mean)
 
     def unpaired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
         """Return the interval of the difference of each measure on other samples (Zou and Donner)."""
@@ -484,6 +494,11 @@ def _verdict(
     return Verdict(title, measure, outcome, span.value, span.low, span.high, level, bound, needed, sentence)
 
 
+def _without_chance(value: float, floor: float) -> float:
+    """Return the error that becomes ``value`` by what a calibrated model shows: independent norms add up."""
+    return math.sqrt(max(0.0, value**2 - floor**2))
+
+
 def samples_needed(
     n: int,
     value: float,
@@ -516,7 +531,7 @@ def samples_needed(
     """
     z = float(ndtri((1 + check_level(level)) / 2))
     longer = (z + float(ndtri(_POWER))) / z
-    centre = math.sqrt(max(0.0, value**2 - floor**2)) if floor > 0 else value
+    centre = _without_chance(value, floor) if floor > 0 else value
 
     def tells(m: float) -> bool:
         shrunk = math.sqrt(n / m)
