@@ -40,7 +40,12 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str], expected: str = "a file that can be written") -> Iterator[Path]:
+def atomic_path(
+    path: str | os.PathLike[str],
+    expected: str = "a file that can be written",
+    *,
+    suffix: str | None = None,
+) -> Iterator[Path]:
     """Yield a temporary path next to the target, and move it to the target at the end.
 
     If the block fails, the temporary file is removed and an existing target is untouched; a full disk is one
@@ -50,6 +55,7 @@ def atomic_path(path: str | os.PathLike[str], expected: str = "a file that can b
     Args:
         path: The file to write. Folders, devices and pipes are refused.
         expected: What writing takes, for error messages.
+        suffix: Suffix of the temporary name, if not the target's.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -63,9 +69,8 @@ def atomic_path(path: str | os.PathLike[str], expected: str = "a file that can b
     with writing(path, expected):
         _check_is_a_place_for_a_file(target)
         remove_leftovers(target.parent)
-        temporary = target.with_name(
-            f"{_temporary_prefix()}{os.getpid()}-{secrets.token_hex(4)}{target.suffix}"
-        )
+        ending = target.suffix if suffix is None else suffix
+        temporary = target.with_name(f"{_temporary_prefix()}{os.getpid()}-{secrets.token_hex(4)}{ending}")
         try:
             temporary.touch(exist_ok=False)
             mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
@@ -133,7 +138,9 @@ _TIDY: set[str] = set()
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file whole or not at all, and wait until it is on the disk."""
     data = content.encode() if isinstance(content, str) else content
-    with atomic_path(path, f"room for {len(data):,} bytes") as temporary, temporary.open("wb") as file:
+    room = f"room for {len(data):,} bytes"
+    # Programs that watch a folder for a suffix read hidden files too.
+    with atomic_path(path, room, suffix=".part") as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

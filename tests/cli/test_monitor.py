@@ -6,6 +6,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from calibrant import Predictions, save_predictions
 from calibrant.monitoring import DriftMonitor, DriftReference
@@ -338,3 +339,57 @@ def test_groups_are_refused(run, before):
     code, _, err = run("monitor", before, before, *OF_ANSWERS, "--by", "subject")
     assert code == 2
     assert "--by: expected none, because a monitor tests all groups together, got 'subject'" in err
+
+
+def metrics(path):
+    families = text_string_to_metric_families(path.read_text())
+    return {each.name: each.value for family in families for each in family.samples if len(each.labels) == 1}
+
+
+def test_metrics_for_prometheus_follow_the_state_from_run_to_run(run, reference, good, drifted, tmp_path):
+    target = tmp_path / "my model.prom"
+    keep = ("--state", tmp_path / "state.json", "--prometheus", target)
+    assert run("monitor", reference, good, "--window", 1000, *keep)[0] == 0
+    first = metrics(target)
+    assert (first["calibrant_rows_total"], first["calibrant_waiting_rows"]) == (1700, 700)
+    assert first["calibrant_alarm"] == 0
+    few = write(tmp_path / "few.npz", 10, seed=204)
+    code, out, _ = run("monitor", reference, few, *keep, "--json")
+    assert (code, json.loads(out)["windows"]) == (0, [])
+    second = metrics(target)
+    assert second["calibrant_rows_total"] == 1710
+    # A run without a complete window shows that of the run before.
+    assert second["calibrant_accuracy"] == first["calibrant_accuracy"]
+    code, out, _ = run("monitor", reference, drifted, *keep, "--json")
+    answer, third = json.loads(out), metrics(target)
+    assert (code, third["calibrant_alarm"]) == (3, 1)
+    assert third["calibrant_alarm_row"] == answer["alarm_at"]
+    assert third["calibrant_log_e_value"] == answer["log_e_value"]
+    assert third["calibrant_ece"] == answer["windows"][-1]["metrics"]["ece"]
+
+
+def test_metrics_are_written_without_a_state_and_for_folders(run, reference, good, tmp_path):
+    days = tmp_path / "days"
+    days.mkdir()
+    (days / "1.npz").write_bytes(good.read_bytes())
+    for source in (good, days):
+        target = tmp_path / f"{source.stem}.prom"
+        assert run("monitor", reference, source, "--prometheus", target)[0] == 0
+        assert metrics(target)["calibrant_rows_total"] == 1700
+
+
+def test_a_file_that_the_textfile_collector_would_ignore_is_refused(run, reference, good, tmp_path):
+    for name, words in {
+        "model.txt": "expected a file that ends in .prom",
+        "none/model.prom": "expected a file in a folder that exists",
+        "folder.prom": "expected the name of a file, got the folder",
+    }.items():
+        (tmp_path / "folder.prom").mkdir(exist_ok=True)
+        code, out, err = run("monitor", reference, good, "--prometheus", tmp_path / name)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert words in " ".join(err.split())
+    both = tmp_path / "model.prom"
+    code, _, err = run("monitor", reference, good, "--state", both, "--prometheus", both)
+    assert code == 2
+    assert "--prometheus: expected a file of its own" in " ".join(err.split())
+    assert not both.exists()

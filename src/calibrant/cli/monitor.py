@@ -59,6 +59,10 @@ def monitor(
     events: Annotated[
         Path | None, _option("events", "Append one JSON object per alarm, a line each.", "FILE.jsonl")
     ] = None,
+    prometheus: Annotated[
+        Path | None,
+        _option("prometheus", "Write metrics for the textfile collector of Prometheus.", "FILE.prom"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
     *,
     columns: "Columns",
@@ -71,24 +75,20 @@ def monitor(
 
     Example: calibrant monitor test.npz monday.npz tuesday.npz --state model.json --events alarms.jsonl
 
-    Example: calibrant monitor test.parquet predictions/ --state model.json
+    Example: calibrant monitor test.parquet predictions/ --state model.json --prometheus model.prom
 
     Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --percent
     """
     from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
     from calibrant.monitoring.files import gather
-    from calibrant.monitoring.run import MonitorRun, check_target, read_steps
+    from calibrant.monitoring.run import MonitorRun, read_steps
 
     if columns.groups is not None:
         raise InputError(
             f"--by: expected none, because a monitor tests all groups together, got {columns.groups!r}; "
             "monitor the rows of each group in files of their own"
         )
-    if state is not None:
-        check_target(state, "--state", appends=False, others=[reference, *stream])
-    if events is not None:
-        others = [reference, *stream, *([] if state is None else [str(state)])]
-        check_target(events, "--events", appends=True, others=others)
+    _check_targets([reference, *stream], state, events, prometheus)
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
@@ -101,7 +101,7 @@ def monitor(
     # Windows on a terminal show progress themselves, and a bar would be in their way.
     bar = not as_json and not (stepwise and sys.stdout.isatty())
     with JsonReport() if as_json else TableReport(kept=state is not None) as report:
-        run = MonitorRun(monitoring, report, state, events, stepwise)
+        run = MonitorRun(monitoring, report, state, events, prometheus, stepwise)
         steps = read_steps(monitoring, stream, is_stream=_is_stream, tell=_warn, load=load)
         with progress_bar(visible=bar) as progress:
             refusal = run.read(steps, progress)
@@ -118,6 +118,23 @@ def _is_stream(argument: str) -> bool:
     from calibrant.cli.streams import is_followed
 
     return is_followed(argument)
+
+
+def _check_targets(
+    sources: list[str], state: Path | None, events: Path | None, prometheus: Path | None
+) -> None:
+    """Refuse files that cannot be written or that have another use, before anything is read."""
+    from calibrant.monitoring.prometheus import check_metrics_file
+    from calibrant.monitoring.run import check_target
+
+    if prometheus is not None:
+        check_metrics_file(prometheus)
+    others = list(sources)
+    targets = {"--state": state, "--events": events, "--prometheus": prometheus}
+    for name, target in targets.items():
+        if target is not None:
+            check_target(target, name, appends=name == "--events", others=others)
+            others.append(str(target))
 
 
 def _warn(sentence: str) -> None:

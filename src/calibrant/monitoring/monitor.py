@@ -43,6 +43,7 @@ class Monitoring:
 
     Attributes:
         alarm: The alarm, if one was raised since the test began.
+        latest: The last complete window, if there is one.
 
     Example:
         >>> reference = Predictions(confidence=[0.9] * 2000, correct=([True] * 9 + [False]) * 200)
@@ -74,6 +75,7 @@ class Monitoring:
         self.reference_digest = digest(columns)
         self._start(DriftMonitor(regions, alpha=alpha), 0)
         self._pending: Floats = np.empty((len(COLUMNS), 0))
+        self.latest: Window | None = None
         self.files: dict[str, SeenFile] = {}
 
     def _start(self, monitor: DriftMonitor, row: int) -> None:
@@ -161,9 +163,10 @@ class Monitoring:
         if self.alarm is None and log_e <= self._weakest[1]:
             self._weakest = (self.n, log_e)
         rows, self._pending = self._pending, self._pending[:, :0]
-        return measure_window(
+        self.latest = measure_window(
             rows, last=self.n, n_bins=self.n_bins, log_e_value=log_e, alarm=self.alarm is not None
         )
+        return self.latest
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state as JSON, completely or not at all."""
@@ -177,6 +180,7 @@ class Monitoring:
             pending=pack_rows(self._pending),
             files=self.files,
             monitor=self.monitor.state(),
+            latest=self.latest,
         )
         write_file(path, state_text(asdict(state)))
 
@@ -213,6 +217,7 @@ class Monitoring:
         new._start(DriftMonitor.from_state(state.monitor, name="monitor"), state.tested_from)
         new._weakest, new.alarm, new.files = state.weakest, state.alarm, state.files
         new._pending = unpack_rows(state.pending, n=new.waiting)
+        new.latest = state.latest
         if new.n_bins < new.monitor.reference.n_bins:
             raise FormatError(
                 f"n_bins: expected at least the {new.monitor.reference.n_bins} bins of the reference, "
@@ -227,7 +232,15 @@ class Monitoring:
         if (rows := sum(seen.rows for seen in state.files.values())) > new.n:
             raise FormatError(f"files: expected at most the {new.n} rows that were read, got {rows}")
         new._check_alarm()
+        new._check_latest()
         return new
+
+    def _check_latest(self) -> None:
+        """Refuse a window that is not the last complete one."""
+        expected = {"n": self.window, "last": self.n - self.waiting}
+        for name, number in expected.items():
+            if self.latest is not None and (got := getattr(self.latest, name)) != number:
+                raise FormatError(f"latest.{name}: expected {number}, got {got}")
 
     def _check_alarm(self) -> None:
         """Refuse an alarm that is not the monitor's own."""

@@ -21,6 +21,7 @@ from calibrant.files import writing
 from calibrant.inputs import Progress
 from calibrant.monitoring.files import Step, follow
 from calibrant.monitoring.monitor import Monitoring
+from calibrant.monitoring.prometheus import write_metrics
 from calibrant.monitoring.windows import Window
 
 # The state is saved about once a second; if that takes long, saving takes one part in this many of the time.
@@ -50,6 +51,7 @@ class MonitorRun:
         report: Shows windows.
         state: The file of the state, if any.
         events: The file to which alarms are appended, if any.
+        prometheus: The file of metrics for Prometheus, if any.
         stepwise: Whether all sources are streams.
         n_steps: Number of steps so far.
         raised: The event of this run, if an alarm was raised.
@@ -60,6 +62,7 @@ class MonitorRun:
     report: WindowReport
     state: Path | None
     events: Path | None
+    prometheus: Path | None
     stepwise: bool
     n_steps: int = 0
     raised: dict[str, Any] | None = None
@@ -94,16 +97,20 @@ class MonitorRun:
             self.save()
 
     def save(self) -> None:
-        """Show windows and write the event, then save the state: a run killed in between repeats them."""
+        """Show windows and write the event, then save the state: a run killed in between repeats them.
+
+        Metrics come last: they show rows that are saved.
+        """
         if self.stepwise:
             self.report.show()
         if self.events is not None and self.raised is not None:
             _append_event(self.events, self.raised)
             self.events = None
-        if self.state is None:
-            return
         start = time.monotonic()
-        self.monitoring.save(self.state)
+        if self.state is not None:
+            self.monitoring.save(self.state)
+        if self.prometheus is not None:
+            write_metrics(self.monitoring, self.prometheus)
         end = time.monotonic()
         self._save_at = end + max(_SAVE_SECONDS, _SAVE_PART * (end - start))
 

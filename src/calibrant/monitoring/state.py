@@ -16,7 +16,7 @@ from calibrant.files import Count, at_least, between, matching, parse_json, read
 from calibrant.inputs import Floats
 from calibrant.monitoring.alarm import Alarm
 from calibrant.monitoring.reference import MOST_BINS
-from calibrant.monitoring.windows import COLUMNS
+from calibrant.monitoring.windows import COLUMNS, Window
 
 _FORMAT: Literal["calibrant-monitor"] = "calibrant-monitor"
 _VERSION: Literal[3] = 3
@@ -65,6 +65,7 @@ class MonitoringState:
         pending: The rows of an incomplete window, by column.
         files: How many rows of each file were read.
         monitor: The state of the :class:`~calibrant.monitoring.drift.DriftMonitor`.
+        latest: The last complete window, if there is one.
     """
 
     reference: _Hash
@@ -76,6 +77,7 @@ class MonitoringState:
     pending: Mapping[str, tuple[Any, ...]]
     files: dict[str, SeenFile]
     monitor: Mapping[str, Any]
+    latest: Window | None = None
     format: Literal["calibrant-monitor"] = _FORMAT
     version: Literal[1, 2, 3] = _VERSION
 
