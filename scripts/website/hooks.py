@@ -20,7 +20,11 @@ _FORMULA = re.compile(
 # Characters of a formula in a line that may be wider than a narrow screen.
 _LONG = 40
 # What the converter does not know.
-_SIGNS = {r"\\([lr]?Vert\b|\|)": "‖", r"\\[lr]?vert\b": "|", r"\\arg\b": r"\\mathrm{arg}\\,"}
+_SIGNS = {
+    r"(\\[bB]igg?[lr]?\s*)?\\([lr]?Vert(?![a-zA-Z])|\|)": "‖",
+    r"\\[lr]?vert(?![a-zA-Z])": "|",
+    r"\\arg(?![a-zA-Z])": r"\\mathrm{arg}\\,",
+}
 # MkDocs counts warnings of this logger, so that a strict build fails.
 _LOG = logging.getLogger("mkdocs.formulas")
 # Browsers set no space around the name of a function.

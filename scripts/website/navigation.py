@@ -22,8 +22,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "monitoring.md",
         "scale.md",
         "howto/*",
-        "examples/index.md",
-        "examples/*",
+        "Examples",
     ),
     "Concepts": ("concepts.md", "measures.md", "posthoc.md", "losses.md"),
     "Reference": (
@@ -64,6 +63,7 @@ def navigation(known: Iterable[str]) -> list[Item]:
     pages = sorted(known)
     listed = {page for room in ROOMS.values() for page in room}
     groups: dict[str, Item] = {
+        "Examples": {"Examples": ["examples/index.md", *sorted(p for p in pages if _is_example(p))]},
         "Bundled": {"Bundled predictions": "bundled.md"},
         "Commands": {"Commands": ["reference/commands/index.md", *map(_command, commands())]},
         "Python": {"Python": ["reference/api/index.md", *({name: api_address(name)} for name in PACKAGES)]},
@@ -79,6 +79,10 @@ def navigation(known: Iterable[str]) -> list[Item]:
 
     rooms = {title: [item for entry in entries for item in items(entry)] for title, entries in ROOMS.items()}
     return [{title: found} for title, found in rooms.items() if found]
+
+
+def _is_example(page: str) -> bool:
+    return page.startswith("examples/") and page != "examples/index.md"
 
 
 def _command(name: str) -> Item:

@@ -42,7 +42,7 @@ SHOWN = {
     "demo": ["demo"],
 }
 #: Not run again by the tests, which run these commands elsewhere.
-SLOW = ("export", "train", "demo")
+SLOW = ("estimate", "report", "export", "train", "demo")
 # A calibrator for the commands that need one, if `calibrate` is not among those that are run.
 _BEFORE = {"apply": "calibrate", "export": "calibrate"}
 

@@ -3,16 +3,25 @@
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
-import click
 import griffe
 import typer
 from scripts.website.names import PACKAGES, PublicName, homes, lookup, public_names
 from scripts.website.outputs import COLUMNS, kept
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from calibrant.cli import app
+
+
+class Command(Protocol):
+    """A command of Typer, as far as its page needs it."""
+
+    @property
+    def help(self) -> str | None:
+        """The docstring of the command."""
+
 
 _SETTINGS = "calibrant.training.config.settings"
 _BOX = re.compile(r"^ ", re.MULTILINE)
@@ -87,11 +96,11 @@ def _described(name: PublicName) -> str:
     return f"::: {name.path}\n"
 
 
-def commands() -> dict[str, click.Command]:
+def commands() -> dict[str, Command]:
     """Return the commands by name, in the order of ``calibrant --help``."""
     group = typer.main.get_command(app)
-    assert isinstance(group, click.Group) or hasattr(group, "commands")
-    return dict(group.commands)
+    assert isinstance(group, TyperGroup)
+    return {name: command for name, command in group.commands.items() if not command.hidden}
 
 
 def command_index() -> str:
@@ -114,7 +123,7 @@ def command_index() -> str:
     )
 
 
-def command_page(name: str, command: click.Command) -> str:
+def command_page(name: str, command: Command) -> str:
     """Return the page of one command: a real session, then what ``--help`` prints."""
     first = (command.help or "").strip().splitlines()[0]
     shown = kept(name)

@@ -48,6 +48,17 @@ USERS = {
     "publishing": (["The benchmark"], "The benchmark", ""),
 }
 
+# The first page of each room.
+FIRST = {
+    "How-to": "Evaluate and calibrate saved predictions",
+    "Concepts": "Concepts",
+    "Reference": "Reference",
+    "Gallery": "Gallery",
+    "Results": "Results",
+    "Papers": "The papers, item by item",
+    "For contributors": "Working on Calibrant",
+}
+
 
 def test_the_strict_build_succeeds_and_counts_what_it_checked(site):
     assert site.code == 0, site.errors
@@ -157,10 +168,11 @@ def test_each_user_reaches_the_page_for_the_job_in_three_clicks(visit, user):
 
 def test_rooms_are_reached_by_the_tabs(visit):
     page = visit().page
-    for room in ("How-to", "Concepts", "Reference", "Gallery", "Results", "Papers", "For contributors"):
+    for room, heading in FIRST.items():
         page.locator(".md-tabs").get_by_role("link", name=room, exact=True).click()
         page.wait_for_load_state()
         assert page.locator(".md-tabs__item--active").inner_text().strip() == room
+        assert page.locator("h1").inner_text().removesuffix("¶").strip() == heading
 
 
 def test_the_search_finds_a_name_without_a_network(visit):
