@@ -145,6 +145,14 @@ def test_rare_hits_are_treated_like_rare_misses():
     assert check_requirements(classes, "accuracy < 0.05", n_resamples=100).outcome == "unknown"
 
 
+def test_the_probability_of_one_of_two_classes_is_enough():
+    binary = Predictions(probs=[0.9, 0.2] * 10, labels=[1, 0] * 10)
+    verdict = check_requirements(binary, "accuracy > 0.95", n_resamples=100).verdicts[0]
+    assert (verdict.outcome, verdict.value) == ("unknown", 1)
+    heavy = Predictions(probs=[0.9, 0.2] * 10, labels=[1, 0] * 10, weights=[1.0] + [0.0] * 19)
+    assert check_requirements(heavy, "accuracy > 0.5", n_resamples=100).outcome == "unknown"
+
+
 def test_the_interval_of_an_error_never_reaches_below_zero():
     shy = Predictions(confidence=[0.9] * 40, correct=[True] * 40)
     verdict = check_requirements(shy, "ece < 0.9", n_resamples=100).verdicts[0]

@@ -60,11 +60,11 @@ def test_the_diagram_at_fifteen_bins_has_the_error_of_the_table(written):
 
 def test_calibration_errors_stand_beside_what_chance_would_show(written):
     page = page_from_json(written.results["page"])
-    titles = ["uncalibrated", next(row.title for row in page.candidates if row.name == page.chosen)]
-    assert [line.candidate for line in page.chance] == titles * 4  # ECE twice, classwise ECE, smECE
-    for line, row in zip(page.chance[:2], (page.candidates[0], page.chosen), strict=True):
-        known = row if row != page.chosen else next(each for each in page.candidates if each.name == row)
-        assert line.value == pytest.approx(known.metrics["ece"], abs=1e-12)
+    both = [page.candidates[0], next(row for row in page.candidates if row.name == page.chosen)]
+    # ECE twice, classwise ECE, smECE
+    assert [line.candidate for line in page.chance] == [row.title for row in both] * 4
+    for line, row in zip(page.chance[:2], both, strict=True):
+        assert line.value == pytest.approx(row.metrics["ece"], abs=1e-12)
         assert 0 < line.mean < line.high
     assert page.chance[0].p_value < 0.01 < page.chance[1].p_value
     shown = [cells for _, cells in Tables(written.html).rows["chance-table"][1:]]

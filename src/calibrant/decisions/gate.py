@@ -208,6 +208,7 @@ class _Span:
         low: Lower end of the interval.
         high: Upper end of the interval.
         floor: What a calibrated model would show by chance, on average.
+        reach: How far chance can lift a calibration error, also where the interval ends at 0.
         reason: Why there is no interval; empty if there is one.
     """
 
@@ -216,6 +217,7 @@ class _Span:
     low: float = math.nan
     high: float = math.nan
     floor: float = 0.0
+    reach: float = 0.0
     reason: str = ""
 
     def extended(self, shift: float) -> "_Span":
@@ -337,7 +339,8 @@ class _Gauge:
         """
         deviations = float(ndtri((1 + self.level) / 2)) / float(ndtri(0.95))
         most = chance.mean + deviations * (chance.high - chance.mean)
-        return replace(span, low=max(0.0, min(span.low, span.value - most)), floor=chance.mean)
+        low = max(0.0, min(span.low, span.value - most))
+        return replace(span, low=low, floor=chance.mean, reach=most)
 
     def _values_with_misses(
         self,
@@ -361,10 +364,10 @@ class _Gauge:
             among = ~events
         w = torch.ones(len(correct)) if predictions.weights is None else predictions.weights.cpu().double()
         # Samples that share a row, or have unequal weights, count as fewer.
-        n = float(w.sum() ** 2 / w.square().sum()) / entries_per_row(predictions)
+        n = max(1, round(float(w.sum() ** 2 / w.square().sum()) / entries_per_row(predictions)))
         share = float((w * events).sum() / w.sum())
         most = wilson_interval(share, n, level=self.level)[1]
-        resampled = float(binom.ppf((1 + self.level) / 2, round(n), share)) / round(n)
+        resampled = float(binom.ppf((1 + self.level) / 2, n, share)) / n
         rows = among.nonzero().squeeze(1).numpy()
         further = min(len(rows), round(len(correct) * max(0.0, most - resampled)))
         if further == 0:
@@ -385,10 +388,9 @@ def _with_other_outcome(predictions: Predictions, rows: Tensor) -> Predictions:
         rows = rows.to(correct.device)
         correct[rows] = ~correct[rows]
         return Predictions(confidence=predictions.confidence, correct=correct, weights=weights)
-    assert predictions.labels is not None
-    form = "probs" if predictions.logits is None else "logits"
     scores = predictions.probs if predictions.logits is None else predictions.logits
     assert scores is not None
+    assert predictions.labels is not None
     labels = predictions.labels.clone()
     rows = rows.to(labels.device)
     top = scores[rows].topk(2, dim=1)
@@ -396,7 +398,7 @@ def _with_other_outcome(predictions: Predictions, rows: Tensor) -> Predictions:
     # A class that a sample does not have cannot be its label.
     exists = torch.isfinite(top.values[:, 1])
     labels[rows] = torch.where(exists, other, labels[rows])
-    return Predictions(**{form: scores}, labels=labels, weights=weights)
+    return Predictions(logits=predictions.logits, probs=predictions.probs, labels=labels, weights=weights)
 
 
 def _agree(first: Predictions, other: Predictions) -> bool:
@@ -442,7 +444,7 @@ def _decide(requirement: Requirement, title: str, span: _Span, level: float) -> 
     if not any(ends):
         return decided("failed", None)
     sign = 1.0 if requirement.is_upper else -1.0
-    beyond = span.high - span.value, span.value - span.low
+    beyond = span.high - span.value, max(span.value - span.low, span.reach)
     up, down = beyond if requirement.is_upper else beyond[::-1]
     needed = samples_needed(
         span.n,
