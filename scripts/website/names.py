@@ -23,6 +23,7 @@ PACKAGES = (
     "calibrant.report",
     "calibrant.streams",
     "calibrant.monitoring",
+    "calibrant.progress",
     "calibrant.training",
     "calibrant.training.config",
     "calibrant.training.datasets",

@@ -11,7 +11,17 @@ Item: TypeAlias = "str | Mapping[str, str | list[Item]]"
 #: The pages of each room. A pattern such as "results/*" stands for all others below a folder.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "Start here": ("index.md", "why-confidence-lies.md", "install.md", "comparison.md"),
-    "Tutorials": ("tutorials/index.md", "tutorials/*"),
+    "Tutorials": (
+        "tutorials/index.md",
+        "tutorials/repair-a-network.md",
+        "tutorials/scikit-learn.md",
+        "tutorials/language-model.md",
+        "tutorials/train-for-confidence.md",
+        "tutorials/when-to-abstain.md",
+        "tutorials/watch-a-model.md",
+        "tutorials/compare-two-models.md",
+        "tutorials/*",
+    ),
     "How-to": (
         "howto/calibrate.md",
         "howto/report.md",

@@ -63,6 +63,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, bold: Se
     return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>")
 
 
+def p_value(p: float) -> str:
+    """Return a p-value with three digits after the point; nothing for one that was not computed.
+
+    Example:
+        >>> p_value(0.0312), p_value(0.0001), p_value(float("nan"))
+        ('0.031', '< 0.001', '')
+    """
+    if p != p:
+        return ""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def notes(remarks: Mapping[str, str] | Iterable[str]) -> Html:
     """Return sentences below a table; those of a mapping begin with the name that they are about."""
     if isinstance(remarks, Mapping):

@@ -178,13 +178,12 @@ def html_of_methods(results: Sequence[MethodResult]) -> html.Html:
             result.name,
             *(shown_value(MEASURES[name], values[name]) for name in names),
             f"{result.improvement.low:+.4f} to {result.improvement.high:+.4f}",
-            f"{result.fit_seconds:.2f}",
         )
         for result, values in zip(results, measured, strict=True)
     ]
     likelihoods = [values.get("nll", float("inf")) for values in measured]
     best = [place for place, value in enumerate(likelihoods) if value == min(likelihoods)]
-    headings = ("method", *(MEASURES[name].short for name in names), "change of NLL, 95 %", "fit s")
+    headings = ("method", *(MEASURES[name].short for name in names), "change of NLL, 95 %")
     return html.table(headings, rows, bold=best if len(rows) > 1 else ())
 
 

@@ -81,7 +81,10 @@ class Evaluation(Result):
             ends = () if span is None else (shown_value(measure, end) for end in (span.low, span.high))
             cells.append(" to ".join(ends))
         if name in self.by_chance:
-            cells += [shown_value(measure, self.by_chance[name].high), f"{self.by_chance[name].p_value:.3f}"]
+            cells += [
+                shown_value(measure, self.by_chance[name].high),
+                html.p_value(self.by_chance[name].p_value),
+            ]
         return [*cells, "", ""]
 
 

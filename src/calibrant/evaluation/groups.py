@@ -115,10 +115,7 @@ class GroupTable(Result):
     def _repr_html_(self) -> str:
         """Return what notebooks show: the worst groups, those beyond chance in bold."""
         shown = self.rows[:_GROUPS_SHOWN]
-        rows = [
-            (row.name, f"{row.n:,}", *_percents(row), f"{row.p_corrected:.3f}".replace("nan", ""))
-            for row in shown
-        ]
+        rows = [(row.name, f"{row.n:,}", *_percents(row), html.p_value(row.p_corrected)) for row in shown]
         bold = [place for place, row in enumerate(shown) if is_significant(row, self.level)]
         remarks = [f"{self.sentence}."]
         remarks += [f"... and {len(self.rows) - len(shown)} more"] if len(self.rows) > len(shown) else []

@@ -39,7 +39,7 @@ class PairedComparison(Result):
         values = (found.value_a, found.value_b, found.difference)
         low, high = (shown_value(measure, end) for end in (found.low, found.high))
         cells = [shown_value(measure, value) for value in values]
-        return [measure.title, *cells, f"{low} to {high}", f"{found.p_value:.3f}"]
+        return [measure.title, *cells, f"{low} to {high}", html.p_value(found.p_value)]
 
 
 def paired_comparison(
