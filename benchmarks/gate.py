@@ -1,6 +1,6 @@
 """How often the gate is wrong: failures of models that meet a requirement, and passes of those that do not.
 
-    python benchmarks/gate.py [--runs 200] [--only bounds|rare|together|baseline|needed] [--quick]
+    python benchmarks/gate.py [--runs 200] [--seed 0] [--only bounds|rare|together|baseline|needed]
 
 The populations are those of ``intervals.py``, whose true values are known: a calibrated model, a slightly
 overconfident one and an overconfident one. The bound of a requirement is the true value itself, where a gate
@@ -31,9 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = benchmark_parser(__doc__, "two runs with few samples and two measures")
     parser.add_argument("--runs", type=int, default=200, help="runs of each cell")
     parser.add_argument("--only", choices=list(TABLES), help="print only this table")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run of each cell")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    models = Models(Population())
+    models = Models(Population(), options.seed)
     for name, table in TABLES.items():
         if options.only in (None, name):
             table(models, 2 if options.quick else options.runs, options.quick)
@@ -41,15 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Models:
-    """Models whose measures on the whole population are known."""
+    """Models whose measures on the whole population are known, and the seed of the first run."""
 
-    def __init__(self, population: Population) -> None:
-        self.population = population
+    def __init__(self, population: Population, first_seed: int) -> None:
+        self.population, self.first_seed = population, first_seed
         self.stated = {title: softmax(population.logits / t) for title, t in TEMPERATURES.items()}
 
     def truth(self, title: str, name: str) -> float:
         """Return the measure of infinitely many samples of a model."""
         return self.population.value(name, self.stated[title])
+
+    def seeds(self, runs: int) -> range:
+        """Return the seeds of some runs."""
+        return range(self.first_seed, self.first_seed + runs)
 
     def draw(self, title: str) -> Draw:
         """Return what draws samples of a model."""
@@ -75,11 +80,11 @@ def bounds_table(models: Models, runs: int, quick: bool) -> None:
         for n in sizes:
             for title in TEMPERATURES:
                 requirement = Requirement(name, _worst(name), models.truth(title, name))
-                cells.append(_wrong(models.draw(title), [requirement], n, runs))
+                cells.append(_wrong(models.draw(title), [requirement], n, models.seeds(runs)))
         print_row(name, *cells)
 
 
-def rare_table(_: Models, runs: int, quick: bool) -> None:
+def rare_table(models: Models, runs: int, quick: bool) -> None:
     """Print how often a model passes whose misses are too rare to have occurred."""
     sizes = (50,) if quick else (20, 50, 100, 200)
     print_head("confidence 99.9 %, accuracy 98 %", *(f"n = {n}" for n in sizes))
@@ -91,7 +96,7 @@ def rare_table(_: Models, runs: int, quick: bool) -> None:
     truths["nll"] = -0.98 * np.log(0.999) - 0.02 * np.log(0.001)
     for name, truth in truths.items():
         requirement = Requirement(name, _worst(name), truth)
-        print_row(name, *(_wrong(draw, [requirement], n, runs) for n in sizes))
+        print_row(name, *(_wrong(draw, [requirement], n, models.seeds(runs)) for n in sizes))
 
 
 def together_table(models: Models, runs: int, quick: bool) -> None:
@@ -100,7 +105,7 @@ def together_table(models: Models, runs: int, quick: bool) -> None:
     print_head(f"{len(names)} requirements at once", *(f"n = {n:,}" for n in sizes))
     for title in TEMPERATURES:
         wanted = [Requirement(name, _worst(name), models.truth(title, name)) for name in names]
-        print_row(title, *(_wrong(models.draw(title), wanted, n, runs) for n in sizes))
+        print_row(title, *(_wrong(models.draw(title), wanted, n, models.seeds(runs)) for n in sizes))
 
 
 def baseline_table(models: Models, runs: int, quick: bool) -> None:
@@ -114,7 +119,7 @@ def baseline_table(models: Models, runs: int, quick: bool) -> None:
         for n in sizes:
             for paired in (True, False):
                 gates = []
-                for seed in range(runs):
+                for seed in models.seeds(runs):
                     rng = np.random.default_rng([n, seed, 3])
                     a, b = models.pair(n, rng, first, other)
                     b = b if paired else models.draw(other)(n, rng)
@@ -137,7 +142,7 @@ def needed_table(models: Models, runs: int, quick: bool) -> None:
         for factor in (0.6, 1.5) if name != "accuracy" else (0.97, 1.03):
             requirement = Requirement(name, _worst(name), factor * truth)
             unknown, needed, then = 0, [], []
-            for seed in range(runs):
+            for seed in models.seeds(runs):
                 draw = models.draw("slightly overconfident")
                 gate = _gate(draw, [requirement], n, seed)
                 if gate.outcome != "unknown":
@@ -174,8 +179,8 @@ def _gate(draw: Draw, wanted: Sequence[Requirement], n: int, seed: int) -> Gate:
     return check_requirements(samples, wanted, n_resamples=RESAMPLES, seed=seed)
 
 
-def _wrong(draw: Draw, wanted: Sequence[Requirement], n: int, runs: int) -> str:
-    return _shares([_gate(draw, wanted, n, seed) for seed in range(runs)])
+def _wrong(draw: Draw, wanted: Sequence[Requirement], n: int, seeds: Sequence[int]) -> str:
+    return _shares([_gate(draw, wanted, n, seed) for seed in seeds])
 
 
 def _shares(gates: Sequence[Gate]) -> str:
