@@ -130,7 +130,7 @@ def notebook(page: Path) -> str:
         found += [("markdown", text[end : match.start()]), ("code", match["code"])]
         end = match.end()
     found.append(("markdown", text[end:]))
-    made = [
+    made: list[dict[str, Any]] = [
         {
             "cell_type": kind,
             "id": f"cell-{place}",

@@ -53,6 +53,7 @@ def test_a_tutorial_runs_and_gives_what_its_page_shows(name, tmp_path):
     for cell, output in tutorials.run(PAGES[name]):
         same(output.text, cell.text)
         same(words_of_html(output.html), words_of_html(cell.html))
+        assert output.html.partition("</style>")[0] == cell.html.partition("</style>")[0]
         assert (output.display is None) == (cell.picture == "")
         if output.display is not None:
             output.display.save(tmp_path / "drawn.svg")

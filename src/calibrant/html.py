@@ -22,7 +22,7 @@ _STYLE = (
     ".calibrant{color-scheme:light dark;color:inherit;font-size:.9em;max-width:100%;overflow-x:auto}"
     ".calibrant .parts{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start}"
     ".calibrant table{border-collapse:collapse;color:inherit;background:none;margin:.3em 0}"
-    ".calibrant th,.calibrant td{text-align:right;padding:.15em .6em;background:none;"
+    ".calibrant th,.calibrant td{text-align:right;padding:.15em .6em;white-space:nowrap;background:none;"
     "border:0;border-bottom:1px solid color-mix(in srgb,currentColor 18%,transparent)}"
     ".calibrant th:first-child,.calibrant td:first-child{text-align:left}"
     ".calibrant .faint{opacity:.75;margin:.2em 0}"
@@ -60,7 +60,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, bold: Se
     for place, row in enumerate(rows):
         cells = (f"<strong>{text(cell)}</strong>" if place in bold else text(cell) for cell in row)
         body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>")
+    # Pages have styles of their own for tables without a class.
+    return Html(
+        f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+    )
 
 
 def p_value(p: float) -> str:
