@@ -47,6 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shifts", type=int, default=40, help="shifts of each concentration")
     parser.add_argument("--clinc", type=Path, help="file of CLINC150 embeddings")
     parser.add_argument("--set", default="", help="only sets whose name contains this")
+    parser.add_argument(
+        "--calibrators",
+        nargs="+",
+        default=("none", "temperature", "vector", "pool"),
+        help="calibrators of the table of errors; the last one gets all concentrations",
+    )
     parser.add_argument("--only", choices=TABLES, help="print only this table")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -142,7 +148,7 @@ def error_table(problems: Sequence[Problem], options: argparse.Namespace) -> Non
         "EM below half", "applied below half", "counted below half", "BBSE below half",
     )  # fmt: skip
     for problem in problems:
-        names = ("none", "temperature", "vector", "pool") if not options.quick else ("vector",)
+        names = ("vector",) if options.quick else options.calibrators
         for name, calibrator in calibrators(problem, names).items():
             for concentration in CONCENTRATIONS if name == names[-1] else (1.0,):
                 rng = np.random.default_rng(int(10 * concentration))
