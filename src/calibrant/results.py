@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 from torch import Tensor
 
-from calibrant import html
 from calibrant.files import without_nan
+from calibrant.html import card, notes, table
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,7 +56,7 @@ class Result:
             return None
         numbers = ((name, _number(value)) for name, value in self.to_dict().items() if name != "sentence")
         rows = [(name.replace("_", " "), number) for name, number in numbers if number]
-        return html.card(type(self).__name__, html.notes([sentence]), html.table(("", "value"), rows))
+        return card(type(self).__name__, notes([sentence]), table(("", "value"), rows))
 
 
 def _number(value: object) -> str:

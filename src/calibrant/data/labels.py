@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant import html
 from calibrant.data.predictions import Groups, Predictions, check_rows
 from calibrant.errors import InputError
+from calibrant.html import card, notes, table
 from calibrant.inputs import (
     ArrayLike,
     at_least_float32,
@@ -107,8 +107,8 @@ class LabelPredictions(Predictions):
             columns["frequency"] = _percents(y[:, :_LABELS_SHOWN].double())
         more = self.n_labels - _LABELS_SHOWN
         remarks = [f"... and {more:,} more labels"] if more > 0 else []
-        parts = [html.table(list(columns), zip(*columns.values(), strict=True)), html.notes(remarks)]
-        return html.card(f"LabelPredictions: {self.n_rows:,} rows, {self.n_labels:,} labels", *parts)
+        parts = [table(list(columns), zip(*columns.values(), strict=True)), notes(remarks)]
+        return card(f"LabelPredictions: {self.n_rows:,} rows, {self.n_labels:,} labels", *parts)
 
     def __reduce__(self) -> tuple[Callable[[], "LabelPredictions"], tuple[()]]:
         return partial(LabelPredictions, **self.arguments()), ()

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant import html
 from calibrant.errors import InputError, did_you_mean, listed
+from calibrant.html import card, notes, table
 from calibrant.inputs import (
     ArrayLike,
     check_confidence,
@@ -209,8 +209,8 @@ class Predictions:
         samples = self.take(range(min(self.n, _ROWS_SHOWN)))
         shown = _columns_shown(samples)
         rows = zip(range(samples.n), *shown.values(), strict=True)
-        parts = [html.table(["row", *shown], rows), html.notes([repr(self), *_named(self)])]
-        return html.card(f"Predictions: {self.n:,} samples{classes}", *parts)
+        parts = [table(["row", *shown], rows), notes([repr(self), *_named(self)])]
+        return card(f"Predictions: {self.n:,} samples{classes}", *parts)
 
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
         # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.

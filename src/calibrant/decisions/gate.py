@@ -12,7 +12,6 @@ from scipy.special import ndtri
 from scipy.stats import binom
 from torch import Tensor
 
-from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.requirement import Requirement
@@ -20,6 +19,7 @@ from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
+from calibrant.html import card, notes
 from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.chance import Chance
 from calibrant.metrics.intervals import wilson_interval
@@ -107,8 +107,8 @@ class Gate(Result):
     def _repr_html_(self) -> str:
         """Return what notebooks show: the outcome, and the sentence of each requirement."""
         words = {"passed": "passed", "failed": "failed", "unknown": "cannot tell"}[self.outcome]
-        sentences = html.notes(verdict.sentence for verdict in self.verdicts)
-        return html.card(f"Gate: {words}, {self.n:,} samples", sentences)
+        sentences = notes(verdict.sentence for verdict in self.verdicts)
+        return card(f"Gate: {words}, {self.n:,} samples", sentences)
 
 
 def check_requirements(

@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from torch import Tensor
 
-from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore, html_of_methods
+from calibrant.html import card, notes
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import paired_difference
@@ -50,7 +50,7 @@ class Choice(Result):
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the sentence, and the measures of the method."""
-        return html.card("Choice", html_of_methods([self.result]), html.notes([f"{self.sentence}."]))
+        return card("Choice", html_of_methods([self.result]), notes([f"{self.sentence}."]))
 
 
 def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> MethodResult:

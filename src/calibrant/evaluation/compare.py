@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant import html
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
@@ -18,6 +17,7 @@ from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_cla
 from calibrant.evaluation.evaluate import evaluate, shown_value
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import without_nan
+from calibrant.html import Html, card, notes, table
 from calibrant.inputs import Progress, at_least_float32, check_count, masked_classes
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.paired import PairedDifference, paired_difference
@@ -156,8 +156,8 @@ class Comparison(Result):
         where = "out of fold" if self.n_test is None else f"on {self.n_test:,} test samples"
         title = f"Comparison: {len(self.results)} methods, {self.n_validation:,} validation samples"
         skipped = {f"skipped {name}": reason for name, reason in self.skipped.items()}
-        notes = html.notes([f"Measured {where}.", *(f"{name}: {why}" for name, why in skipped.items())])
-        return html.card(title, html_of_methods(self.results), notes)
+        remarks = notes([f"Measured {where}.", *(f"{name}: {why}" for name, why in skipped.items())])
+        return card(title, html_of_methods(self.results), remarks)
 
     @property
     def pool(self) -> Pool | None:
@@ -165,7 +165,7 @@ class Comparison(Result):
         return next((pool_of(result.calibrator) for result in self.results if result.name == POOL), None)
 
 
-def html_of_methods(results: Sequence[MethodResult]) -> html.Html:
+def html_of_methods(results: Sequence[MethodResult]) -> Html:
     """Return a table of methods for notebooks; the one with the lowest negative log-likelihood is bold."""
     measured = [each.metrics if each.test_metrics is None else each.test_metrics for each in results]
     names = [
@@ -177,14 +177,16 @@ def html_of_methods(results: Sequence[MethodResult]) -> html.Html:
         (
             result.name,
             *(shown_value(MEASURES[name], values[name]) for name in names),
-            f"{result.improvement.low:+.4f} to {result.improvement.high:+.4f}",
+            " to ".join(
+                f"{round(end, 4) + 0.0:+.4f}" for end in (result.improvement.low, result.improvement.high)
+            ),
         )
         for result, values in zip(results, measured, strict=True)
     ]
     likelihoods = [values.get("nll", float("inf")) for values in measured]
     best = [place for place, value in enumerate(likelihoods) if value == min(likelihoods)]
     headings = ("method", *(MEASURES[name].short for name in names), "change of NLL, 95 %")
-    return html.table(headings, rows, bold=best if len(rows) > 1 else ())
+    return table(headings, rows, bold=best if len(rows) > 1 else ())
 
 
 def compare(

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import html
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
 from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.html import card, notes, p_value, reliability, table
 from calibrant.inputs import ArrayLike, Progress
 from calibrant.metrics.chance import Chance, by_chance
 from calibrant.metrics.intervals import Interval, with_interval
@@ -66,12 +66,12 @@ class Evaluation(Result):
         headings += ["by chance, up to", "p"] if self.by_chance else []
         rows = [self._row(name)[: len(headings)] for name in MEASURES if name in self.metrics]
         classes = "" if self.k is None else f", {self.k:,} classes"
-        diagram = html.reliability(
+        diagram = reliability(
             self.bins.edges.tolist(), self.bins.accuracy.tolist(), "accuracy in bins of confidence"
         )
         remarks = [*html_notes(self.remarks), *html_notes(self.skipped, "not computed: ")]
-        parts = (html.table(headings, rows), diagram, html.notes(remarks))
-        return html.card(f"Evaluation of {self.n:,} samples{classes}", *parts)
+        parts = (table(headings, rows), diagram, notes(remarks))
+        return card(f"Evaluation of {self.n:,} samples{classes}", *parts)
 
     def _row(self, name: str) -> list[str]:
         measure = MEASURES[name]
@@ -83,7 +83,7 @@ class Evaluation(Result):
         if name in self.by_chance:
             cells += [
                 shown_value(measure, self.by_chance[name].high),
-                html.p_value(self.by_chance[name].p_value),
+                p_value(self.by_chance[name].p_value),
             ]
         return [*cells, "", ""]
 

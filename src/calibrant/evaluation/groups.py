@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import torch
 
-from calibrant import html
 from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import counted
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.html import card, notes, p_value, table
 from calibrant.inputs import Floats, Progress, check_choice
 from calibrant.metrics.calibration_test import CalibrationTest, cumulative_test
 from calibrant.metrics.cumulative import CumulativeDifference
@@ -115,13 +115,13 @@ class GroupTable(Result):
     def _repr_html_(self) -> str:
         """Return what notebooks show: the worst groups, those beyond chance in bold."""
         shown = self.rows[:_GROUPS_SHOWN]
-        rows = [(row.name, f"{row.n:,}", *_percents(row), html.p_value(row.p_corrected)) for row in shown]
+        rows = [(row.name, f"{row.n:,}", *_percents(row), p_value(row.p_corrected)) for row in shown]
         bold = [place for place, row in enumerate(shown) if is_significant(row, self.level)]
         remarks = [f"{self.sentence}."]
         remarks += [f"... and {len(self.rows) - len(shown)} more"] if len(self.rows) > len(shown) else []
         headings = ("group", "samples", "accuracy", "confidence", "gap", "corrected p")
         title = f"{len(self.rows)} groups, the worst first"
-        return html.card(title, html.table(headings, rows, bold=bold), html.notes(remarks))
+        return card(title, table(headings, rows, bold=bold), notes(remarks))
 
 
 # Groups that a notebook shows.

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from calibrant import html
 from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import MAX_WORK, during, shown_value, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.html import card, notes, p_value, table
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
@@ -31,15 +31,15 @@ class PairedComparison(Result):
         """Return what notebooks show: each measure of both models, and the difference with its interval."""
         headings = ("measure", "a", "b", "a - b", "interval", "p")
         rows = [self._row(name) for name in MEASURES if name in self.differences]
-        skipped = html.notes([f"not computed: {name}: {why}" for name, why in self.skipped.items()])
-        return html.card(f"Two models on the same {self.n:,} samples", html.table(headings, rows), skipped)
+        skipped = notes([f"not computed: {name}: {why}" for name, why in self.skipped.items()])
+        return card(f"Two models on the same {self.n:,} samples", table(headings, rows), skipped)
 
     def _row(self, name: str) -> list[str]:
         measure, found = MEASURES[name], self.differences[name]
         values = (found.value_a, found.value_b, found.difference)
         low, high = (shown_value(measure, end) for end in (found.low, found.high))
         cells = [shown_value(measure, value) for value in values]
-        return [measure.title, *cells, f"{low} to {high}", html.p_value(found.p_value)]
+        return [measure.title, *cells, f"{low} to {high}", p_value(found.p_value)]
 
 
 def paired_comparison(
