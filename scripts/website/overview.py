@@ -38,6 +38,6 @@ def title_and_question(text: str) -> tuple[str, str]:
     heading = _HEADING.search(text)
     assert heading is not None
     paragraph = next(
-        part for part in text[heading.end() :].strip().split("\n\n") if not part.startswith("```")
+        part for part in text[heading.end() :].strip().split("\n\n") if not part.startswith(("```", "#"))
     )
     return heading[1], " ".join(paragraph.split())
