@@ -38,7 +38,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 class Result:
     """A dataclass whose values can be written as JSON, but for the fields that are left out of it."""
 
-    left_out: ClassVar[tuple[str, ...]] = ()
+    not_in_json: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; undefined and infinite numbers are None."""
@@ -71,7 +71,7 @@ def _number(value: object) -> str:
 
 
 def _plain_fields(result: Any) -> dict[str, Any]:  # noqa: ANN401  # a dataclass
-    names = (field.name for field in fields(result) if field.name not in getattr(result, "left_out", ()))
+    names = (field.name for field in fields(result) if field.name not in getattr(result, "not_in_json", ()))
     return {name: _plain(getattr(result, name)) for name in names}
 
 

@@ -274,7 +274,7 @@ def test_where_the_surest_are_worse_the_level_holds_and_bonferroni_answers_most(
             step = ranking.step(ranking.certified(0.1, 0.9, correction))
             share = 1 - step.middle if step.answered else 0.0
             parts = np.clip([share, share - 0.2, share - 0.6], 0, [0.2, 0.4, 0.4])
-            above[correction] += bool(share) and parts @ [0.11, 0.02, 0.5] / share > 0.1
+            above[correction] += bool(share and parts @ [0.11, 0.02, 0.5] / share > 0.1)
             coverage[correction] += share / 200
     # Of 200 guarantees with 90 %, more than 32 fail with a probability of 1 in 300.
     assert max(above.values()) <= 32

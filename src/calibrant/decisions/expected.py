@@ -124,7 +124,7 @@ class ExpectedQuality(Result):
     trusted: bool
     predictions: Predictions
 
-    left_out = ("predictions",)
+    not_in_json = ("predictions",)
 
 
 def estimate_quality(

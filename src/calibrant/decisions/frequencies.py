@@ -93,7 +93,7 @@ class FrequencyShift(Result):
     fit_p_value: float
     calibrator: FrequencyCorrection
 
-    left_out = ("calibrator",)
+    not_in_json = ("calibrator",)
 
     def has_shift(self, alpha: float = 0.05) -> bool:
         """Return whether the frequencies have changed, by a test of this level."""
