@@ -27,12 +27,14 @@ class MissingPackageError(CalibrantError, ImportError):
         purpose: What needs the package; the message begins with it.
         package: The name of the package.
         extra: The extra of Calibrant that contains it.
+        command: The command that installs it, if no extra contains it.
     """
 
-    def __init__(self, purpose: str, package: str, extra: str) -> None:
+    def __init__(self, purpose: str, package: str, extra: str = "", *, command: str = "") -> None:
+        how = f"from a clone of Calibrant with: pip install -c constraints.txt '.[{extra}]'"
         super().__init__(
-            f"{purpose}: expected the package {package}, got none; install it from a clone of Calibrant "
-            f"with: pip install -c constraints.txt '.[{extra}]'"
+            f"{purpose}: expected the package {package}, got none; install it "
+            f"{f'with: {command}' if command else how}"
         )
 
 

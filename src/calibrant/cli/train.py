@@ -50,6 +50,15 @@ def train(
             metavar="MODULE:NAME",
         ),
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log",
+            help="Log measures and the report to mlflow, tensorboard or wandb; PLACE is the tracking "
+            "address or folder, the folder, or the project. May be repeated.",
+            metavar="KIND[=PLACE]",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Train a classifier, calibrate it, and write the model, its predictions and a report.
@@ -59,8 +68,11 @@ def train(
     cross-entropy ends overconfident, other losses less so, and a post-hoc method repairs the rest.
 
     Example: calibrant train --set training.loss=adafocal --out runs/adafocal
+
+    Example: calibrant train --log mlflow=http://localhost:5000 --log wandb=my-project
     """
     from calibrant.cli.terminal.training_progress import watching
+    from calibrant.cli.training_log import TrainingLog
     from calibrant.files import without_nan
     from calibrant.training.config.toml import load_config, load_first_run
     from calibrant.training.folder import CONFIG, check_factory, load_folder_config
@@ -79,9 +91,12 @@ def train(
     check_posthoc(config.posthoc)  # before hours of training
     if is_code(config.model.name):
         sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
-    with one_writer(folder) if _is_first_process() else nullcontext():
+    with (
+        one_writer(folder) if _is_first_process() else nullcontext(),
+        TrainingLog(log or (), folder, config) as logged,
+    ):
         with watching(visible=not as_json) as watcher:
-            run = run_training(config, folder, resume=resume, watcher=watcher)
+            run = run_training(config, folder, resume=resume, watcher=logged.watching(watcher))
         if not run.is_main:
             return
         with progress_bar(visible=not as_json) as progress:
@@ -89,6 +104,7 @@ def train(
             progress("writing the report", 1, 1)
             answer = without_nan(_answer(run, outcome))
             _write(run, outcome, answer)
+            logged.finish(outcome)
     if as_json:
         typer.echo(json.dumps(answer))
         return

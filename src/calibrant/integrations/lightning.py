@@ -1,5 +1,6 @@
 """A callback for Lightning that updates losses of Calibrant and logs calibration measures."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,18 @@ from torch import Tensor
 
 from calibrant.errors import InputError, MissingPackageError
 from calibrant.inputs import check_count
+from calibrant.integrations.loggers import (
+    Logger,
+    MLflowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    check_report,
+    write_validation_report,
+)
 from calibrant.integrations.validation import (
     DEFAULT_MEASURES,
     validation_measures,
+    validation_predictions,
     validation_rows,
     validation_weights,
 )
@@ -28,6 +38,8 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
+
+    from calibrant.data.predictions import Predictions
 
 
 class CalibrationCallback(Callback):
@@ -53,6 +65,8 @@ class CalibrationCallback(Callback):
         measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         n_bins: Number of bins of the binned measures.
         prefix: Prefix of the names of measures in the log.
+        report: An HTML file: at the end of ``fit`` or ``validate``, a page about the last validation is
+            written, and added to the runs of the trainer's MLflow, TensorBoard and Weights & Biases loggers.
 
     Example:
         >>> from lightning.pytorch import Trainer
@@ -66,6 +80,7 @@ class CalibrationCallback(Callback):
         measures: str | Sequence[str] = DEFAULT_MEASURES,
         n_bins: int = 15,
         prefix: str = "val_",
+        report: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(loss, Loss | None):
@@ -73,6 +88,8 @@ class CalibrationCallback(Callback):
         self.measures = tuple(resolve_measures(measures))
         self.n_bins = check_count(n_bins, "n_bins")
         self.prefix = prefix
+        self.report = None if report is None else check_report(report)
+        self._reported: Predictions | None = None
         self._given = loss
         self._loss = loss
         self._outside = loss is not None
@@ -156,19 +173,36 @@ class CalibrationCallback(Callback):
         if world_size() > 1:
             logits, labels = logits.to(pl_module.device), labels.to(pl_module.device)
             weights = None if weights is None else weights.to(pl_module.device)
+        all_logits, all_labels = global_rows(logits), global_rows(labels)
+        all_weights = None if weights is None else global_rows(weights)
         measured = validation_measures(
-            global_rows(logits),
-            global_rows(labels),
-            measures=self.measures,
-            n_bins=self.n_bins,
-            weights=None if weights is None else global_rows(weights),
+            all_logits, all_labels, measures=self.measures, n_bins=self.n_bins, weights=all_weights
         )
+        if self.report is not None and trainer.is_global_zero:
+            self._reported = validation_predictions(all_logits, all_labels, weights=all_weights)
         for name, value in measured.items():
             pl_module.log(f"{self.prefix}{name}", value, sync_dist=trainer.world_size > 1)
         if trainer.state.fn == "fit":
             self._latest = (logits, labels)
             if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
                 self._update(trainer)
+
+    def on_validation_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
+        """Write the report of a validation that is no part of training."""
+        if trainer.state.fn == "validate":
+            self._write_report(trainer)
+
+    def on_fit_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
+        """Write the report of the last validation."""
+        self._write_report(trainer)
+
+    def _write_report(self, trainer: "Trainer") -> None:
+        predictions, self._reported = self._reported, None
+        if self.report is None or predictions is None:
+            return
+        page = write_validation_report(predictions, self.report)
+        for logger in filter(None, map(_logger_of, trainer.loggers)):
+            logger.log_report(page)
 
     def _all_weights(self) -> Tensor | None:
         if self._weights and len(self._weights) < len(self._batches):
@@ -194,6 +228,16 @@ class CalibrationCallback(Callback):
         else:
             return
         self._updated = trainer.current_epoch
+
+
+def _logger_of(theirs: Any) -> Logger | None:  # noqa: ANN401  # any logger of Lightning
+    """Return a logger that continues the run of a logger of Lightning; None for those that take no page."""
+    kinds = {kind.__name__ for kind in type(theirs).__mro__}
+    if "MLFlowLogger" in kinds:
+        return MLflowLogger(run_id=theirs.run_id, client=theirs.experiment)
+    if "WandbLogger" in kinds:
+        return WandbLogger(run=theirs.experiment)
+    return TensorBoardLogger(writer=theirs.experiment) if "TensorBoardLogger" in kinds else None
 
 
 def _loss_within(module: torch.nn.Module) -> Loss | None:

@@ -1,9 +1,10 @@
 """A Trainer of Hugging Face that trains with losses of Calibrant and logs calibration measures."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from safetensors import safe_open
@@ -13,7 +14,20 @@ from torch import Tensor, nn
 from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.files import atomic_path
 from calibrant.inputs import check_count
-from calibrant.integrations.validation import DEFAULT_MEASURES, validation_measures, validation_rows
+from calibrant.integrations.loggers import (
+    Logger,
+    MLflowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    check_report,
+    write_validation_report,
+)
+from calibrant.integrations.validation import (
+    DEFAULT_MEASURES,
+    validation_measures,
+    validation_predictions,
+    validation_rows,
+)
 from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, WeightedSum
 from calibrant.losses.names import make_loss
@@ -27,6 +41,9 @@ try:
     from transformers.trainer_utils import get_last_checkpoint
 except ModuleNotFoundError as error:
     raise MissingPackageError("transformers", "transformers", "train") from error
+
+if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
 
 #: Name of the file with the state of the loss in the folder of a checkpoint.
 LOSS_FILE = "calibration_loss.safetensors"
@@ -66,6 +83,9 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
             then gets the number of classes and of training samples.
         calibration_measures: Names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         calibration_bins: Number of bins of the binned measures.
+        calibration_report: An HTML file: at the end of training, a page about the last evaluation of
+            ``eval_dataset`` is written, and added to the runs of MLflow, TensorBoard and Weights & Biases
+            that ``report_to`` names.
     """
 
     def __init__(
@@ -74,10 +94,12 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         calibration_loss: Loss | str = "cross_entropy",
         calibration_measures: str | Sequence[str] = DEFAULT_MEASURES,
         calibration_bins: int = 15,
+        calibration_report: str | os.PathLike[str] | None = None,
         **kwargs: _Own,
     ) -> None:
         self.calibration_measures = tuple(resolve_measures(calibration_measures))
         self.calibration_bins = check_count(calibration_bins, "calibration_bins")
+        self.calibration_report = None if calibration_report is None else check_report(calibration_report)
         super().__init__(*args, compute_loss_func=self._loss_of_batch, **kwargs)
         self.calibration_loss = self._made(calibration_loss).to(self.args.device)
         self.calibration_loss.expect_updates()
@@ -89,7 +111,11 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         self._predicted: Sequence[Tensor] | None = None
         self._validation: tuple[int, Sequence[Tensor]] | None = None
         self._updates, self._update_due = 0, False
+        self._reported: Predictions | None = None
         self.add_callback(_EpochEnds(self))
+        if self.calibration_report is not None:
+            # Before the callbacks of trackers, which end their runs.
+            self.callback_handler.callbacks.insert(0, _TrainingEnds(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: _Own, **kwargs: _Own) -> _Own:
         """Train; a resumed run continues with the saved state of the loss."""
@@ -129,6 +155,8 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
             )
             for name, value in measured.items():
                 output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
+            if self.calibration_report is not None and metric_key_prefix == "eval":
+                self._reported = validation_predictions(logits, labels, of_labels=self._of_labels)
         return output
 
     def evaluate(self, eval_dataset: _Own = None, *args: _Own, **kwargs: _Own) -> dict[str, float]:
@@ -191,9 +219,11 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
             raise InputError(f"label_smoothing_factor: expected 0 with a calibration_loss, got {smoothing}")
         if any(getattr(part, "reduction", "mean") != "mean" for part in loss.modules()):
             raise InputError(f"calibration_loss: expected reduction='mean', got another one in {loss!r}")
-        if loss.validates and (self.eval_dataset is None or isinstance(self.eval_dataset, dict)):
+        uses = [f"for {loss!r} to learn from"] * loss.validates
+        uses += ["for the calibration_report"] * (self.calibration_report is not None)
+        if uses and (self.eval_dataset is None or isinstance(self.eval_dataset, dict)):
             got = "none" if self.eval_dataset is None else "a dictionary"
-            raise InputError(f"eval_dataset: expected one set for {loss!r} to learn from, got {got}")
+            raise InputError(f"eval_dataset: expected one set {uses[0]}, got {got}")
 
     def _split(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
         """Return the inputs of the model, and the indices of the samples if the loss needs them."""
@@ -263,6 +293,17 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         self.calibration_loss.update(*validation)
         self._updates, self._validation, self._predicted = self._updates + 1, None, None
 
+    def _write_report(self) -> None:
+        """Write the report of the last evaluation, and add it to the runs of trackers."""
+        if self._reported is None:
+            self.predict(self.eval_dataset, metric_key_prefix="eval")
+        predictions, self._reported, self._predicted = self._reported, None, None
+        if predictions is None or self.calibration_report is None or not self.is_world_process_zero():
+            return
+        page = write_validation_report(predictions, self.calibration_report)
+        for logger in filter(None, map(_logger_of, self.callback_handler.callbacks)):
+            logger.log_report(page)
+
     def _load_loss(self, folder: Path) -> None:
         loss, path = self.calibration_loss, folder / LOSS_FILE
         if not loss.state_dict():
@@ -303,6 +344,25 @@ class _EpochEnds(TrainerCallback):
         self.trainer._update_if_due()
 
     on_train_end = on_epoch_begin
+
+
+class _TrainingEnds(TrainerCallback):
+    def __init__(self, trainer: CalibrationTrainerMixin) -> None:
+        self.trainer = trainer
+
+    def on_train_end(self, args: _Own, state: _Own, control: _Own, **kwargs: _Own) -> None:  # noqa: ARG002  # a hook
+        self.trainer._write_report()
+
+
+def _logger_of(callback: TrainerCallback) -> Logger | None:
+    """Return a logger that continues the run of a tracker's callback; None for other callbacks."""
+    kinds = {kind.__name__ for kind in type(callback).__mro__}
+    if "MLflowCallback" in kinds:
+        return MLflowLogger()
+    if "WandbCallback" in kinds:
+        return WandbLogger()
+    writer = getattr(callback, "tb_writer", None) if "TensorBoardCallback" in kinds else None
+    return None if writer is None else TensorBoardLogger(writer=writer)
 
 
 def _logits_of(outputs: _Own) -> Tensor:

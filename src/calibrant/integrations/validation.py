@@ -36,6 +36,20 @@ def _ignored(loss: Loss | None) -> int:
     return next((label for label in labels_to_ignore if label is not None), IGNORED)
 
 
+def validation_predictions(
+    logits: Tensor, labels: Tensor, *, of_labels: bool = False, weights: Tensor | None = None
+) -> Predictions | None:
+    """Return predictions for a report, on the CPU; None if their measures are undefined."""
+    count = len(labels) if weights is None else int((weights > 0).sum())
+    if count < 2 or not bool(torch.isfinite(logits).all()):
+        return None
+    weights = None if weights is None else weights.cpu()
+    classes = Predictions(logits=logits.cpu(), labels=labels.cpu(), weights=weights)
+    if not of_labels:
+        return classes
+    return Predictions(confidence=classes.to_probs()[:, 1], correct=labels.cpu() == 1, weights=weights)
+
+
 def validation_measures(
     logits: Tensor,
     labels: Tensor,
