@@ -12,6 +12,7 @@ import pytest
 
 import calibrant.plots
 from calibrant import InputError, Predictions, compare
+from calibrant.decisions import check_requirements
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from calibrant.plots.model_honesty import ModelHonesty
@@ -30,6 +31,7 @@ DISPLAYS = {
     "CostOfAskingDisplay": lambda cls, p: cls.from_predictions(p),
     "ExpectedRiskDisplay": lambda cls, p: cls.from_predictions(p, p, methods=["temperature"]),
     "FrequencyShiftDisplay": lambda cls, p: cls.from_predictions(p, p),
+    "GateDisplay": lambda cls, p: cls(check_requirements(p, ["ece < 0.1", "accuracy > 0.2"])).plot(),
     "GuaranteedRiskDisplay": lambda cls, p: cls.from_predictions(p),
     "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
     "MarginDiagnosisDisplay": lambda cls, p: cls.from_predictions(p),

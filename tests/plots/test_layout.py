@@ -10,7 +10,8 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from calibrant import Predictions
-from calibrant.plots import LossShapeDisplay, ModelHonestyDisplay
+from calibrant.decisions import Gate, Verdict
+from calibrant.plots import GateDisplay, LossShapeDisplay, ModelHonestyDisplay
 from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, draw, draw_run
 from calibrant.plots.model_honesty import ModelHonesty
 from tests.conftest import draw as sampled
@@ -64,7 +65,23 @@ def of_predictions(kind, parts):
     )
 
 
+VERDICTS = {
+    "ece < 0.05": ("failed", 0.12, 0.1, 0.14, 0.05),
+    "accuracy >= 0.8": ("passed", 0.9, 0.85, 0.95, 0.8),
+    "classwise_ece_equal_mass <= baseline + 0.01": ("unknown", 0.0, -0.1, 0.1, 0.01),
+}
+
 OTHERS = {
+    "gate": lambda: GateDisplay(
+        Gate(
+            100,
+            0.95,
+            tuple(
+                Verdict(text, "accuracy" if "acc" in text else "ece", outcome, *ends, 0.95, bound, None, "")
+                for text, (outcome, *ends, bound) in VERDICTS.items()
+            ),
+        )
+    ),
     "losses": lambda: LossShapeDisplay.from_functions(
         {"cross-entropy": lambda nll: nll, "a loss with a long name, gamma = 3": lambda nll: nll**3 / 9}
     ),

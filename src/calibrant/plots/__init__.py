@@ -6,6 +6,7 @@ from calibrant.plots.costs import CostOfAskingDisplay
 from calibrant.plots.display import Display
 from calibrant.plots.expected import ExpectedRiskDisplay
 from calibrant.plots.frequencies import FrequencyShiftDisplay
+from calibrant.plots.gate import GateDisplay
 from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
@@ -30,6 +31,7 @@ __all__ = [
     "Display",
     "ExpectedRiskDisplay",
     "FrequencyShiftDisplay",
+    "GateDisplay",
     "GuaranteedRiskDisplay",
     "LossShapeDisplay",
     "MarginDiagnosisDisplay",
