@@ -59,10 +59,13 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
         self._has_epochs = True
         # The run itself writes the epochs into its own folder.
         omitted = {"tensorboard"} if self._config.output.tensorboard else set()
+
+        def log(logger: Logger) -> None:
+            for each in rows:
+                logger.log_measures(self.step(each), _values(each))
+
         for name in self._loggers.keys() - omitted:
-            self._try(
-                name, lambda logger: [logger.log_measures(self.step(each), _values(each)) for each in rows]
-            )
+            self._try(name, log)
 
     def _before(self, step: int) -> list[EpochRow]:
         path = self._folder / METRICS
