@@ -65,23 +65,16 @@ def of_predictions(kind, parts):
     )
 
 
-VERDICTS = {
-    "ece < 0.05": ("failed", 0.12, 0.1, 0.14, 0.05),
-    "accuracy >= 0.8": ("passed", 0.9, 0.85, 0.95, 0.8),
-    "classwise_ece_equal_mass <= baseline + 0.01": ("unknown", 0.0, -0.1, 0.1, 0.01),
-}
+VERDICTS = (
+    Verdict("ece < 0.05", "ece", "failed", 0.12, 0.1, 0.14, 0.95, 0.05, None, "failed"),
+    Verdict("accuracy >= 0.8", "accuracy", "passed", 0.9, 0.85, 0.95, 0.95, 0.8, None, "passed"),
+    Verdict(
+        f"ece <= {60 * 'baseline'} + 0.01", "ece", "unknown", 0.0, -0.1, 0.1, 0.95, 0.01, 4000, "unknown"
+    ),
+)
 
 OTHERS = {
-    "gate": lambda: GateDisplay(
-        Gate(
-            100,
-            0.95,
-            tuple(
-                Verdict(text, "accuracy" if "acc" in text else "ece", outcome, *ends, 0.95, bound, None, "")
-                for text, (outcome, *ends, bound) in VERDICTS.items()
-            ),
-        )
-    ),
+    "gate": lambda: GateDisplay(Gate(100, 0.95, VERDICTS)),
     "losses": lambda: LossShapeDisplay.from_functions(
         {"cross-entropy": lambda nll: nll, "a loss with a long name, gamma = 3": lambda nll: nll**3 / 9}
     ),
