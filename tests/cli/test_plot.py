@@ -27,6 +27,7 @@ OPTIONS = {
     "ood": ("--ood", "FOREIGN"),
     "estimate": ("--val", "VAL", "--method", "temperature"),
     "frequencies": ("--val", "VAL"),
+    "sets": ("--val", "VAL", "--method", "temperature"),
     "margins": ("--val", "VAL", "--method", "temperature,spline"),
     "risk-coverage": ("--val", "VAL", "--method", "temperature"),
     "asking": ("--val", "VAL", "--method", "temperature"),

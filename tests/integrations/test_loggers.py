@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.integrations import loggers
 from calibrant.integrations.loggers import (
     REPORT_NAME,
     MLflowLogger,
@@ -157,7 +156,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(loggers.importlib, "import_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     for kind, package in {"tensorboard": "tensorboard", "mlflow": "mlflow-skinny", "wandb": "wandb"}.items():
         with pytest.raises(
             MissingPackageError, match=f"expected the package {package}, .*: pip install {package}$"
@@ -171,7 +170,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 def test_a_new_run_of_wandb_is_offline_unless_the_user_chose_a_mode(monkeypatch):
     asked = []
     fake = SimpleNamespace(run=None, init=lambda **options: asked.append(options["mode"]))
-    monkeypatch.setattr(loggers.importlib, "import_module", lambda _: fake)
+    monkeypatch.setattr("importlib.import_module", lambda _: fake)
     monkeypatch.delenv("WANDB_MODE")
     WandbLogger()
     monkeypatch.setenv("WANDB_MODE", "online")
@@ -255,7 +254,7 @@ def test_wrong_trackers_are_refused_before_training(run_once, tmp_path, words):
 def test_the_lightning_callback_adds_its_report_to_the_trainers_logger(kind, tmp_path):
     pl = pytest.importorskip("lightning.pytorch")
     from calibrant.integrations.lightning import CalibrationCallback
-    from tests.integrations.test_lightning import Module, loaders
+    from tests.integrations.small_lightning import Module, loaders
 
     theirs = {
         "tensorboard": lambda: pl.loggers.TensorBoardLogger(".", name="board", version=""),
@@ -289,7 +288,7 @@ def test_the_lightning_callback_adds_its_report_to_the_trainers_logger(kind, tmp
 def test_the_trainer_adds_its_report_to_the_run_that_it_reports_to(kind, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     from calibrant.integrations.transformers import CalibratedTrainer
-    from tests.integrations.test_transformers import TRAIN, VAL, classifier
+    from tests.integrations.small_transformers import TRAIN, VAL, classifier
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Path("mlruns").absolute().as_uri())
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "board")
@@ -334,7 +333,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_training(tmp_path):
 
 def test_without_an_evaluation_set_the_trainer_refuses_a_report(tmp_path):
     pytest.importorskip("transformers")
-    from tests.integrations.test_transformers import trainer_of
+    from tests.integrations.small_transformers import trainer_of
 
     with pytest.raises(
         InputError, match="eval_dataset: expected one set for the calibration_report, got none"
@@ -350,7 +349,7 @@ def test_without_an_evaluation_set_the_trainer_refuses_a_report(tmp_path):
 
 def test_the_trainer_predicts_for_a_report_if_it_never_evaluated(tmp_path):
     pytest.importorskip("transformers")
-    from tests.integrations.test_transformers import trainer_of
+    from tests.integrations.small_transformers import trainer_of
 
     page = tmp_path / "page.html"
     extra = {"calibration_report": page}
