@@ -16,7 +16,7 @@ hypothesis.settings.load_profile("calibrant")
 
 
 # Of a test with many parameters, so many are traced for coverage; the others would trace the same lines.
-_TRACED = 3
+_TRACED = 2
 
 
 def pytest_collection_modifyitems(items):

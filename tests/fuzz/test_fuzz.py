@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 # Cases of a cheap fuzzer; the same ones each time unless a number is asked for.
 ASKED = os.environ.get("CALIBRANT_FUZZ", "")
-CASES = int(ASKED or 15)
+CASES = int(ASKED or 10)
 
 
 @pytest.mark.parametrize("fuzzer", FUZZERS, ids=lambda fuzzer: f"{fuzzer.part} {fuzzer.kind}")
