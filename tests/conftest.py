@@ -1,6 +1,7 @@
 """Seeded synthetic predictions that several tests share."""
 
 import os
+import shutil
 from collections import Counter
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
@@ -16,7 +17,7 @@ hypothesis.settings.load_profile("calibrant")
 
 
 # Of a test with many parameters, so many are traced for coverage; the others would trace the same lines.
-_TRACED = 2
+_TRACED = 3
 
 
 def pytest_collection_modifyitems(items):
@@ -64,3 +65,36 @@ def sample():
     probs[40:50] = np.eye(4)[(labels[40:50] + 1) % 4]  # certain and wrong
     probs[50:90] = [0.4, 0.3, 0.2, 0.1]
     return probs, labels
+
+
+_CHROMIUM = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The system's Chromium; where there is none, browser tests are skipped, or fail if it is required.
+
+    It runs a loop of its own, in which others cannot start theirs, so it ends with the module.
+    """
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if path is None or sync_playwright is None:
+        missing = "Chromium" if path is None else "playwright"
+        if os.environ.get("CALIBRANT_REQUIRE_BROWSER"):
+            pytest.fail(f"{missing} is missing, and CALIBRANT_REQUIRE_BROWSER asks for it")
+        pytest.skip(f"{missing} is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(_CHROMIUM), timeout=60_000)
+        yield browser
+        browser.close()

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.conftest import chromium  # noqa: F401  # the same browser, or the same reason to skip
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -59,7 +57,7 @@ class Visit:
 
 
 @pytest.fixture
-def visit(chromium, address):  # noqa: F811
+def visit(chromium, address):
     """Return a function that opens a page of the site in a new window."""
     contexts = []
 

@@ -1,8 +1,6 @@
 """Reports of small seeded predictions, written once by the commands that users type."""
 
 import json
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -21,14 +19,6 @@ HOSTILE = (
     "{{ 7 * 7 }} & ${8 * 8}",
 )
 FILE = """te"st '<b>&.npz"""
-_ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @dataclass(frozen=True)
@@ -126,26 +116,6 @@ class Tables(HTMLParser):
             self.texts.append(data)
 
 
-@pytest.fixture(scope="session")
-def chromium():
-    """The system's Chromium; where there is none, browser tests are skipped, or fail if it is required."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if path is None or sync_playwright is None:
-        missing = "Chromium" if path is None else "playwright"
-        if os.environ.get("CALIBRANT_REQUIRE_BROWSER"):
-            pytest.fail(f"{missing} is missing, and CALIBRANT_REQUIRE_BROWSER asks for it")
-        pytest.skip(f"{missing} is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS), timeout=60_000)
-        yield browser
-        browser.close()
-
-
 @dataclass
 class Visit:
     """An open page, with its messages and its requests."""
@@ -174,7 +144,7 @@ def open_file(chromium, path):
     return seen
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def windows(chromium):
     """Return a function that opens each file once, for tests that do not change the page."""
     opened = {}
