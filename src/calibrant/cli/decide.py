@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, Fast, Seed, word_or_list
+from calibrant.cli.options import AsJson, CalibratorBefore, Fast, Seed, word_or_list
 from calibrant.cli.terminal.text import Console, line, say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
@@ -73,14 +73,7 @@ def decide(
             metavar="several_starts|fixed_sequence|bonferroni",
         ),
     ] = "several_starts",
-    calibrator: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibrator",
-            help="A calibrator to apply before, fitted on other samples than VAL.",
-            metavar="CALIBRATOR",
-        ),
-    ] = None,
+    calibrator: CalibratorBefore = None,
     calibrate: Annotated[
         str | None,
         typer.Option(

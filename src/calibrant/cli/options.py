@@ -45,6 +45,14 @@ Stream: TypeAlias = Annotated[
 SavedCalibrator: TypeAlias = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A calibrator that calibrate saved.")
 ]
+CalibratorBefore: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrator",
+        help="A calibrator to apply before, fitted on other samples than VAL.",
+        metavar="CALIBRATOR",
+    ),
+]
 
 
 def checked_score(score: str) -> "ScoreName":

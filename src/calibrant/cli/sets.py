@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, Seed, split_list
+from calibrant.cli.options import AsJson, CalibratorBefore, Seed, split_list
 from calibrant.cli.terminal.text import Console, line
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
@@ -44,14 +44,7 @@ def sets(
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Guarantee the coverage of each true class.")
     ] = False,
-    calibrator: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibrator",
-            help="A calibrator to apply before, fitted on other samples than VAL.",
-            metavar="CALIBRATOR",
-        ),
-    ] = None,
+    calibrator: CalibratorBefore = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
