@@ -8,8 +8,9 @@ from calibrant.data.predictions import Predictions
 from calibrant.decisions.expected import ExpectedQuality, estimate_quality
 from calibrant.inputs import Progress
 from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
-from calibrant.plots import layout, style
+from calibrant.plots import style
 from calibrant.plots.display import Display, Place
+from calibrant.plots.risk_coverage import risk_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,11 +75,4 @@ class ExpectedRiskDisplay(Display):
         if self.truth is not None:
             coverage, errors = self.truth.coverage.numpy(), self.truth.risk.numpy()
             ax.plot(coverage, errors, label="with labels", **style.curve(1))
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, None)
-        ax.grid()
-        style.percent_axis(ax, "x")
-        style.percent_axis(ax, "y")
-        ax.set_xlabel("coverage (%)")
-        ax.set_ylabel("risk: error rate (%)")
-        layout.legend_below(ax)
+        risk_axes(ax)

@@ -70,11 +70,16 @@ class RiskCoverageDisplay(Display):
         if self.oracle is not None:
             coverage, risk = self.oracle.coverage.numpy(), self.oracle.risk.numpy()
             ax.plot(coverage, risk, label="perfect ranking", **style.REFERENCE)
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, None)
-        ax.grid()
-        style.percent_axis(ax, "x")
-        style.percent_axis(ax, "y")
-        ax.set_xlabel("coverage (%)")
-        ax.set_ylabel("risk: error rate (%)")
-        layout.legend_below(ax)
+        risk_axes(ax)
+
+
+def risk_axes(ax: "Axes") -> None:
+    """Label axes of risk against coverage, in percent, with the legend below."""
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, None)
+    ax.grid()
+    style.percent_axis(ax, "x")
+    style.percent_axis(ax, "y")
+    ax.set_xlabel("coverage (%)")
+    ax.set_ylabel("risk: error rate (%)")
+    layout.legend_below(ax)

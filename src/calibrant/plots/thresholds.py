@@ -13,8 +13,9 @@ from calibrant.decisions.thresholds import (
     thresholds_for_risks,
 )
 from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
-from calibrant.plots import layout, style
+from calibrant.plots import style
 from calibrant.plots.display import Display, Place
+from calibrant.plots.risk_coverage import risk_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,11 +83,4 @@ class GuaranteedRiskDisplay(Display):
                 color=style.BLACK,
                 label=f"thresholds for {risks} %",
             )
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, None)
-        ax.grid()
-        style.percent_axis(ax, "x")
-        style.percent_axis(ax, "y")
-        ax.set_xlabel("coverage (%)")
-        ax.set_ylabel("risk: error rate (%)")
-        layout.legend_below(ax)
+        risk_axes(ax)
