@@ -1,4 +1,4 @@
-"""The site, built once and served to the browser."""
+"""The site, built once, for a browser that is served or reads from disk."""
 
 import subprocess
 import sys
@@ -57,19 +57,20 @@ class Visit:
 
 
 @pytest.fixture
-def visit(chromium, address):
+def visit(chromium, site, address):
     """Return a function that opens a page of the site in a new window."""
     contexts = []
 
-    def open_page(path="index.html", *, width=1400, scheme="light"):
+    def open_page(path="index.html", *, width=1400, scheme="light", from_disk=False):
+        start = site.folder.as_uri() if from_disk else address
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
         page = contexts[-1].new_page()
         page.set_default_timeout(20_000)
         seen = Visit(page, [], [])
         page.on("console", lambda message: seen.messages.append(message.text))
         page.on("pageerror", lambda error: seen.messages.append(str(error)))
-        page.on("request", lambda request: _note(seen.requests, request.url, address))
-        page.goto(f"{address}/{path}")
+        page.on("request", lambda request: _note(seen.requests, request.url, start))
+        page.goto(f"{start}/{path}")
         return seen
 
     yield open_page
@@ -77,6 +78,6 @@ def visit(chromium, address):
         context.close()
 
 
-def _note(requests, url, address):
-    if not url.startswith((address, "data:", "blob:")):
+def _note(requests, url, start):
+    if not url.startswith((start, "data:", "blob:")):
         requests.append(url)

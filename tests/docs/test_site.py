@@ -175,14 +175,17 @@ def test_rooms_are_reached_by_the_tabs(visit):
         assert page.locator("h1").inner_text().removesuffix("¶").strip() == heading
 
 
-def test_the_search_finds_a_name_without_a_network(visit):
-    seen = visit()
-    seen.page.locator("input[name=query]").fill("kuiper_error")
-    first = seen.page.locator(".md-search-result__item a").first
-    first.wait_for()
-    first.click()
-    seen.page.wait_for_load_state()
-    assert "kuiper" in seen.page.locator("article").inner_text().lower()
+@pytest.mark.parametrize("from_disk", [False, True], ids=["served", "opened from disk"])
+@pytest.mark.parametrize("path", ["index.html", "reference/commands/calibrate.html"])
+def test_the_search_finds_a_name_without_a_network(visit, path, from_disk):
+    seen = visit(path, from_disk=from_disk)
+    query = seen.page.locator("input[name=query]")
+    query.click()
+    seen.page.locator(".md-search-result__meta", has_text="Type to start searching").wait_for()
+    query.press_sequentially("kuiper_error")
+    seen.page.locator(".md-search-result__item a").first.click()
+    seen.page.wait_for_url("**/reference/api/calibrant.metrics.html*")
+    assert "kuiper_error" in seen.page.locator("article mark").all_inner_texts()
     assert (seen.messages, seen.requests) == ([], [])
 
 
