@@ -37,6 +37,14 @@ def test_the_commands_are_found():
     assert {"", "evaluate", "calibrate", "bench", "bench run"} <= set(COMMANDS)
 
 
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_terminal_alone_breaks_the_lines_of_a_help(path):
+    command = typer.main.get_command(app)
+    for name in path.split():
+        command = command.commands[name]
+    assert [part for part in command.help.split("\n\n") if "\n" in part or part.strip() != part] == []
+
+
 def started(*arguments):
     """Run a command; return its exit code, what it printed, and the heavy packages that it imported."""
     code = (

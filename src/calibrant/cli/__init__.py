@@ -6,6 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -39,6 +40,14 @@ _LONGEST_MESSAGE = 2000
 
 class _Group(TyperGroup):
     """The commands, and options of ``calibrant`` itself."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # options of Typer
+        super().__init__(**options)
+        # Typer keeps the lines of a docstring, which the terminal would break once more.
+        for each in self.commands.values():
+            each.help = "\n\n".join(
+                " ".join(part.split()) for part in cleandoc(each.help or "").split("\n\n")
+            )
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # its type depends on the version of Typer
         """Return the options; flags that are not given are False.

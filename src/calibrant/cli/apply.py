@@ -26,8 +26,8 @@ def apply(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions, with or without labels: a file; a folder or pattern of files, of any size if "
-            "Parquet; or an address of Parquet files.",
+            help="Predictions, with or without labels: a file, a folder, a pattern, or an address of Parquet "
+            "files. Parquet files may be larger than memory.",
         ),
     ],
     out: Annotated[
@@ -41,8 +41,7 @@ def apply(
         str | None,
         typer.Option(
             "--prior",
-            help="Class frequencies where the predictions are from: balanced, or a CSV file of classes and "
-            "frequencies.",
+            help="Class frequencies of the new data: balanced, or a CSV file of classes and frequencies.",
             metavar="FILE|balanced",
         ),
     ] = None,
@@ -50,8 +49,9 @@ def apply(
         str | None,
         typer.Option(
             "--undo-resampling",
-            help="Class frequencies that the training set was resampled to, if the calibrator treats all "
-            "classes alike; undone to those of its fitting set, or to --prior.",
+            help="Class frequencies of a resampled training set, to undo the resampling: the result has "
+            "those of the fitting set, or of --prior. Only if the calibrator treats all classes "
+            "alike.",
             metavar="FILE|balanced",
         ),
     ] = None,
@@ -59,8 +59,7 @@ def apply(
         str | None,
         typer.Option(
             "--adapt",
-            help="Predictions without labels from which the new class frequencies are estimated, with "
-            "--labelled.",
+            help="Predictions without labels, to estimate the new class frequencies; needs --labelled.",
             metavar="FILE",
         ),
     ] = None,
@@ -68,8 +67,7 @@ def apply(
         str | None,
         typer.Option(
             "--labelled",
-            help="Predictions with labels and the old class frequencies, such as those that the calibrator "
-            "was fitted on.",
+            help="Predictions with labels and the old class frequencies, such as the fitting data.",
             metavar="FILE",
         ),
     ] = None,
@@ -87,17 +85,17 @@ def apply(
 ) -> None:
     """Write calibrated predictions: logits become calibrated log-probabilities.
 
-    A rule, which decide or sets saved, writes its decision for each sample to a .csv, .tsv, .jsonl or
-    .parquet file; rows of such a file keep their other columns.
+    CALIBRATOR can also be a rule saved by decide or sets: its decision for each sample is written to a .csv,
+    .tsv, .jsonl or .parquet file. If the input is such a file, its other columns are kept.
 
-    A repaired confidence is written as the column confidence; a .jsonl, .csv or .parquet file keeps all its
-    other columns. If the calibrator has a map for each group, --by names the column of the group; rows of
-    groups that it has not seen get the common map.
+    The repaired confidence of a black box is written to the column confidence; a .jsonl, .csv or .parquet
+    file keeps all its other columns. If the calibrator has a map for each group, --by names the column of
+    the group; groups that were not in the fitting data get the common map.
+
+    If class frequencies differ from those of the fitting data, --prior corrects the probabilities for known
+    frequencies, and --adapt for estimated ones.
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --out calibrated.npz
-
-    If classes are more or less frequent than where the calibrator was fitted, --prior corrects the
-    probabilities for known frequencies, and --adapt for those that it estimates.
 
     Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out calibrated/
 

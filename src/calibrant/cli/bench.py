@@ -181,7 +181,7 @@ def verdicts(
     ] = Path("docs/results/rows"),
     form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
 ) -> None:
-    """Judge the papers' claims by finished rows: sign and paired interval on each task.
+    """Check the papers' claims against finished rows: sign and paired interval on each task.
 
     Example: calibrant bench verdicts docs/results/rows --format markdown
     """

@@ -56,7 +56,7 @@ def calibrate(
     folds: Annotated[
         int | None,
         typer.Option(
-            "--folds", help="Folds of the cross-validation: 5, or 3 with more than eight million logits."
+            "--folds", help="Number of folds; by default 5, or 3 with more than eight million logits."
         ),
     ] = None,
     seed: Seed = 0,
@@ -66,8 +66,8 @@ def calibrate(
 ) -> None:
     """Compare post-hoc methods, choose one, and save it with a report.
 
-    Every method is cross-validated on VAL, and so is the pool, a mixture of them. The pool is chosen, unless
-    temperature scaling (for confidences of a black box Platt scaling) is better.
+    Every method is cross-validated on VAL. So is the pool, a mixture of them, which is chosen unless
+    temperature scaling (Platt scaling for a black box) is better.
 
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
 

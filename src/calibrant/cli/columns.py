@@ -23,26 +23,28 @@ def columns_from(
         str | None,
         typer.Option(
             "--logits",
-            help="Column of the logits, or what the columns of all classes begin with, or these with commas.",
+            help="Column of logits, prefix of one column per class, or these columns separated by commas.",
             metavar="NAMES",
         ),
     ] = None,
     probs: Annotated[
         str | None,
-        typer.Option("--probs", help="Columns of the probabilities, likewise.", metavar="NAMES"),
+        typer.Option(
+            "--probs", help="Columns of probabilities, named like those of --logits.", metavar="NAMES"
+        ),
     ] = None,
     labels: Annotated[
         str | None, typer.Option("--labels", help="Column of the true classes.", metavar="NAME")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", help="Column of how much each sample counts.", metavar="NAME")
+        str | None, typer.Option("--weights", help="Column of sample weights.", metavar="NAME")
     ] = None,
     classes: Annotated[
         str | None,
         typer.Option(
             "--classes",
-            help="Names of the classes in the order of their columns, with commas, or a file of one in each "
-            "line; for labels that are names.",
+            help="Class names in the order of their columns, separated by commas, or a file with one per "
+            "line. Needed if labels are names.",
             metavar="NAMES|FILE",
         ),
     ] = None,
@@ -50,7 +52,8 @@ def columns_from(
         str | None,
         typer.Option(
             "--confidence",
-            help="Column of the confidence of a black box; of several with commas, the others are signals.",
+            help="Column of a black box's confidence. Several, separated by commas, are signals; the first "
+            "is the confidence.",
             metavar="NAMES",
         ),
     ] = None,
@@ -59,46 +62,49 @@ def columns_from(
         typer.Option("--correct", help="Column that says whether each answer was right.", metavar="NAME"),
     ] = "correct",
     by: Annotated[
-        str | None, typer.Option("--by", help="Column of the group of each sample.", metavar="COLUMN")
+        str | None, typer.Option("--by", help="Column with the group of each sample.", metavar="COLUMN")
     ] = None,
     percent: Annotated[
-        bool, typer.Option("--percent", help="The confidence, or probs, are in percent: 95, '95' or '95 %'.")
+        bool,
+        typer.Option("--percent", help="Confidences or probabilities are in percent: 95, '95' or '95 %'."),
     ] = False,
     words: Annotated[
         Path | None,
         typer.Option(
             "--words",
-            help='JSON file of words that stand for a confidence, such as {"very likely": 0.9}.',
+            help='JSON file that maps words to confidences, such as {"very likely": 0.9}.',
             metavar="FILE",
         ),
     ] = None,
     drop_missing: Annotated[
         bool,
-        typer.Option("--drop-missing", help="Leave out and count answers with missing or impossible values."),
+        typer.Option(
+            "--drop-missing", help="Leave out answers with missing or impossible values, and count them."
+        ),
     ] = False,
     missing_group: Annotated[
         bool,
-        typer.Option("--missing-group", help="Answers without a confidence become a group of their own."),
+        typer.Option("--missing-group", help="Put answers without a confidence into a group of their own."),
     ] = False,
     options: Annotated[
         str | None,
         typer.Option(
             "--options",
-            help="Column of the log-probabilities of the options of a multiple-choice question.",
+            help="Column with the log-probabilities of a multiple-choice question's options.",
             metavar="NAME",
         ),
     ] = None,
     answer: Annotated[
-        str, typer.Option("--answer", help="Column of the right option, beside --options.", metavar="NAME")
+        str, typer.Option("--answer", help="Column of the right option, with --options.", metavar="NAME")
     ] = "answer",
     masses: Annotated[
-        bool, typer.Option("--masses", help="The options have probabilities, which need not sum to one.")
+        bool, typer.Option("--masses", help="--options are probabilities, which need not sum to one.")
     ] = False,
     layout: Annotated[
         str | None,
         typer.Option(
             "--layout",
-            help="The tool that wrote the file: lm-eval, inspect or openai; recognised by default.",
+            help="The tool that wrote the file: lm-eval, inspect or openai; detected by default.",
             metavar="TOOL",
         ),
     ] = None,

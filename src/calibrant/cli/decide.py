@@ -41,11 +41,11 @@ def decide(
     ],
     risk: Annotated[
         float | None,
-        typer.Option("--risk", help="Share of wrong answers that is accepted.", metavar="SHARE"),
+        typer.Option("--risk", help="Accepted share of wrong answers.", metavar="SHARE"),
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option("--coverage", help="Share of the samples that is to be answered.", metavar="SHARE"),
+        typer.Option("--coverage", help="Share of the samples to answer.", metavar="SHARE"),
     ] = None,
     costs: Annotated[
         Path | None,
@@ -57,19 +57,17 @@ def decide(
     ] = None,
     ask: Annotated[
         float | None,
-        typer.Option("--ask", help="With --costs: the cost of one more action, to ask a person."),
+        typer.Option("--ask", help="With --costs: the cost of a further action, asking a person."),
     ] = None,
     level: Annotated[
         float | None,
-        typer.Option(
-            "--level", help="Probability of the guarantee, and level of intervals; 0.95 by default."
-        ),
+        typer.Option("--level", help="Probability of the guarantee and of intervals; 0.95 by default."),
     ] = None,
     correction: Annotated[
         str,
         typer.Option(
             "--correction",
-            help="How --risk allows for the choice among thresholds.",
+            help="How --risk corrects for testing many thresholds.",
             metavar="several_starts|fixed_sequence|bonferroni",
         ),
     ] = "several_starts",
@@ -78,19 +76,19 @@ def decide(
         str | None,
         typer.Option(
             "--calibrate",
-            help="Method to fit on a random share of VAL (--split); with --costs, methods to compare on all "
-            "of VAL out of fold: auto by default, or none.",
+            help="Method to fit on a random share of VAL (--split). With --costs: methods to compare out "
+            "of fold on all of VAL; auto by default, or none.",
             metavar="NAMES",
         ),
     ] = None,
     split: Annotated[
         float | None,
-        typer.Option("--split", help="Share of VAL for --calibrate; the threshold is found on the others."),
+        typer.Option("--split", help="Share of VAL for --calibrate; the rest finds the threshold."),
     ] = None,
     fast: Fast = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File for the rule, which apply and export read.", metavar="FILE"),
+        typer.Option("--out", help="File for the rule; apply and export read it.", metavar="FILE"),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -99,13 +97,15 @@ def decide(
 ) -> None:
     """Find when to answer and when to abstain, with a guarantee; or which action costs least.
 
-    --risk 0.02 finds the threshold of the confidence that answers most, with at most 2 % wrong answers on
-    new data, with a probability of 95 % (--level, or --confidence with a number). --coverage 0.9 answers 90 %
-    and gives the bound of the wrong answers. Both hold for samples that are drawn like those of VAL, and not
-    if the model or the calibrator was fitted on VAL: name a calibrator that was fitted on other samples, or
-    let --calibrate fit one on a share of VAL.
+    --risk 0.02 finds the confidence threshold that answers most samples, with at most 2 % wrong answers on
+    new data. This holds with a probability of 95 % (--level, or --confidence with a number). --coverage 0.9
+    answers 90 % of the samples, and bounds the share of wrong answers.
 
-    --costs acts on a matrix of costs, and shows what calibration saves.
+    Both guarantees hold for new samples drawn like those of VAL. They do not hold if the model or the
+    calibrator was fitted on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on a
+    share of VAL.
+
+    --costs finds the action that costs least by a matrix of costs, and shows what calibration saves.
 
     Example: calibrant decide val.npz --risk 0.02 --confidence 0.95 --out rule.safetensors
 

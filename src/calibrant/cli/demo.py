@@ -22,9 +22,9 @@ def demo(
 ) -> None:
     """Measure and calibrate a real network, with predictions that come with the package.
 
-    A small convolutional network was trained on CIFAR-10. Post-hoc methods are cross-validated on its
-    validation predictions and shown on its test predictions; the chosen one also under noise. The table is
-    printed, and a report for the browser is written.
+    A small convolutional network was trained on CIFAR-10. The demo cross-validates post-hoc methods on its
+    validation predictions and shows them on its test predictions, the chosen one also under noise. It prints
+    the table and writes a report for the browser.
 
     Example: calibrant demo
     """

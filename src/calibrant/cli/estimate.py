@@ -27,8 +27,8 @@ def estimate(
         Path | None,
         typer.Option(
             "--calibrator",
-            help="A calibrator that calibrate saved, fitted on other samples than LABELLED; by default one "
-            "is chosen on LABELLED by cross-validation.",
+            help="A saved calibrator, fitted on other samples than LABELLED. By default one is chosen on "
+            "LABELLED by cross-validation.",
             metavar="CALIBRATOR",
         ),
     ] = None,
@@ -36,18 +36,18 @@ def estimate(
     fast: Fast = False,
     level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
     alpha: Annotated[
-        float, typer.Option("--alpha", help="How often the tests warn if nothing has changed.")
+        float, typer.Option("--alpha", help="Probability that the tests warn if nothing has changed.")
     ] = 0.05,
     seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
 ) -> None:
-    """Estimate accuracy, Brier score and risk where there are no labels, from calibrated confidence.
+    """Estimate accuracy, Brier score and risk without labels, from calibrated confidence.
 
-    The estimate supposes that a confidence means the same on both files. Two tests compare their confidences
-    and predicted classes: after a change, a warning says that the estimate cannot be trusted, and the exit
-    code is 3. It is 0 without one, and 2 if a file or an option is wrong.
+    The estimate assumes that a confidence means the same in both files. Two tests compare their confidences
+    and predicted classes. If these have changed, a warning says that the estimate cannot be trusted, and the
+    exit code is 3. Otherwise it is 0, or 2 if a file or an option is wrong.
 
     Example: calibrant estimate val.npz production.npz
 

@@ -30,8 +30,9 @@ def evaluate(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Predictions: .npz, .parquet, .csv, .tsv, .safetensors or .jsonl, a log of another tool; a "
-            "folder or pattern of such files, of any size if Parquet; or an address of Parquet files.",
+            help="Predictions: a .npz, .parquet, .csv, .tsv, .safetensors or .jsonl file, or a log of "
+            "another tool; a folder or pattern of such files; or an address of Parquet files. Parquet "
+            "files may be larger than memory.",
         ),
     ],
     as_json: AsJson = False,
@@ -45,7 +46,7 @@ def evaluate(
     resamples: Annotated[int, typer.Option("--resamples", help="Number of bootstrap resamples.")] = 1000,
     per_class: Annotated[bool, typer.Option("--per-class", help="Also show each class.")] = False,
     per_margin: Annotated[
-        int, typer.Option("--per-margin", help="Also show this many groups of the logit margin.", metavar="N")
+        int, typer.Option("--per-margin", help="Also show this many groups by logit margin.", metavar="N")
     ] = 0,
     compare: Annotated[
         Path | None,
@@ -64,7 +65,7 @@ def evaluate(
         Path | None,
         typer.Option(
             "--no-worse-than",
-            help="A baseline's predictions of the same samples, than which the model must not be worse.",
+            help="A baseline's predictions of the same samples; the model must not be worse.",
             metavar="BASELINE",
         ),
     ] = None,
@@ -72,14 +73,14 @@ def evaluate(
         str | None,
         typer.Option(
             "--margin",
-            help="How much worse than the baseline is accepted: a number, or 'nll=0.02,ece=0.01'; 0.01 by "
-            "default, 0.02 for nll.",
+            help="How much worse the model may be: a number, or 'nll=0.02,ece=0.01'. By default 0.01, and "
+            "0.02 for nll.",
             metavar="MARGIN",
         ),
     ] = None,
     unpaired: Annotated[
         bool,
-        typer.Option("--unpaired", help="The baseline has other samples of the same population."),
+        typer.Option("--unpaired", help="The baseline's samples are others, from the same population."),
     ] = False,
     junit: Annotated[
         Path | None,
@@ -89,7 +90,7 @@ def evaluate(
         str,
         typer.Option(
             "--correction",
-            help="How the tests of groups (--by) are corrected for their number.",
+            help="Correction for testing many groups (--by).",
             metavar="holm|benjamini_hochberg",
         ),
     ] = "holm",
@@ -101,14 +102,14 @@ def evaluate(
     engine: Annotated[
         str,
         typer.Option(
-            "--engine", help="What reads a stream: this process or a Ray cluster.", metavar="local|ray"
+            "--engine", help="Read a stream in this process or on a Ray cluster.", metavar="local|ray"
         ),
     ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
             "--address",
-            help="A running Ray cluster; by default one is started for this call.",
+            help="Address of a running Ray cluster; by default one is started.",
             metavar="HOST:PORT",
         ),
     ] = None,
@@ -119,7 +120,8 @@ def evaluate(
 
     The file contains logits or probs with labels, or confidence with correct.
 
-    Exit code with --require or --no-worse-than: 0 if all holds, 3 if not, 4 if the samples cannot tell.
+    Exit code with --require or --no-worse-than: 0 if all bounds hold, 3 if one fails, 4 if the samples cannot
+    tell.
 
     Example: calibrant evaluate test.npz --measures all --intervals
 

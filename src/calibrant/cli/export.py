@@ -20,9 +20,9 @@ def export(
         bool, typer.Option("--half", help="Take inputs in float16; outputs stay float32.")
     ] = False,
 ) -> None:
-    """Write a calibrator as an ONNX graph, checked against ONNX Runtime before it is moved into place.
+    """Write a calibrator as an ONNX graph, and check it with ONNX Runtime.
 
-    A rule that decide or sets saved becomes a graph from raw scores to the decision, with its calibrator.
+    A rule saved by decide or sets becomes one graph, with its calibrator, from raw scores to the decision.
 
     Example: calibrant export calibrated/calibrator.safetensors --out calibrator.onnx
     """

@@ -20,7 +20,7 @@ def methods(
     ] = None,
     as_json: AsJson = False,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Only those that repair the stated confidence of a black box.")
+        bool, typer.Option("--pairs", help="List only methods for the stated confidence of a black box.")
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="Describe every method, with its paper.")] = False,
 ) -> None:

@@ -38,8 +38,9 @@ def monitor(
         list[str],
         typer.Argument(
             metavar="STREAM...",
-            help="Labelled predictions since then, in the order of time: files; or folders or patterns of "
-            "files, or addresses of Parquet files, which are read in the order of their names.",
+            help="Labelled predictions since then, in order of time: files, folders, patterns, or "
+            "addresses of Parquet files. Files of a folder, pattern or address are read in the order "
+            "of their names.",
         ),
     ],
     window: Annotated[int | None, _option("window", "Number of rows that are measured together.")] = None,
@@ -47,7 +48,7 @@ def monitor(
         float | None, _option("alpha", "Upper bound on the probability of a false alarm over all runs.")
     ] = None,
     tolerance: Annotated[
-        float | None, _option("tolerance", "Change of accuracy - confidence that does not count.")
+        float | None, _option("tolerance", "Change of (accuracy - confidence) to ignore.")
     ] = None,
     bins: Annotated[int | None, _option("bins", "Number of bins of confidence.")] = None,
     state: Annotated[
@@ -57,21 +58,23 @@ def monitor(
         bool, typer.Option("--reset", help="Forget the alarm in --state and begin a new test.")
     ] = False,
     events: Annotated[
-        Path | None, _option("events", "Append one JSON object per alarm, a line each.", "FILE.jsonl")
+        Path | None, _option("events", "Append one line of JSON for each alarm.", "FILE.jsonl")
     ] = None,
     prometheus: Annotated[
         Path | None,
         _option("prometheus", "Write metrics for the textfile collector of Prometheus.", "FILE.prom"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all fractions.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with fractions instead of percent.")
+    ] = False,
     *,
     columns: "Columns",
 ) -> None:
-    """Test over time whether a classifier, or a black box, is still as calibrated as on the reference.
+    """Test over time whether a model is still as calibrated as on the reference.
 
-    Look as often as you like: a model that stays as calibrated raises an alarm with a probability of at most
-    --alpha over its whole life. The exit code is 3 after an alarm, 0 without one, and 2 if a file or an
-    option is wrong.
+    Look as often as you like: if calibration does not change, the probability of an alarm over the whole
+    life of the model is at most --alpha. The exit code is 3 after an alarm, 0 without one, and 2 if a file or
+    an option is wrong.
 
     Example: calibrant monitor test.npz monday.npz tuesday.npz --state model.json --events alarms.jsonl
 

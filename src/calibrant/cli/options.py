@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from calibrant.evaluation.choose import Score as ScoreName
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Random seed: equal seeds give equal results.")]
 Ood: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--ood", help="Predictions of out-of-distribution samples, to detect.", metavar="FILE"),
+    typer.Option(
+        "--ood",
+        help="Predictions of out-of-distribution samples, to measure their detection.",
+        metavar="FILE",
+    ),
 ]
 Methods: TypeAlias = Annotated[
     str,
     typer.Option(
         "--methods",
-        help="Methods to fit: auto, all, or names with commas, with options as in 'smart(settled=0)'.",
+        help="Methods to fit: auto, all, or names separated by commas, with options as in "
+        "'smart(settled=0)'.",
         metavar="NAMES",
     ),
 ]
@@ -32,7 +37,7 @@ KeepAccuracy: TypeAlias = Annotated[
 Score: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--score", help="What decides the choice: nll, brier, ece or classwise_ece.", metavar="SCORE"
+        "--score", help="Score that decides the choice: nll, brier, ece or classwise_ece.", metavar="SCORE"
     ),
 ]
 Simple: TypeAlias = Annotated[
@@ -40,16 +45,16 @@ Simple: TypeAlias = Annotated[
 ]
 Stream: TypeAlias = Annotated[
     bool,
-    typer.Option("--stream", help="Read a Parquet file batch by batch, which is the default above 200 MB."),
+    typer.Option("--stream", help="Read a Parquet file batch by batch; the default above 200 MB."),
 ]
 SavedCalibrator: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="CALIBRATOR", help="A calibrator that calibrate saved.")
+    Path, typer.Argument(metavar="CALIBRATOR", help="A file saved by 'calibrant calibrate'.")
 ]
 CalibratorBefore: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--calibrator",
-        help="A calibrator to apply before, fitted on other samples than VAL.",
+        help="A calibrator to apply first, fitted on other samples than VAL.",
         metavar="CALIBRATOR",
     ),
 ]

@@ -45,7 +45,7 @@ def plot(
         str | None,
         typer.Option(
             "--method",
-            help="Methods to fit on --val: names with commas, with options as in 'smart(settled=0)'.",
+            help="Methods to fit on --val: names separated by commas, with options as in 'smart(settled=0)'.",
             metavar="NAMES",
         ),
     ] = None,
@@ -57,7 +57,8 @@ def plot(
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Text above the figure.")] = None,
     width: Annotated[
-        float | None, typer.Option("--width", help="Inches; 3.3 fill a column of a paper, 6.8 a page.")
+        float | None,
+        typer.Option("--width", help="Width in inches: 3.3 for a column of a paper, 6.8 for a page."),
     ] = None,
     _list: Annotated[
         bool,
@@ -68,8 +69,8 @@ def plot(
 ) -> None:
     """Draw a figure of saved predictions, for a paper or a slide.
 
-    With --method, a figure shows FILE calibrated by that method, before and after it, or several methods side
-    by side. --list describes every figure and names the options that it takes.
+    With --method, the figure shows FILE calibrated by that method. Some figures show it before and after, or
+    several methods side by side. --list describes every figure and its options.
 
     Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
     """

@@ -37,13 +37,15 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR|FILE...",
-            help="A folder that calibrate --out wrote, or predictions: the page is about the first file; "
-            "others are models to compare with it on the same samples.",
+            help="A folder written by 'calibrate --out', or files of predictions. The page is about the "
+            "first file; the others are models to compare on the same samples.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The page.", metavar="PAGE", show_default="report.html, in DIR if given"),
+        typer.Option(
+            "--out", help="File for the page.", metavar="PAGE", show_default="report.html, in DIR if given"
+        ),
     ] = None,
     val: Annotated[
         Path | None,
@@ -58,7 +60,7 @@ def report(
         str | None,
         typer.Option(
             "--measures",
-            help="Measures beside those shown by default: core, all, or names with commas.",
+            help="Further measures: core, all, or names separated by commas.",
             metavar="NAMES",
         ),
     ] = None,
@@ -72,10 +74,10 @@ def report(
     *,
     columns: "Columns",
 ) -> None:
-    """Write one interactive page: a verdict, methods compared, and charts.
+    """Write one interactive page: a verdict, a comparison of methods, and charts.
 
-    The page is a single file that works offline. With --val, nothing is fitted but the methods to compare;
-    the chart of temperatures needs smart and temperature among them. Without --val, nothing is fitted.
+    The page is a single file that works offline. With --val, methods are fitted on VAL and compared; the
+    chart of temperatures needs smart and temperature among them. Without --val, nothing is fitted.
 
     Example: calibrant report test.npz --val val.npz --out report.html --open
 

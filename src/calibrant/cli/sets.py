@@ -35,11 +35,11 @@ def sets(
         Path | None, typer.Option("--test", help="Predictions with labels to measure on.", metavar="TEST")
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", help="The sets to save.", metavar="lac|aps|raps")
+        str, typer.Option("--method", help="Method of the sets to save.", metavar="lac|aps|raps")
     ] = "lac",
     randomised: Annotated[
         bool,
-        typer.Option("--randomised", help="Let a random number decide about the last class of aps and raps."),
+        typer.Option("--randomised", help="Include the last class of aps and raps at random."),
     ] = False,
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Guarantee the coverage of each true class.")
@@ -49,41 +49,41 @@ def sets(
         str | None,
         typer.Option(
             "--calibrate",
-            help="Methods to fit on a random share of VAL (--split): names with commas, or auto.",
+            help="Methods to fit on a random share of VAL (--split): names separated by commas, or auto.",
             metavar="NAMES",
         ),
     ] = None,
     split: Annotated[
         float | None,
-        typer.Option("--split", help="Share of VAL for --calibrate; the sets are fitted on the others."),
+        typer.Option("--split", help="Share of VAL for --calibrate; the sets are fitted on the rest."),
     ] = None,
     allow_empty: Annotated[
         bool,
-        typer.Option("--allow-empty", help="Leave sets empty to which no class belongs by its score."),
+        typer.Option("--allow-empty", help="Keep sets empty if no class belongs to them by its score."),
     ] = False,
     include_small: Annotated[
         bool,
         typer.Option(
             "--include-small",
-            help="With --by-class put classes with too few samples into every set; with --by put all classes "
-            "into the sets of groups with too few.",
+            help="With --by-class: put classes with too few samples into every set. With --by: put all "
+            "classes into the sets of groups with too few samples.",
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File for the sets, which apply and export read.", metavar="FILE"),
+        typer.Option("--out", help="File for the sets; apply and export read it.", metavar="FILE"),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
 ) -> None:
-    """Fit prediction sets that hold the true class with a guaranteed probability, and compare their sizes.
+    """Fit prediction sets that contain the true class with a guaranteed probability, and compare sizes.
 
-    The guarantee is at least 1 - alpha for samples that are drawn like those of VAL: over all of them, of
-    each class (--by-class), or in each group (--by). It does not hold if the model, or the calibrator, was
-    fitted on VAL itself: name a calibrator that was fitted on other samples, or let --calibrate fit one on a
-    share of VAL. The table has the sets of all methods, before and after calibration; --out saves one.
+    The probability is at least 1 - alpha for new samples drawn like those of VAL: over all samples, for each
+    class (--by-class), or in each group (--by). This does not hold if the model or the calibrator was fitted
+    on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on a share of VAL. The table
+    shows the sets of all methods, before and after calibration; --out saves one.
 
     Example: calibrant sets val.npz --alpha 0.1 --test test.npz --out sets.safetensors
 

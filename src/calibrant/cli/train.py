@@ -46,7 +46,8 @@ def train(
         str | None,
         typer.Option(
             "--factory",
-            help="Makes the network of a resumed run; code that only its folder names is not run.",
+            help="Function that makes the network of a resumed run. Code named only in its folder is never "
+            "run.",
             metavar="MODULE:NAME",
         ),
     ] = None,
@@ -54,8 +55,8 @@ def train(
         list[str] | None,
         typer.Option(
             "--log",
-            help="Log measures and the report to mlflow, tensorboard or wandb; PLACE is the tracking "
-            "address or folder, the folder, or the project. May be repeated.",
+            help="Log measures and the report to mlflow, tensorboard or wandb. PLACE is mlflow's tracking "
+            "address or folder, tensorboard's folder, or wandb's project. May be repeated.",
             metavar="KIND[=PLACE]",
         ),
     ] = None,
@@ -63,9 +64,9 @@ def train(
 ) -> None:
     """Train a classifier, calibrate it, and write the model, its predictions and a report.
 
-    CONFIG names the loss, the model, the data and the post-hoc methods. If the run is killed at any moment,
-    --resume continues from the last checkpoint. Without CONFIG a small network learns noisy digits by heart:
-    cross-entropy ends overconfident, other losses less so, and a post-hoc method repairs the rest.
+    CONFIG names the loss, the model, the data and the post-hoc methods. If the run is killed, --resume
+    continues from the last checkpoint. Without CONFIG, a small network memorises noisy digits: with
+    cross-entropy it becomes overconfident, with other losses less so, and a post-hoc method repairs the rest.
 
     Example: calibrant train --set training.loss=adafocal --out runs/adafocal
 
