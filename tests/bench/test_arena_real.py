@@ -81,10 +81,11 @@ def row(file, samples, seed, values, classes=2, **notes):
     return Row("arena_real", "quick", {"file": file, "samples": samples}, seed, records, 1.0, {})
 
 
-def values(score, behind=0.0, se=0.1):
+def values(score, behind=0.0, se=0.1, lead=0.0):
     scores = dict.fromkeys(("nll", "brier", "smece", "classwise_ece", "ece"), score)
     return {
         **scores,
+        **{f"lead_{name}": lead for name in ("nll", "brier", "smece")},
         "fit_seconds": 1.0,
         "nll_behind_temperature": behind,
         "nll_behind_temperature_se": se,
@@ -147,6 +148,10 @@ def test_a_task_has_a_record_for_every_method_and_measures_it_against_temperatur
     assert temperature["nll_behind_temperature"] == 0
     assert plain["nll_behind_temperature"] == pytest.approx(plain["nll"] - temperature["nll"])
     assert 0 < plain["nll_behind_temperature_se"] < plain["nll_behind_temperature"]
+    assert found["calibrant"].values["lead_smece"] == 0
+    ahead = {name: plain[name] - found["calibrant"].values[name] for name in ("nll", "brier", "smece")}
+    assert all(plain[f"lead_{name}"] > 2 for name in ahead)
+    assert all(value > 0 for value in ahead.values())
     assert found["calibrant"].labels["chosen"]
     assert found["calibrant"].labels["classes"] == 2
     assert found["calibrant (keep accuracy)"].values["accuracy"] == plain["accuracy"]
@@ -295,28 +300,55 @@ def test_only_methods_of_all_tasks_are_ranked_and_the_others_are_named():
 
 
 def test_the_page_shows_duels_worst_cases_choices_and_failures():
-    def task(file, ours, peer, behind, classes, **notes):
+    def task(file, ours, peer, behind, classes, lead, **notes):
         found = {
             "temperature": values(2.0),
             "uncalibrated": values(3.0),
             "calibrant": values(ours, behind),
-            "probmetrics SMS": values(peer),
+            "probmetrics SMS": values(peer, lead=lead),
         }
         return row(file, 200, 0, found, classes, **notes)
 
     rows = [
-        task("x", 1.0, 1.5, -1.0, 5, calibrant={"chosen": "smart"}),
-        task("y", 1.5, 1.5, 0.25, 5, calibrant={"chosen": "smart"}),
-        task("z", 1.5, 1.0, 0.05, 2, **{"probmetrics SMS": {"reason": "no\nluck"}}),
+        task("x", 1.0, 1.5, -1.0, 5, 2.1, calibrant={"chosen": "smart"}),
+        task("y", 1.5, 1.5, 0.25, 5, 1.9, calibrant={"chosen": "smart"}),
+        task("z", 1.5, 1.0, 0.05, 2, -2.1, **{"probmetrics SMS": {"reason": "no\nluck"}}),
     ]
     page = leaderboard_page(rows)
-    assert "| several classes | calibrant | probmetrics SMS | 2 | 75.0 | 75.0 | 75.0 |" in page
-    assert "| two classes | calibrant | probmetrics SMS | 1 | 0.0 | 0.0 | 0.0 |" in page
+    assert (
+        "| several classes | calibrant | probmetrics SMS | 2 | 75.0 (1 : 0) | 75.0 (1 : 0) | 75.0 (1 : 0) |"
+        in page
+    )
+    assert (
+        "| two classes | calibrant | probmetrics SMS | 1 | 0.0 (0 : 1) | 0.0 (0 : 1) | 0.0 (0 : 1) |" in page
+    )
     assert "| calibrant | 1 | 1 | 2.5 | +0.2500 | y, 200 samples, seed 0 |" in page
     assert "- `calibrant`: smart (2)" in page
     assert "- `probmetrics SMS`: 1 task, most often: no luck" in page
     assert share_won(read_tasks(rows), "calibrant", "temperature", "nll") == 1
     assert leaderboard_page(rows[::-1]) == page
+    for each in rows:  # as an earlier version wrote them
+        for record in each.records:
+            for name in ("nll", "brier", "smece"):
+                del record.values[f"lead_{name}"]
+    assert "| several classes | calibrant | probmetrics SMS | 2 | 75.0 | 75.0 | 75.0 |" in leaderboard_page(
+        rows
+    )
+
+
+def test_a_duel_of_two_classes_is_also_with_the_best_of_the_library_of_the_rival():
+    found = {
+        "temperature": values(2.0),
+        "uncalibrated": values(3.0),
+        "calibrant": values(1.5),
+        "netcal beta": values(1.0),
+        "probmetrics SMS": values(1.9),
+        "probmetrics quadratic": values(1.8),
+    }
+    page = leaderboard_page([row("x", 200, 0, found)])
+    assert "| two classes | calibrant | netcal beta | 1 | 0.0 (0 : 0) |" in page
+    assert "| two classes | calibrant | probmetrics quadratic | 1 | 100.0 (0 : 0) |" in page
+    assert "| two classes | calibrant | probmetrics SMS |" not in page
 
 
 def test_methods_that_keep_accuracy():

@@ -11,6 +11,9 @@ sizes that leave it as many. Settings:
 
 A method that cannot be fitted, needs too much memory or takes too long counts as the uncalibrated model;
 ``fitted`` is then 0, and the label ``reason`` says why. For the scores, no probability is smaller than 1e-12.
+
+Where the choice of a comparison takes part, ``lead_nll``, ``lead_brier`` and ``lead_smece`` of each method
+say how far the choice is ahead of it, in standard errors of the difference over test samples.
 """
 
 import math
@@ -39,7 +42,9 @@ from calibrant.errors import CalibrantError, FitError, InputError
 from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.metrics.proper import log_losses
+from calibrant.inputs import Floats
+from calibrant.metrics.proper import log_losses, squared_errors
+from calibrant.metrics.smooth_ece import smooth_ece_terms
 from calibrant.outcomes import LEAST_PROB, log_probs
 from calibrant.posthoc.names import METHODS, canonical_name, method_named
 
@@ -47,6 +52,9 @@ from calibrant.posthoc.names import METHODS, canonical_name, method_named
 CALIBRANT, KEEP_ACCURACY, POOL = COMPARED = ("calibrant", "calibrant (keep accuracy)", "pool")
 
 REFERENCE = "temperature"
+
+#: The measures by which the choice is compared with single methods.
+DUELS = ("nll", "brier", "smece")
 
 _MEASURES = ("accuracy", "nll", "brier", "ece", "smece", "classwise_ece")
 
@@ -111,20 +119,43 @@ def run_arena_real(
     """Yield a record for each method on the file that the key names."""
     assert data is not None
     fitting, test = draw_samples(load_unweighed(data / key["file"]), key["samples"], seed=seed)
-    assert test.labels is not None
     before = _scored(test.to_logits(), test)
-    losses: dict[str, Tensor] = {}
+    records: list[Record] = []
+    terms: dict[str, Mapping[str, Floats]] = {}
     for attempt in _attempts(fitting, test, settings, seed):
         after = before if attempt.test is None else attempt.test
-        losses[attempt.name] = log_losses(test.labels, logits=after.logits)
         values: dict[str, float | None] = dict(evaluate(after, measures=_MEASURES).metrics)
-        behind = losses[attempt.name] - losses[REFERENCE]
-        values["nll_behind_temperature"] = float(behind.mean())
-        values["nll_behind_temperature_se"] = float(behind.std()) / math.sqrt(test.n)
         values |= {"fitted": float(attempt.test is not None), "fit_seconds": attempt.seconds}
         notes = {"reason": attempt.reason, "chosen": attempt.chosen}
         labels = {"method": attempt.name, "classes": test.k, "n_test": test.n}
-        yield Record(labels | {name: note for name, note in notes.items() if note}, values)
+        records.append(Record(labels | {name: note for name, note in notes.items() if note}, values))
+        terms[attempt.name] = _terms(after)
+    for record in records:
+        own = terms[record.labels["method"]]
+        behind, error = _difference(own["nll"], terms[REFERENCE]["nll"])
+        further = {"nll_behind_temperature": behind, "nll_behind_temperature_se": error}
+        if CALIBRANT in terms:
+            for measure in DUELS:
+                behind, error = _difference(own[measure], terms[CALIBRANT][measure])
+                further[f"lead_{measure}"] = behind / error if error > 0 else 0.0
+        yield replace(record, values={**record.values, **further})
+
+
+def _terms(predictions: Predictions) -> dict[str, Floats]:
+    """Return for each measure of a duel a number per sample; their mean is the measure."""
+    assert predictions.labels is not None
+    outcomes = predictions.outcomes()
+    return {
+        "nll": log_losses(predictions.labels, logits=predictions.logits).numpy(),
+        "brier": squared_errors(predictions.to_probs(), predictions.labels).numpy(),
+        "smece": smooth_ece_terms(confidence=outcomes.confidence, correct=outcomes.correct),
+    }
+
+
+def _difference(first: Floats, second: Floats) -> tuple[float, float]:
+    """Return the mean of the differences of terms, and its standard error."""
+    terms = first - second
+    return float(terms.mean()), float(terms.std(ddof=1)) / math.sqrt(len(terms))
 
 
 def draw_samples(predictions: Predictions, n: int, *, seed: int) -> tuple[Predictions, Predictions]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from calibrant.bench.arena_real import CALIBRANT, KEEP_ACCURACY, POOL, REFERENCE
+from calibrant.bench.arena_real import CALIBRANT, DUELS, KEEP_ACCURACY, POOL, REFERENCE
 from calibrant.bench.peers import PEERS
 from calibrant.bench.quantities import quantity
 from calibrant.bench.rankings import (
@@ -26,10 +26,10 @@ from calibrant.text import markdown
 
 _RANKED = ("nll", "brier", "smece", "classwise_ece", "ece")
 _PROPER = ("nll", "brier")
-_DUELS = ("nll", "brier", "smece")
 
-# The peer that the choice is measured against over tasks with several classes.
+# The peer that the choice is measured against over tasks with several classes, and the library it is from.
 _RIVAL = "probmetrics SMS"
+_RIVAL_LIBRARY = "probmetrics"
 
 
 @dataclass(frozen=True)
@@ -256,35 +256,54 @@ def _line(standing: Standing, best: Mapping[str, float]) -> list[str]:
 
 def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
     """Return the share of tasks on which the choice beats the strongest peers."""
-    kinds = (("several classes", _RIVAL, several), ("two classes", _best_peer(two), two))
-    duels = [(kind, CALIBRANT, rival, tasks) for kind, rival, tasks in kinds]
+    rivals = dict.fromkeys((_best_peer(two), _best_peer(two, _RIVAL_LIBRARY)))
+    kinds = [("several classes", _RIVAL, several), *(("two classes", rival, two) for rival in rivals)]
+    duels = list(kinds)
     duels += [
-        (f"{kind}, {size:,} samples", CALIBRANT, rival, [task for task in tasks if task.samples == size])
+        (f"{kind}, {size:,} samples", rival, [task for task in tasks if task.samples == size])
         for kind, rival, tasks in kinds
         for size in sorted({task.samples for task in tasks})
     ]
     duels += [
-        (kind, CALIBRANT, rival, tasks) for rival in (REFERENCE, POOL) for kind, _, tasks in reversed(kinds)
+        (kind, rival, tasks)
+        for rival in (REFERENCE, POOL)
+        for kind, tasks in (("two classes", two), ("several classes", several))
     ]
     lines = []
-    for kind, first, second, tasks in duels:
-        shared = [task for task in tasks if first in task.results and second in task.results]
+    for kind, rival, tasks in duels:
+        shared = [task for task in tasks if CALIBRANT in task.results and rival in task.results]
         if shared:
-            shares = [share_won(shared, first, second, measure) for measure in _DUELS]
-            lines.append(
-                [kind, first, second, f"{len(shared):,}", *(f"{100 * share:.1f}" for share in shares)]
-            )
+            cells = [_duel(shared, rival, measure) for measure in DUELS]
+            lines.append([kind, CALIBRANT, rival, f"{len(shared):,}", *cells])
     if not lines:
         return ""
-    heads = ["tasks", "A", "B", "number", *(f"A wins % by {quantity(name).short}" for name in _DUELS)]
-    return f"## A against B\n\n{markdown_table(heads, lines)}\nA tie is half a win.\n"
+    heads = ["tasks", "A", "B", "number", *(f"A wins % by {quantity(name).short}" for name in DUELS)]
+    return (
+        f"## A against B\n\n{markdown_table(heads, lines)}\n"
+        "A tie is half a win. In parentheses: the number of tasks in which A is better by more than two\n"
+        "standard errors of the test set, and the number in which B is; in the others chance may decide.\n"
+    )
 
 
-def _best_peer(tasks: Sequence[Task]) -> str:
-    """Return the peer with the best mean rank by Brier score; an empty string if there is none."""
+def _duel(tasks: Sequence[Task], rival: str, measure: str) -> str:
+    """Return the share of tasks that the choice wins, and how many each side wins beyond chance."""
+    share = f"{100 * share_won(tasks, CALIBRANT, rival, measure):.1f}"
+    leads = [task.results[rival].get(f"lead_{measure}") for task in tasks]
+    known = [lead for lead in leads if lead is not None]
+    if len(known) < len(tasks):  # rows of an earlier version
+        return share
+    return f"{share} ({sum(lead > 2 for lead in known):,} : {sum(lead < -2 for lead in known):,})"
+
+
+def _best_peer(tasks: Sequence[Task], library: str = "") -> str:
+    """Return the peer, of a library if one is named, with the best mean rank by Brier score; or nothing."""
     if not tasks:
         return ""
-    peers = [each for each in make_board(tasks).standings if each.method in PEERS]
+    peers = [
+        each
+        for each in make_board(tasks).standings
+        if each.method in PEERS and each.method.startswith(library)
+    ]
     return min(peers, key=lambda each: each.ranks["brier"]).method if peers else ""
 
 
