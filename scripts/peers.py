@@ -54,13 +54,20 @@ class Fact:
         return self.answers[list(LIBRARIES).index(library)]
 
 
-def main() -> None: """Print the table, or check what can be checked here.""" parser =
-argparse.ArgumentParser(description="Compare Calibrant with other libraries.") parser.add_argument("--table", action="store_true",
-help="print the table") if parser.parse_args().table: print(table()) return wrong = [print_check(fact, library) for fact in FACTS
-for library in LIBRARIES] there = ", ".join(f"{name} {installed(name)}" for name in LIBRARIES if installed(name)) missing = ",
-".join(name for name in LIBRARIES if not installed(name)) counts = {state: wrong.count(state) for state in ("checked", "read",
-"missing", "wrong")} print(f"\n{counts['checked']} facts checked, with {there}; {counts['read']} of these have no check;") print(
-f"{counts['missing']} not checked (not installed: {missing or 'none'}); {counts['wrong']} wrong." ) sys.exit(counts["wrong"] > 0)
+def main() -> None:
+    """Print the table, or check what can be checked here."""
+    parser = argparse.ArgumentParser(description="Compare Calibrant with other libraries.")
+    parser.add_argument("--table", action="store_true", help="print the table")
+    if parser.parse_args().table:
+        print(table())
+        return
+    wrong = [print_check(fact, library) for fact in FACTS for library in LIBRARIES]
+    there = ", ".join(f"{name} {installed(name)}" for name in LIBRARIES if installed(name))
+    missing = ", ".join(name for name in LIBRARIES if not installed(name))
+    counts = {state: wrong.count(state) for state in ("checked", "read", "missing", "wrong")}
+    print(f"\n{counts['checked']} facts checked, with {there}; {counts['read']} of these have no check;")
+    print(f"{counts['missing']} not checked (not installed: {missing or 'none'}); {counts['wrong']} wrong.")
+    sys.exit(counts["wrong"] > 0)
 
 
 def print_check(fact: Fact, library: str) -> str:
@@ -226,49 +233,150 @@ def _quantile_curve() -> Answer:
     return "partly" if "strategy" in inspect.signature(curve).parameters else "no"
 
 
-FACTS = ( Fact( "ECE with bins of equal width", ("yes", "yes", "yes", "yes", "yes", "no"), { "Calibrant": partial(_exists,
-"calibrant.metrics:expected_calibration_error"), "netcal": partial(_exists, "netcal.metrics:ECE"), "torchmetrics":
-partial(_exists, "torchmetrics.classification:CalibrationError"), "scikit-learn": partial(_mentions, "sklearn", r"def
-\w*calibration_error"), "torch-uncertainty": partial(_mentions, "torch_uncertainty.metrics", r"class CalibrationError"),
-"probmetrics": partial(_mentions, "probmetrics", r"class CalibrationError"), }, ), Fact( "ECE with bins of equal count", ("yes",
-"yes", "yes", "no", "no", "partly"), { "Calibrant": lambda: "yes" if "binning" in inspect.signature(_ece()).parameters else "no",
-"netcal": lambda: "yes" if "equal_intervals" in inspect.signature(_netcal()).parameters else "no", "torchmetrics": partial(
-_mentions, "torchmetrics.functional.classification", r"equal.?mass|adaptive_bin" ), "scikit-learn": _quantile_curve,
-"torch-uncertainty": partial( _mentions, "torch_uncertainty.metrics", r"class AdaptiveCalibrationError" ), "probmetrics":
-partial(_mentions, "probmetrics", r"equal.?mass|adaptive.?calibration"), }, ), Fact( "a calibration error refuses NaN", ("yes",
-"no", "no", "no", "no", "no"), { "Calibrant": partial(_refuses, _own_ece, "nan"), "netcal": partial(_refuses, _netcal_ece, "nan"),
-"torchmetrics": partial(_refuses, _torchmetrics_ece, "nan"), }, ), Fact( "a calibration error refuses rows that do not sum to
-one", ("yes", "no", "no", "partly", "no", "no"), { "Calibrant": partial(_refuses, _own_ece, "half"), "netcal": partial(_refuses,
-_netcal_ece, "half"), "torchmetrics": partial(_refuses, _torchmetrics_ece, "half"), }, ), Fact( "intervals for every measure",
-("yes", "no", "no", "no", "partly", "no"), { "Calibrant": partial(_exists, "calibrant.metrics:with_interval"), "netcal":
-partial(_mentions, "netcal.metrics", r"bootstrap"), "torchmetrics": lambda: ( "partly" if
-_exists("torchmetrics.wrappers:BootStrapper") == "yes" else "no" ), "scikit-learn": partial(_mentions, "sklearn.metrics", r"def
-bootstrap|confidence_interval"), "torch-uncertainty": partial(_mentions, "torch_uncertainty.metrics", r"bootstrap"),
-"probmetrics": partial(_mentions, "probmetrics", r"bootstrap"), }, ), Fact( "temperature scaling", ("yes", "partly", "yes", "yes",
-"no", "yes"), { "Calibrant": partial(_exists, "calibrant.posthoc:TemperatureScaling"), "netcal": _netcal_temperature,
-"torchmetrics": partial(_mentions, "torchmetrics.classification", r"temperature.?scaling"), "scikit-learn": partial(_mentions,
-"sklearn", r"class _TemperatureScaling"), "torch-uncertainty": partial(_mentions, "torch_uncertainty", r"class
-TemperatureScaler"), "probmetrics": partial(_mentions, "probmetrics", r"class TemperatureScalingCalibrator"), }, ), Fact( "a
-temperature for each sample, by its margin", ("yes", "no", "no", "no", "no", "no"), { "Calibrant": partial(_exists,
-"calibrant.posthoc:SMART"), "torchmetrics": partial(_mentions, "torchmetrics.classification", r"margin.{0,40}temperature"), }, ),
-Fact( "losses that train for calibration", ("yes", "partly", "partly", "no", "no", "no"), { "Calibrant": partial(_exists,
-"calibrant.losses:AdaFocalLoss", "calibrant.losses:MMCELoss"), "netcal": _netcal_penalties, "torchmetrics": partial(_mentions,
-"torchmetrics.classification", r"focal"), "torch-uncertainty": partial( _only, "torch_uncertainty.losses", r"class FocalLoss",
-r"adafocal|mdca" ), "probmetrics": partial(_mentions, "probmetrics", r"focal|class \w*penalty"), }, ), Fact( "the calibrator is an
-`nn.Module`", ("yes", "no", "yes", "partly", "no", "no"), { "Calibrant": partial(_is_module,
-"calibrant.posthoc:TemperatureScaling"), "netcal": partial(_is_module, "netcal.scaling:TemperatureScaling"), }, ), Fact( "files of
-calibrators without pickle", ("yes", "no", "partly", "no", "no", "no"), { "Calibrant": partial(_mentions, "calibrant.posthoc",
-r"safetensors"), "netcal": partial(_mentions, "netcal", r"safetensors"), "scikit-learn": partial(_mentions, "sklearn",
-r"safetensors"), "probmetrics": partial(_mentions, "probmetrics", r"safetensors|json\.dump"), }, ), Fact( "ONNX export of the
-calibrator", ("yes", "no", "no", "no", "no", "no"), { "Calibrant": partial(_mentions, "calibrant.integrations", r"onnx"),
-"netcal": partial(_mentions, "netcal", r"\bonnx\b"), "torch-uncertainty": partial(_mentions, "torch_uncertainty", r"\bonnx\b"),
-"probmetrics": partial(_mentions, "probmetrics", r"\bonnx\b"), }, ), Fact( "ECE of a stream in constant memory", ("yes", "no",
-"no", "no", "no", "no"), { "Calibrant": partial(_exists, "calibrant.streams:OutcomeAccumulator"), "netcal": lambda: "yes" if
-hasattr(_netcal(), "update") else "no", "torchmetrics": _torchmetrics_bounds_memory, }, ), Fact( "a command line and an HTML
-report", ("yes", "no", "partly", "no", "no", "no"), { "Calibrant": partial(_has_command, "calibrant"), "netcal":
-partial(_has_command, "netcal"), "torchmetrics": partial(_has_command, "torchmetrics"), "scikit-learn": partial(_has_command,
-"scikit-learn"), "torch-uncertainty": partial(_only, "torch_uncertainty", r"LightningCLI", r"<html"), "probmetrics":
-partial(_has_command, "probmetrics"), }, ), )
+FACTS = (
+    Fact(
+        "ECE with bins of equal width",
+        ("yes", "yes", "yes", "yes", "yes", "no"),
+        {
+            "Calibrant": partial(_exists, "calibrant.metrics:expected_calibration_error"),
+            "netcal": partial(_exists, "netcal.metrics:ECE"),
+            "torchmetrics": partial(_exists, "torchmetrics.classification:CalibrationError"),
+            "scikit-learn": partial(_mentions, "sklearn", r"def \w*calibration_error"),
+            "torch-uncertainty": partial(_mentions, "torch_uncertainty.metrics", r"class CalibrationError"),
+            "probmetrics": partial(_mentions, "probmetrics", r"class CalibrationError"),
+        },
+    ),
+    Fact(
+        "ECE with bins of equal count",
+        ("yes", "yes", "yes", "no", "no", "partly"),
+        {
+            "Calibrant": lambda: "yes" if "binning" in inspect.signature(_ece()).parameters else "no",
+            "netcal": lambda: "yes" if "equal_intervals" in inspect.signature(_netcal()).parameters else "no",
+            "torchmetrics": partial(
+                _mentions, "torchmetrics.functional.classification", r"equal.?mass|adaptive_bin"
+            ),
+            "scikit-learn": _quantile_curve,
+            "torch-uncertainty": partial(
+                _mentions, "torch_uncertainty.metrics", r"class AdaptiveCalibrationError"
+            ),
+            "probmetrics": partial(_mentions, "probmetrics", r"equal.?mass|adaptive.?calibration"),
+        },
+    ),
+    Fact(
+        "a calibration error refuses NaN",
+        ("yes", "no", "no", "no", "no", "no"),
+        {
+            "Calibrant": partial(_refuses, _own_ece, "nan"),
+            "netcal": partial(_refuses, _netcal_ece, "nan"),
+            "torchmetrics": partial(_refuses, _torchmetrics_ece, "nan"),
+        },
+    ),
+    Fact(
+        "a calibration error refuses rows that do not sum to one",
+        ("yes", "no", "no", "partly", "no", "no"),
+        {
+            "Calibrant": partial(_refuses, _own_ece, "half"),
+            "netcal": partial(_refuses, _netcal_ece, "half"),
+            "torchmetrics": partial(_refuses, _torchmetrics_ece, "half"),
+        },
+    ),
+    Fact(
+        "intervals for every measure",
+        ("yes", "no", "no", "no", "partly", "no"),
+        {
+            "Calibrant": partial(_exists, "calibrant.metrics:with_interval"),
+            "netcal": partial(_mentions, "netcal.metrics", r"bootstrap"),
+            "torchmetrics": lambda: (
+                "partly" if _exists("torchmetrics.wrappers:BootStrapper") == "yes" else "no"
+            ),
+            "scikit-learn": partial(_mentions, "sklearn.metrics", r"def bootstrap|confidence_interval"),
+            "torch-uncertainty": partial(_mentions, "torch_uncertainty.metrics", r"bootstrap"),
+            "probmetrics": partial(_mentions, "probmetrics", r"bootstrap"),
+        },
+    ),
+    Fact(
+        "temperature scaling",
+        ("yes", "partly", "yes", "yes", "no", "yes"),
+        {
+            "Calibrant": partial(_exists, "calibrant.posthoc:TemperatureScaling"),
+            "netcal": _netcal_temperature,
+            "torchmetrics": partial(_mentions, "torchmetrics.classification", r"temperature.?scaling"),
+            "scikit-learn": partial(_mentions, "sklearn", r"class _TemperatureScaling"),
+            "torch-uncertainty": partial(_mentions, "torch_uncertainty", r"class TemperatureScaler"),
+            "probmetrics": partial(_mentions, "probmetrics", r"class TemperatureScalingCalibrator"),
+        },
+    ),
+    Fact(
+        "a temperature for each sample, by its margin",
+        ("yes", "no", "no", "no", "no", "no"),
+        {
+            "Calibrant": partial(_exists, "calibrant.posthoc:SMART"),
+            "torchmetrics": partial(_mentions, "torchmetrics.classification", r"margin.{0,40}temperature"),
+        },
+    ),
+    Fact(
+        "losses that train for calibration",
+        ("yes", "partly", "partly", "no", "no", "no"),
+        {
+            "Calibrant": partial(_exists, "calibrant.losses:AdaFocalLoss", "calibrant.losses:MMCELoss"),
+            "netcal": _netcal_penalties,
+            "torchmetrics": partial(_mentions, "torchmetrics.classification", r"focal"),
+            "torch-uncertainty": partial(
+                _only, "torch_uncertainty.losses", r"class FocalLoss", r"adafocal|mdca"
+            ),
+            "probmetrics": partial(_mentions, "probmetrics", r"focal|class \w*penalty"),
+        },
+    ),
+    Fact(
+        "the calibrator is an `nn.Module`",
+        ("yes", "no", "yes", "partly", "no", "no"),
+        {
+            "Calibrant": partial(_is_module, "calibrant.posthoc:TemperatureScaling"),
+            "netcal": partial(_is_module, "netcal.scaling:TemperatureScaling"),
+        },
+    ),
+    Fact(
+        "files of calibrators without pickle",
+        ("yes", "no", "partly", "no", "no", "no"),
+        {
+            "Calibrant": partial(_mentions, "calibrant.posthoc", r"safetensors"),
+            "netcal": partial(_mentions, "netcal", r"safetensors"),
+            "scikit-learn": partial(_mentions, "sklearn", r"safetensors"),
+            "probmetrics": partial(_mentions, "probmetrics", r"safetensors|json\.dump"),
+        },
+    ),
+    Fact(
+        "ONNX export of the calibrator",
+        ("yes", "no", "no", "no", "no", "no"),
+        {
+            "Calibrant": partial(_mentions, "calibrant.integrations", r"onnx"),
+            "netcal": partial(_mentions, "netcal", r"\bonnx\b"),
+            "torch-uncertainty": partial(_mentions, "torch_uncertainty", r"\bonnx\b"),
+            "probmetrics": partial(_mentions, "probmetrics", r"\bonnx\b"),
+        },
+    ),
+    Fact(
+        "ECE of a stream in constant memory",
+        ("yes", "no", "no", "no", "no", "no"),
+        {
+            "Calibrant": partial(_exists, "calibrant.streams:OutcomeAccumulator"),
+            "netcal": lambda: "yes" if hasattr(_netcal(), "update") else "no",
+            "torchmetrics": _torchmetrics_bounds_memory,
+        },
+    ),
+    Fact(
+        "a command line and an HTML report",
+        ("yes", "no", "partly", "no", "no", "no"),
+        {
+            "Calibrant": partial(_has_command, "calibrant"),
+            "netcal": partial(_has_command, "netcal"),
+            "torchmetrics": partial(_has_command, "torchmetrics"),
+            "scikit-learn": partial(_has_command, "scikit-learn"),
+            "torch-uncertainty": partial(_only, "torch_uncertainty", r"LightningCLI", r"<html"),
+            "probmetrics": partial(_has_command, "probmetrics"),
+        },
+    ),
+)
 
 
 def _ece() -> Callable[..., Any]:
