@@ -20,6 +20,8 @@ from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.fitting.stored import POSITIVE, PROBABILITIES, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting.weighing import rows_of
+from calibrant.posthoc.smart import SMART
 from calibrant.solvers import likeliest_shares
 
 if TYPE_CHECKING:
@@ -31,8 +33,14 @@ _SMALLEST_SHARE = 0.02
 # What a pool is drawn back to as far as its advantage may be chance.
 _SAFE = "temperature"
 
+# The name of the part that follows the mixture.
+_CURVE = "curve"
+
 # Entries that are mixed at a time.
 _BLOCK_ENTRIES = 1 << 20
+
+# The curve is fitted to at most this many samples.
+_MOST_FOR_CURVE = 1 << 16
 
 
 class Pool(Calibrator):
@@ -46,21 +54,25 @@ class Pool(Calibrator):
     share :math:`\epsilon = 1/(n + 1)` limits the loss of mistakes that :math:`n` samples do not show. The
     predicted class may change, unless no member can change it.
 
-    With few samples both may follow chance. So the temperature is shrunk towards 1, as James and Stein shrink
-    a mean; and a pool with temperature scaling among its members is drawn back to that in proportion to the
-    probability that it is no better, see :meth:`of`.
+    With more than two classes, the confidence of such a mixture can still be off in one range and right in
+    another. SMART repairs that: a curve, fitted to the out-of-fold predictions of the mixture, follows it.
+
+    With few samples all this may follow chance. So the temperature is shrunk towards 1, as James and Stein
+    shrink a mean; a pool with temperature scaling among its members is drawn back to that in proportion to
+    the probability that it is no better; and so is the curve to none, see :meth:`of`.
 
     Attributes:
         names: Names of the members, those with the largest share first.
         shares: Their shares, in the same order.
         smoothing: The uniform share.
         temperature: The temperature of the mixture.
+        has_curve: Whether SMART follows the mixture.
         preserves_accuracy: Whether no member can change the predicted class.
         needs_features: Whether any member needs features.
     """
 
     masks = True
-    options = ("names", "preserves_accuracy", "needs_features")
+    options = ("names", "preserves_accuracy", "needs_features", "has_curve")
 
     stored = declare(
         shares=Numbers(("members",), SHARES),
@@ -72,6 +84,7 @@ class Pool(Calibrator):
     shares: Tensor
     smoothing: Tensor
     temperature: Tensor
+    has_curve: bool = False
 
     def __init__(
         self,
@@ -80,6 +93,7 @@ class Pool(Calibrator):
         *,
         smoothing: float = 0.0,
         temperature: float = 1.0,
+        curve: SMART | None = None,
     ) -> None:
         super().__init__(n_classes=next((m.n_classes for m in members.values() if m.n_classes), None))
         order = sorted(range(len(shares)), key=lambda place: -shares[place])
@@ -89,6 +103,9 @@ class Pool(Calibrator):
             member = named[place][1]
             # Torch lists a part once, so a second name for it needs a copy.
             self.add_module(f"member_{number}", deepcopy(member) if member in self.children() else member)
+        self.has_curve = curve is not None
+        if curve is not None:
+            self.add_module(_CURVE, curve)
         self.register_buffers(
             shares=torch.tensor([shares[place] for place in order], dtype=torch.float64),
             smoothing=torch.tensor(smoothing, dtype=torch.float64),
@@ -176,6 +193,10 @@ class Pool(Calibrator):
         errors likelier than temperature scaling out of fold, it is drawn back to that with the share
         :math:`1 - \Phi(z)`; if it is more than one standard error less likely, nothing else is left.
 
+        With more than two classes, SMART is then fitted to the out-of-fold predictions of the pool. If these
+        have a Brier score that is :math:`z'` standard errors better with SMART, fitted without their fold,
+        the curve goes the share :math:`\Phi(z)\,\Phi(z')` of its way.
+
         Args:
             members: Calibrators by name, fitted on all samples.
             held_out: For each of them, log-probabilities of all samples by fits that have not seen them,
@@ -185,25 +206,32 @@ class Pool(Calibrator):
             weights: How much each sample counts, all above 0, shape ``(n,)``.
             safe: The member that the pool is drawn back to; none if there is no such member.
         """
-        parts = list(each_fold(folds.to(labels.device)))
-        mixtures = [likeliest_mixture(held_out, labels, rest, weights=weights) for rest, _ in parts]
-        whole = likeliest_mixture(held_out, labels, weights=weights)
+        parts = [
+            _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, weights=weights))
+            for rest, inside in each_fold(folds.to(labels.device))
+        ]
+        whole, trust = likeliest_mixture(held_out, labels, weights=weights), 1.0
         mixed = torch.empty_like(held_out[-1])
-        for mixture, (_, inside) in zip(mixtures, parts, strict=True):
-            mixed[inside] = mixture(held_out, inside)
+        for part in parts:
+            mixed[part.inside] = part.mixture(held_out, part.inside)
         if safe in members:
             place, rows = list(members).index(safe), torch.arange(len(labels), device=labels.device)
             gains = (mixed[rows, labels] - held_out[place][rows, labels]).double()
-            for mixture, (rest, inside) in zip(mixtures, parts, strict=True):
-                trust = _trust(gains[rest], None if weights is None else weights[rest])
-                mixed[inside] = mixture.drawn_back(place, trust)(held_out, inside)
-            whole = whole.drawn_back(place, _trust(gains, weights))
+            trust = _trust(gains, weights)
+            whole = whole.drawn_back(place, trust)
+            parts = [part.drawn_back(place, _trust_outside(part, gains, weights)) for part in parts]
+            for part in parts:
+                mixed[part.inside] = part.mixture(held_out, part.inside)
+        curve = None
+        if mixed.shape[1] > 2 and trust > 0:
+            curve = _follow_with_curve(mixed, held_out, labels, parts, weights, trust=trust)
         used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
         pool = cls(
             {name: members[name] for name in used},
             list(used.values()),
             smoothing=whole.smoothing,
             temperature=whole.temperature,
+            curve=curve,
         )
         return pool, mixed
 
@@ -214,8 +242,9 @@ class Pool(Calibrator):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The members, in the order of their names."""
-        return tuple(f"member_{number}" for number in range(len(self.names)))
+        """The members, in the order of their names, and the curve if there is one."""
+        members = tuple(f"member_{number}" for number in range(len(self.names)))
+        return (*members, _CURVE) if self.has_curve else members
 
     @property
     def weights(self) -> dict[str, float]:
@@ -225,13 +254,19 @@ class Pool(Calibrator):
     @property
     def members(self) -> dict[str, Calibrator]:
         """The members by name, the one with the largest share first."""
-        parts = (part for part in self.children() if isinstance(part, Calibrator))
-        return dict(zip(self.names, parts, strict=True))
+        parts = dict(self.named_children())
+        found = (parts[f"member_{number}"] for number in range(len(self.names)))
+        return {
+            name: part for name, part in zip(self.names, found, strict=True) if isinstance(part, Calibrator)
+        }
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         parts = (member(logits, features) for member in self.members.values())
-        return _mixed(parts, self.shares, self.smoothing, self.temperature)
+        mixed = _mixed(parts, self.shares, self.smoothing, self.temperature)
+        if self.has_curve:
+            mixed = self.get_submodule(_CURVE)(mixed)
+        return mixed
 
 
 def pool_of(calibrator: Calibrator) -> Pool | None:
@@ -270,6 +305,98 @@ class Mixture:
         for into, block in zip(mixed.split(size), rows.split(size), strict=True):
             into.copy_(_mixed((part[block] for part, _ in used), shares, smoothing, temperature))
         return mixed
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """A fold of the out-of-fold predictions of a pool.
+
+    Attributes:
+        rest: The rows outside it.
+        inside: The rows inside it.
+        mixture: How it is mixed, found on the rows outside it.
+        trust: The share of the mixture that was not drawn back.
+    """
+
+    rest: Tensor
+    inside: Tensor
+    mixture: Mixture
+    trust: float = 1.0
+
+    def drawn_back(self, place: int, share: float) -> "_Fold":
+        """Return the fold with a mixture on the way from one of the distributions alone to its own."""
+        return replace(self, mixture=self.mixture.drawn_back(place, share), trust=share)
+
+
+def _trust_outside(part: _Fold, gains: Tensor, weights: Tensor | None) -> float:
+    """Return how far the gains outside a fold are to be trusted."""
+    return _trust(gains[part.rest], rows_of(weights, part.rest))
+
+
+def _follow_with_curve(
+    mixed: Tensor,
+    held_out: Sequence[Tensor],
+    labels: Tensor,
+    parts: Sequence[_Fold],
+    weights: Tensor | None,
+    *,
+    trust: float,
+) -> SMART | None:
+    """Fit the curve that follows a mixture, and apply curves that were fitted without a fold to that fold.
+
+    Args:
+        mixed: Out-of-fold log-probabilities of the mixture, changed in place, shape ``(n, k)``.
+        held_out: Those of each member.
+        labels: Labels of shape ``(n,)``.
+        parts: The folds.
+        weights: How much each sample counts.
+        trust: The share of the mixture that was not drawn back.
+
+    Returns:
+        The curve, drawn back as far as its gain may be chance; None if nothing is left of it.
+    """
+    rows = _some(torch.arange(len(labels), device=labels.device))
+    curve = _fitted_curve(mixed[rows], labels[rows], rows_of(weights, rows))
+    if curve is None:
+        return None
+    gains = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
+    curves = []
+    for part in parts:
+        rows, y = _some(part.rest), labels[part.inside]
+        each = _fitted_curve(
+            part.mixture(held_out, rows), labels[rows], rows_of(weights, rows), **curve.searched
+        )
+        curves.append(each)
+        if each is not None:
+            before = mixed[part.inside]
+            gains[part.inside] = _squares(before, y) - _squares(each(before), y)
+    for part, each in zip(parts, curves, strict=True):
+        way = part.trust * _trust_outside(part, gains, weights)
+        if each is not None and way > 0:
+            mixed[part.inside] = each.drawn_back(way)(mixed[part.inside])
+    way = trust * _trust(gains, weights) if gains.any() else 0.0
+    return curve.drawn_back(way) if way > 0 else None
+
+
+def _some(rows: Tensor) -> Tensor:
+    """Return the rows, or of many as many as a curve is fitted to, evenly spread."""
+    return rows[:: math.ceil(len(rows) / _MOST_FOR_CURVE)]
+
+
+def _fitted_curve(
+    log_probs: Tensor, labels: Tensor, weights: Tensor | None, **searched: float
+) -> SMART | None:
+    """Fit SMART to the predictions of a mixture; None if that is not possible."""
+    try:
+        return SMART.fit(log_probs, labels, weights=weights, **searched)
+    except CalibrantError:
+        return None
+
+
+def _squares(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared error of each distribution, less 1."""
+    probs = log_probs.double().exp()
+    return probs.square().sum(dim=1) - 2 * probs.gather(1, labels[:, None]).squeeze(1)
 
 
 def _trust(gains: Tensor, weights: Tensor | None = None) -> float:
