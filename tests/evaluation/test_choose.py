@@ -229,11 +229,18 @@ def test_a_method_that_is_as_likely_but_worse_calibrated_is_not_as_good(compared
     assert choose(with_results(comparison, spoiled, pool), simple=True) is pool
 
 
-def test_the_sentence_names_the_members_of_a_pool(compared):
+def one_temperature():
+    return {"temperature": TemperatureScaling(2.0)}, [1.0]
+
+
+def test_the_sentence_names_the_members_of_a_pool_and_the_curve_that_follows(compared):
     choice = decide(compared["pool is best"])
     shares = compared["pool is best"].pool.weights
     members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in shares.items())
-    assert choice.sentence == f"pool ({members}): {choice.reason}"
+    assert compared["pool is best"].pool.has_curve
+    assert choice.sentence == f"pool ({members}, then SMART): {choice.reason}"
+    plain = replace(choice, result=replace(choice.result, calibrator=Pool(*one_temperature())))
+    assert plain.sentence == f"pool (100 % temperature): {choice.reason}"
 
 
 def test_an_unknown_score_is_refused(compared):
@@ -245,8 +252,9 @@ def log_probs(result):
     return torch.log_softmax(result.held_out.to_logits(), dim=1)
 
 
-def test_the_pool_predicts_each_fold_with_shares_of_the_others(compared):
-    comparison = compared["pool is best"]
+def test_the_pool_predicts_each_fold_with_shares_of_the_others(monkeypatch):
+    monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
+    comparison = compare(twice_spoiled(2500), methods=METHODS_COMPARED, n_resamples=20)
     predicted, labels = comparison["pool"].held_out.logits, comparison["pool"].held_out.labels
     members = [log_probs(comparison[name]) for name in METHODS_COMPARED[:-1]]
     folds = random_folds(len(labels), 5, seed=0)
@@ -265,6 +273,7 @@ def test_labels_of_a_fold_do_not_change_how_it_is_mixed(monkeypatch):
         return cls(prior, n_classes=logits.shape[1])
 
     monkeypatch.setattr(TemperatureScaling, "fit", classmethod(known))
+    monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
     before = overconfident(400)
     fold = random_folds(400, 5, seed=0) == 2
     labels = torch.where(fold, (before.labels + 1) % 5, before.labels)

@@ -1,4 +1,4 @@
-"""A pool: the likeliest mixture of held-out predictions, with a uniform share and one temperature."""
+"""A pool: the likeliest mixture of held-out predictions, with a uniform share, a temperature and a curve."""
 
 import math
 
@@ -16,7 +16,7 @@ from calibrant import Predictions
 from calibrant.errors import FitError, InputError
 from calibrant.evaluation import compare
 from calibrant.integrations.sklearn import CalibratedClassifier
-from calibrant.metrics import negative_log_likelihood
+from calibrant.metrics import negative_log_likelihood, smooth_ece
 from calibrant.posthoc import (
     SMART,
     Calibrator,
@@ -28,6 +28,7 @@ from calibrant.posthoc import (
     VectorScaling,
     load_calibrator,
 )
+from calibrant.posthoc.files import describe, restore
 from calibrant.posthoc.names import METHODS, method_named
 from calibrant.posthoc.pool import _trust, likeliest_mixture
 from calibrant.solvers import likeliest_shares
@@ -57,6 +58,11 @@ def held_out_log_probs(methods, n=1500, n_new=1500):
     return [each.predict_log_proba(torch.tensor(logits)) for each in fitted], torch.tensor(labels)
 
 
+@pytest.fixture
+def no_curve(monkeypatch):
+    monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
+
+
 @pytest.fixture(scope="module")
 def pool():
     return Pool.fit(*skewed(1200), methods=METHODS_OF_POOL)
@@ -83,6 +89,7 @@ def test_members_stand_by_their_shares_which_sum_to_one(pool):
     assert float(pool.smoothing) == pytest.approx(1 / 1201)
 
 
+@pytest.mark.usefixtures("no_curve")
 def test_a_method_and_its_copy_are_that_method_up_to_smoothing_and_temperature(tmp_path):
     logits, labels = skewed(1500)
     member = VectorScaling.fit(logits, labels)
@@ -145,6 +152,7 @@ def two_members(n, *, worse, seed=0):
     return log_probs, torch.tensor(labels), torch.tensor(rng.permutation(n) % 5)
 
 
+@pytest.mark.usefixtures("no_curve")
 @pytest.mark.parametrize("worse", [-0.6, 0.0, 0.05, 1.0])
 @pytest.mark.parametrize("name", ["temperature", "other"])
 def test_a_pool_is_drawn_back_to_temperature_scaling_by_the_chance_that_it_is_no_better(worse, name):
@@ -195,6 +203,130 @@ def test_a_gain_is_trusted_by_its_standard_errors(z, trusted):
     centred = noise - (w * noise).sum() / w.sum()
     error = (w * centred).square().sum().sqrt() / w.sum()
     assert _trust(centred + z * error, w) == pytest.approx(trusted, abs=1e-9)
+
+
+# ---- the curve that follows the mixture
+
+
+def bent(n, *, seed=0, k=4):
+    """Logits that are overconfident where the margin is large only, which one temperature cannot repair."""
+    logits, labels = draw(n, k, seed=seed, sharpen=1.0)
+    top = np.sort(logits, axis=1)
+    margin = (top[:, -1] - top[:, -2])[:, None]
+    return torch.tensor(logits * (1 + margin)), torch.tensor(labels)
+
+
+def pool_of_temperatures(n, k=4):
+    """A pool of two temperatures, its parts, and what it predicts out of fold."""
+    logits, labels = bent(n, k=k)
+    members = {"temperature": TemperatureScaling(2.0, n_classes=k), "b": TemperatureScaling(4.0, n_classes=k)}
+    held_out = [member(logits) for member in members.values()]
+    folds = torch.arange(n) % 5
+    return *Pool.of(members, held_out, labels, folds), held_out, labels, folds
+
+
+def test_a_curve_follows_where_the_confidence_of_the_mixture_depends_on_the_margin(monkeypatch):
+    with_curve, predicted, _, labels, _ = pool_of_temperatures(2000)
+    assert with_curve.has_curve
+    monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
+    without, flat, *_ = pool_of_temperatures(2000)
+    assert not without.has_curve
+    assert without.weights == with_curve.weights
+    logits, new = bent(5000, seed=1)
+    for after, before, y in ((with_curve(logits), without(logits), new), (predicted, flat, labels)):
+        assert smooth_ece(after.exp(), y) < 0.7 * smooth_ece(before.exp(), y)
+        assert negative_log_likelihood(logits=after, labels=y) < negative_log_likelihood(
+            logits=before, labels=y
+        )
+    assert torch.equal(with_curve(logits).argmax(dim=1), without(logits).argmax(dim=1))
+    torch.testing.assert_close(with_curve(logits), with_curve.curve(without(logits)))
+
+
+@pytest.mark.parametrize("n", [100, 150, 2000])
+def test_the_curve_goes_as_far_as_its_gain_is_no_chance(n):
+    pool, predicted, held_out, labels, folds = pool_of_temperatures(n)
+    rows, trusts, mixed = torch.arange(n), {}, torch.empty_like(predicted)
+    plain = torch.empty_like(predicted)
+    for fold in range(5):
+        rest, inside = rows[folds != fold], rows[folds == fold]
+        plain[inside] = likeliest_mixture(held_out, labels, rest)(held_out, inside)
+    gains = (plain - held_out[0])[rows, labels].double()
+    trusts = {fold: _trust(gains[folds != fold]) for fold in range(5)}
+    mixtures = {
+        fold: likeliest_mixture(held_out, labels, rows[folds != fold]).drawn_back(0, trusts[fold])
+        for fold in range(5)
+    }
+    for fold in range(5):
+        mixed[folds == fold] = mixtures[fold](held_out, rows[folds == fold])
+    whole = SMART.fit(mixed, labels)
+    curves = {
+        fold: SMART.fit(
+            mixtures[fold](held_out, rows[folds != fold]), labels[folds != fold], **whole.searched
+        )
+        for fold in range(5)
+    }
+    true = torch.nn.functional.one_hot(labels, 4)
+    gains_of_curve = torch.empty(n, dtype=torch.float64)
+    for fold, curve in curves.items():
+        inside = folds == fold
+        before, after = mixed[inside].exp(), curve(mixed[inside]).exp()
+        gains_of_curve[inside] = ((before - true[inside]) ** 2 - (after - true[inside]) ** 2).sum(dim=1)
+    way = _trust(gains) * _trust(gains_of_curve)
+    assert pool.has_curve == (way > 0)
+    if pool.has_curve:
+        new = torch.log_softmax(bent(50, seed=2)[0], dim=1)
+        torch.testing.assert_close(pool.curve(new), whole.drawn_back(way)(new))
+    for fold, curve in curves.items():
+        inside = folds == fold
+        own = trusts[fold] * _trust(gains_of_curve[~inside])
+        torch.testing.assert_close(predicted[inside], curve.drawn_back(own)(mixed[inside]))
+
+
+def test_two_classes_and_a_pool_that_is_not_trusted_have_no_curve(monkeypatch):
+    two, *_ = pool_of_temperatures(2000, k=2)
+    assert not two.has_curve
+    monkeypatch.setattr("calibrant.posthoc.pool._trust", lambda *_: 0.0)
+    untrusted, *_ = pool_of_temperatures(2000)
+    assert untrusted.weights == {"temperature": 1.0}
+    assert not untrusted.has_curve
+
+
+def test_a_curve_that_cannot_be_fitted_is_left_out(monkeypatch):
+    def refuse(*_, **__):
+        raise FitError("no luck")
+
+    monkeypatch.setattr(SMART, "fit", refuse)
+    pool, predicted, *_ = pool_of_temperatures(300)
+    assert not pool.has_curve
+    assert predicted.isfinite().all()
+
+
+def test_many_samples_are_thinned_evenly_for_the_curve(monkeypatch):
+    monkeypatch.setattr("calibrant.posthoc.pool._MOST_FOR_CURVE", 600)
+    sizes = []
+    fit = SMART.fit.__func__
+
+    def counted(cls, logits, labels, **options):
+        sizes.append(len(logits))
+        return fit(cls, logits, labels, **options)
+
+    monkeypatch.setattr(SMART, "fit", classmethod(counted))
+    pool, *_ = pool_of_temperatures(2000)
+    assert pool.has_curve
+    assert sizes == [500] + [534] * 5
+
+
+def test_a_pool_with_a_curve_is_saved_and_one_of_an_earlier_version_has_none(tmp_path):
+    made, *_ = pool_of_temperatures(2000)
+    made.save(tmp_path / "pool.safetensors")
+    loaded = load_calibrator(tmp_path / "pool.safetensors")
+    logits = bent(50, seed=3)[0]
+    assert loaded.has_curve
+    assert torch.equal(loaded(logits), made(logits))
+    table = describe(Pool(made.members, made.shares.tolist()))
+    del table["options"]["has_curve"]
+    state = Pool(made.members, made.shares.tolist()).state_dict()
+    assert not restore(table, dict(state)).has_curve
 
 
 def test_weights_of_a_mixture_count_like_repeated_rows():
@@ -345,7 +477,10 @@ def test_a_pool_is_one_graph_with_features_if_a_member_needs_them(methods, tmp_p
     logits, labels, features = with_features(400)
     fitted = [METHODS[name].fit(logits, labels, features=features) for name in methods]
     made = Pool(
-        dict(zip(methods, fitted, strict=True)), np.arange(1, 1 + len(methods)).tolist(), smoothing=0.01
+        dict(zip(methods, fitted, strict=True)),
+        np.arange(1, 1 + len(methods)).tolist(),
+        smoothing=0.01,
+        curve=SMART.fit(*bent(400)),
     )
     export_onnx(made, tmp_path / "pool.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "pool.onnx", providers=["CPUExecutionProvider"])

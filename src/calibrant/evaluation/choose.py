@@ -42,11 +42,13 @@ class Choice(Result):
 
     @property
     def sentence(self) -> str:
-        """The method, the shares of its members if it is a pool, and the reason."""
+        """The method, the shares of its members and the curve after them if it is a pool, and the reason."""
         pool = pool_of(self.result.calibrator)
-        weights = {} if pool is None else pool.weights
-        members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
-        return f"{self.result.name}{f' ({members})' if members else ''}: {self.reason}"
+        if pool is None:
+            return f"{self.result.name}: {self.reason}"
+        members = [f"{100 * share:.0f} % {name}" for name, share in pool.weights.items()]
+        parts = ", ".join([*members, "then SMART"] if pool.has_curve else members)
+        return f"{self.result.name} ({parts}): {self.reason}"
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the sentence, and the measures of the method."""
@@ -116,7 +118,8 @@ def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
     one = next((result for result in comparison.results if result.name == fallback), None)
     if one is None:
         return Choice(pool, "the mixture of all methods that were compared")
-    if comparison.pool is not None and comparison.pool.names == [fallback]:
+    mixture = comparison.pool
+    if mixture is not None and mixture.names == [fallback] and not mixture.has_curve:
         return Choice(one, "out of fold it is likelier than the pool of all methods")
     behind = _behind(pool, one, score)
     if not behind.is_within_error:

@@ -109,9 +109,15 @@ class MethodResult(Result):
 
     @property
     def pool_numbers(self) -> dict[str, Any]:
-        """The weights and the temperature of a pool; nothing for other methods."""
+        """The weights of a pool, its temperature, and whether SMART follows; nothing for other methods."""
         pool = pool_of(self.calibrator)
-        return {} if pool is None else {"weights": pool.weights, "temperature": float(pool.temperature)}
+        if pool is None:
+            return {}
+        return {
+            "weights": pool.weights,
+            "temperature": float(pool.temperature),
+            "then_smart": pool.has_curve,
+        }
 
     @property
     def measured(self) -> Predictions:
@@ -210,8 +216,9 @@ def compare(
     many cores as ``torch.get_num_threads()`` allows; their number does not change the results.
 
     The pool mixes the other methods in the shares that make their out-of-fold predictions likeliest, and is
-    drawn back to temperature scaling as far as its advantage may be chance. Its own out-of-fold predictions
-    use shares that were found on the other folds.
+    drawn back to temperature scaling as far as its advantage may be chance. With more than two classes SMART
+    follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
+    folds.
 
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with
