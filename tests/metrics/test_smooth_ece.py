@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InputError
-from calibrant.metrics.smooth_ece import smooth_ece, smooth_reliability
+from calibrant.metrics.smooth_ece import smooth_ece, smooth_ece_weights, smooth_reliability
 
 
 def loop_smooth_ece(confidence, correct, sigma, *, points=1500):
@@ -146,3 +146,20 @@ def test_reads_probabilities_with_labels(sample):
 def test_a_bandwidth_is_a_positive_number(bandwidth):
     with pytest.raises(InputError, match="^bandwidth: expected a positive number, got"):
         smooth_ece(confidence=[0.5], correct=[1], bandwidth=bandwidth)
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 3000])
+@pytest.mark.parametrize("bandwidth", [None, 0.001, 0.05])
+def test_resamples_are_measured_on_fewer_points_and_nearly_as_exactly(n, bandwidth):
+    rng = np.random.default_rng(n)
+    confidence = rng.beta(5, 1.2, size=n)
+    correct = rng.random(n) < confidence**1.2
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=20)
+    found = smooth_ece_weights(confidence=confidence, correct=correct, bandwidth=bandwidth).of(counts)
+    expected = [
+        smooth_ece(
+            confidence=np.repeat(confidence, each), correct=np.repeat(correct, each), bandwidth=bandwidth
+        )
+        for each in counts
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)

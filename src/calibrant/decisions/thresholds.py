@@ -363,8 +363,9 @@ def guaranteed_risks(
     ranking = Ranking.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
     coverage: list[float] = []
     risks: list[float] = []
+    places = ranking.places(most_ranks)
     for risk in _TRIED_RISKS.tolist():
-        found = ranking.step(ranking.certified(risk, level, correction, most_ranks)).coverage
+        found = ranking.step(ranking.certified(risk, level, correction, places)).coverage
         if found > (coverage[-1] if coverage else 0.0):
             coverage.append(found)
             risks.append(risk)
@@ -486,13 +487,20 @@ class Ranking:
         return Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
 
     def certified(
-        self, risk: float, level: float, correction: Correction, most_ranks: int = _MOST_RANKS
+        self, risk: float, level: float, correction: Correction, places: Counts | None = None
     ) -> int:
-        """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is."""
+        """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is.
+
+        Args:
+            risk: The bound on the risk.
+            level: As for :func:`threshold_for_risk`.
+            correction: As for :func:`threshold_for_risk`.
+            places: Those of the steps that are tested, from :meth:`places`.
+        """
         if correction == "bonferroni":
             return self._certified_ranks(risk, level)
         starts, shares = _starts(self.n, risk, level, one=correction == "fixed_sequence")
-        places = self._places(most_ranks)
+        places = self.places() if places is None else places
         answered = self.answered[places]
         p = bdtr(self.wrong[places], answered, risk)
         edges = [*np.searchsorted(answered, starts).tolist(), len(places)]
@@ -514,7 +522,7 @@ class Ranking:
         shown = places[bdtr(self.wrong[places], self.answered[places], risk) <= share]
         return int(shown.max()) if len(shown) else -1
 
-    def _places(self, most: int) -> Counts:
+    def places(self, most: int = _MOST_RANKS) -> Counts:
         """Return the places of the steps that are tested: all, or those of ranks fixed in advance."""
         if self.n <= most:
             return np.arange(len(self.answered))

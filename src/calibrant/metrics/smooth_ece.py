@@ -19,8 +19,11 @@ _ONE_LESS_COSINE = 1 - np.cos(np.arange(_CELLS + 1) * (np.pi / _CELLS))
 _DAMPED = 60.0
 # All wider kernels give the same curve.
 _WIDEST = 1e6
-# The search for the bandwidth ends this close to its error, usually after fewer than ten steps.
+# The search for the bandwidth ends this close to its error, usually after fewer than ten steps; resamples
+# differ by far more from each other than by what an earlier end changes.
 _CLOSE = 1e-12
+_CLOSE_FOR_RESAMPLES = 1e-7
+_FEWEST_CELLS = 1 << 9
 _STEPS = 100
 
 
@@ -146,7 +149,7 @@ def smooth_ece_weights(
 
     def values(counts: Counts) -> Floats:
         spectrum = _spectrum((grid @ counts.T.astype(np.float64)).T / counts.sum(axis=1, keepdims=True))
-        return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth)))
+        return _area(_smooth(spectrum, _choose_bandwidth(spectrum, bandwidth, fast=True), fast=True))
 
     return Weighted(n, values, 4 * _CELLS, max(2 * n, 16 * _CELLS), outcomes.weights)
 
@@ -185,37 +188,38 @@ def smooth_reliability(
     )
 
 
-def _choose_bandwidth(spectrum: Floats, bandwidth: float | None) -> Floats:
+def _choose_bandwidth(spectrum: Floats, bandwidth: float | None, *, fast: bool = False) -> Floats:
     """Return the given bandwidth, or the one that equals its own error; one for each leading entry."""
+    close = _CLOSE_FOR_RESAMPLES if fast else _CLOSE
     if bandwidth is not None:
         return np.full(spectrum.shape[:-1], check_number(bandwidth, "bandwidth"))
     spectra = spectrum.reshape(-1, _CELLS + 1)
     # The error never rises with the bandwidth, and it is at least the absolute mean gap. So the fixed point
     # lies between that bandwidth and its error. False position with the Illinois rule narrows this.
     low = np.abs(spectra[:, 0]) / (2 * _CELLS)
-    over_low = _excess(spectra, low)
+    over_low = _excess(spectra, low, fast=fast)
     high = low + over_low
-    over_high = _excess(spectra, high)
+    over_high = _excess(spectra, high, fast=fast)
     chosen = low.copy()
-    active = np.flatnonzero(over_low > _CLOSE)
+    active = np.flatnonzero(over_low > close)
     for _ in range(_STEPS):
         if not len(active):
             break
         a, b, over_a, over_b = (each[active] for each in (low, high, over_low, over_high))
         chosen[active] = middle = a + (b - a) * over_a / (over_a - over_b)
-        over = _excess(spectra[active], middle)
+        over = _excess(spectra[active], middle, fast=fast)
         rises = over > 0
         low[active], high[active] = np.where(rises, middle, a), np.where(rises, b, middle)
         over_low[active] = np.where(rises, over, over_a / 2)
         over_high[active] = np.where(rises, over_b / 2, over)
         # The distance to the fixed point is at most this excess.
-        active = active[np.abs(over) > _CLOSE]
+        active = active[np.abs(over) > close]
     return chosen.reshape(spectrum.shape[:-1])
 
 
-def _excess(spectrum: Floats, bandwidth: Floats) -> Floats:
+def _excess(spectrum: Floats, bandwidth: Floats, *, fast: bool) -> Floats:
     """Return by how much the error exceeds the bandwidth."""
-    return _area(_smooth(spectrum, bandwidth)) - bandwidth
+    return _area(_smooth(spectrum, bandwidth, fast=fast)) - bandwidth
 
 
 def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
@@ -253,20 +257,26 @@ def _spectrum(mass: Floats) -> Floats:
     return spectrum
 
 
-def _smooth(spectrum: Floats, bandwidth: Floats) -> Floats:
-    """Smooth by a random walk on the grid, reflected at both ends, with the given standard deviation."""
+def _smooth(spectrum: Floats, bandwidth: Floats, *, fast: bool = False) -> Floats:
+    """Smooth by a random walk on the grid, reflected at both ends, with the given standard deviation.
+
+    A smooth curve is known from fewer points; ``fast`` returns no more than these.
+    """
     # For bandwidths of several cells the walk is the reflected Gaussian. Unlike a sampled Gaussian it is a
     # contraction at every bandwidth, so the error never rises with bandwidth and the fixed point is unique.
     steps = (np.minimum(bandwidth, _WIDEST)[..., None] * _CELLS) ** 2
     # Frequencies that are damped below any rounding are left out: numbers close to zero are slow.
     kept = int(np.searchsorted(_ONE_LESS_COSINE * steps.min(), _DAMPED, side="right"))
-    damped = np.zeros_like(spectrum)
+    cells = min(_CELLS, max(_FEWEST_CELLS, 1 << (2 * kept).bit_length())) if fast else _CELLS
+    damped = np.zeros((*spectrum.shape[:-1], cells + 1))
     np.multiply(spectrum[..., :kept], np.exp(-steps * _ONE_LESS_COSINE[:kept]), out=damped[..., :kept])
     smoothed: Floats = fft.idct(damped, type=1)
+    if cells < _CELLS:
+        smoothed *= cells / _CELLS
     return smoothed
 
 
 def _area(density: Floats) -> Floats:
     """Return the integral of the absolute value by the trapezoidal rule."""
     size = np.abs(density)
-    return np.asarray((size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2) / _CELLS)
+    return np.asarray((size.sum(axis=-1) - (size[..., 0] + size[..., -1]) / 2) / (size.shape[-1] - 1))

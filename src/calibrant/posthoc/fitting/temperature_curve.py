@@ -166,13 +166,26 @@ class _Problem:
         every = self.samples.weights
         return every if rows is None else rows_of(every, rows)
 
-    def likeliest(self, strength: float, rows: Tensor | None = None, start: Tensor | None = None) -> Tensor:
+    def likeliest(
+        self,
+        strength: float,
+        rows: Tensor | None = None,
+        *,
+        flat: Tensor | None = None,
+        start: Tensor | None = None,
+    ) -> Tensor:
         r"""Return the heights with the smallest likelihood loss plus the price of bending.
 
         The price is :math:`\tfrac \lambda 2 \sum_j (h_{j+1} - h_j)^2 / T^2` for the whole fitting set, with
         the best single temperature :math:`T`.
+
+        Args:
+            strength: The price :math:`\lambda`; infinity is one temperature.
+            rows: The samples to use; all by default.
+            flat: The heights of that temperature, if they are known.
+            start: Where the search starts; at one temperature by default.
         """
-        flat = self._likeliest_flat(rows)
+        flat = self._likeliest_flat(rows) if flat is None else flat
         if strength == math.inf:
             return flat
         weights = self.weights(rows)
@@ -272,9 +285,9 @@ def _chosen_strength(problem: _Problem, seed: int) -> float:
         return math.inf
     losses = dict.fromkeys(STRENGTHS, 0.0)
     for rest, held_out in each_fold(deal(shuffled(n, seed=seed), _FOLDS).to(problem.knots.device)):
-        heights = None
+        flat = heights = problem.likeliest(math.inf, rest)
         for strength in STRENGTHS:
-            heights = problem.likeliest(strength, rest, heights)
+            heights = problem.likeliest(strength, rest, flat=flat, start=heights)
             losses[strength] += float(sum_of(problem.loss(heights, held_out), problem.weights(held_out)))
     return min(STRENGTHS, key=lambda strength: losses[strength])
 
