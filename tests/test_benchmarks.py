@@ -34,6 +34,7 @@ ROWS = {
     "hardening": 8,
     "zeros": 6,
     "sets": 24,
+    "pool_rules": 9,
 }
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
