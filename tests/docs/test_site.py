@@ -18,6 +18,7 @@ PAGES = (
     "index.html",
     "why-confidence-lies.html",
     "howto/calibrate.html",
+    "tutorials/repair-a-network.html",
     "measures.html",
     "losses.html",
     "reference/commands/calibrate.html",
@@ -25,6 +26,7 @@ PAGES = (
     "reference/configuration.html",
     "gallery.html",
     "results/llm.html",
+    "results/arena.html",
     "papers.html",
     "architecture.html",
 )
