@@ -187,7 +187,7 @@ def test_the_search_finds_a_name_without_a_network(visit, path, from_disk):
     query.press_sequentially("kuiper_error")
     seen.page.locator(".md-search-result__item a").first.click()
     seen.page.wait_for_url("**/reference/api/calibrant.metrics.html*")
-    assert "kuiper_error" in seen.page.locator("article mark").all_inner_texts()
+    seen.page.locator("article mark", has_text="kuiper_error").first.wait_for()
     assert (seen.messages, seen.requests) == ([], [])
 
 
