@@ -8,7 +8,9 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import promql_parser
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from calibrant import Predictions
@@ -18,7 +20,8 @@ from calibrant.text import visible
 from tests import hostile
 from tests.conftest import draw
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "calibrant.json"
+DOCS = Path(__file__).parents[2] / "docs"
+DASHBOARD = DOCS / "grafana" / "calibrant.json"
 
 
 def predictions(n, *, seed, sharpen=1.0):
@@ -200,11 +203,16 @@ def dashboard():
     return json.loads(DASHBOARD.read_text(encoding="utf-8"))
 
 
-def queries(dashboard):
+def expressions(dashboard):
     """Yield every PromQL expression of a dashboard."""
     for panel in dashboard["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     yield from (each["expr"] for each in dashboard["annotations"]["list"])
+
+
+def queries(dashboard):
+    """Yield every expression of a dashboard, and the queries of its variables, which are Grafana's own."""
+    yield from expressions(dashboard)
     yield from (each["definition"] for each in dashboard["templating"]["list"] if each["type"] == "query")
 
 
@@ -225,6 +233,29 @@ def test_the_dashboard_queries_only_metrics_and_labels_that_are_written(dashboar
         for target in panel["targets"]:
             name = re.search(r"calibrant_\w+", target["expr"])[0]
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels[name]
+
+
+def test_prometheus_accepts_every_expression_of_the_dashboard(dashboard):
+    for text in expressions(dashboard):
+        promql_parser.parse(text.replace("$__interval", "1m"))  # checks types, too
+
+
+def test_an_alarm_is_marked_where_it_begins_however_short_the_interval_is(dashboard):
+    (marks,) = dashboard["annotations"]["list"]
+    # A range of one interval may have one sample only, in which nothing changes.
+    assert "[" not in marks["expr"]
+    assert "offset $__interval" in marks["expr"]
+
+
+def test_the_rules_for_alerts_are_valid_and_ask_for_metrics_that_are_written():
+    page = (DOCS / "monitoring.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    rules = [rule for group in yaml.safe_load(block)["groups"] for rule in group["rules"]]
+    assert [rule["alert"] for rule in rules] == ["CalibrationChanged", "CalibrationMonitorStopped"]
+    written = {metric.name for metric in METRICS}
+    for rule in rules:
+        promql_parser.parse(rule["expr"])
+        assert set(re.findall(r"calibrant_\w+", rule["expr"])) <= written
 
 
 def test_the_dashboard_has_what_grafana_needs(dashboard):
