@@ -1,64 +1,46 @@
-"""Code of the pages that no doctest runs: commands name options that exist, Python names what there is."""
+"""Every block of the pages is of a kind that some test runs or reads, and commands in sentences exist."""
 
-import ast
-import importlib
 import re
-import shlex
-from pathlib import Path
+import tomllib
 
 import pytest
-from typer.main import get_command
+import yaml
 
-from calibrant.cli import app
+from calibrant.bench.experiment import parse_experiment
+from calibrant.training import load_config
+from tests.docs.checks import unknown
+from tests.docs.pages import BLOCKS, PAGES, ROOT, SHELL, Block, blocks_of, words_of
+from tests.docs.test_python_blocks import is_a_tutorial
 
-ROOT = Path(__file__).parents[2]
-FILES = {
-    str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+# Where the blocks of a language are tested.
+TESTED = {
+    **dict.fromkeys(SHELL, "tests/docs/test_commands.py"),
+    "python": "tests/docs/test_python_blocks.py",
+    "text": "tests/docs/test_outputs.py",
+    "toml": "tests/docs/test_code_blocks.py",
+    "yaml": "tests/docs/test_code_blocks.py",
 }
-TEXTS = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
-COMMANDS = get_command(app)
-
-
-def blocks(text, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(text):
     """Yield the words of each command of ours, in blocks and within sentences."""
     inside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    lines = [line for code in blocks(text, "sh") for line in code.replace("\\\n", " ").splitlines()]
+    lines = [
+        line
+        for block in blocks_of("", text)
+        if block.language in (*SHELL, "yaml")
+        for line in block.commands()
+    ]
     for line in (*lines, *re.findall(r"`([^`\n]+)`", inside)):
         if re.match(r"calibrant [-a-z]", line) and "..." not in line:
-            words = shlex.split(line, comments=True)
+            words = words_of(line)
             ends = [place for place, word in enumerate(words) if word in ("|", "||", "&&", ">", "2>", ";")]
             yield words[1 : ends[0] if ends else None]
 
 
-def shown_only(text):
-    """Return the blocks of Python that are no doctests; those of tutorials run in a test of their own."""
-    if "\n## The decision\n" in text:
-        return []
-    return [code for code in blocks(text, "python") if not code.startswith(">>>")]
-
-
-def unknown(words):
-    """Return the first word of a command that does not exist, or None."""
-    command = COMMANDS
-    while hasattr(command, "commands") and words and not words[0].startswith("-"):
-        if words[0] not in command.commands:
-            return words[0]
-        command, words = command.commands[words[0]], words[1:]
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {
-        "--help",
-        "-h",
-    }
-    options = [word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
-    return next((option for option in options if option not in known), None)
-
-
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if any(commands(text))])
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if any(commands(text))])
 def test_every_command_and_option_exists(name):
-    wrong = {" ".join(words): found for words in commands(TEXTS[name]) if (found := unknown(words))}
+    wrong = {" ".join(words): found for words in commands(PAGES[name]) if (found := unknown(words))}
     assert wrong == {}
 
 
@@ -69,11 +51,59 @@ def test_options_and_commands_that_do_not_exist_are_noticed():
     assert unknown(["bench", "run", "x.toml", "--no-such"]) == "--no-such"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if shown_only(text)])
-def test_python_that_is_only_shown_can_be_read_and_names_what_there_is(name):
-    for code in shown_only(TEXTS[name]):
-        for node in ast.walk(ast.parse(code)):
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("calibrant"):
-                module = importlib.import_module(node.module)
-                assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+def slipped_through(page, text):
+    """Return the lines of fences that do not belong to a block, and blocks that no test runs or reads."""
+    blocks = blocks_of(page, text)
+    fences = [line for line in text.splitlines() if re.match(r"\s*(```|~~~)", line)]
+    return ["fences"] * (len(fences) != 2 * len(blocks)) + [
+        str(block)
+        for block in blocks
+        if block.language not in TESTED
+        or (block.code.startswith(">>> ") and block.language != "python")
+        or (">>> " in block.code and not block.code.startswith(">>> ") and not is_a_tutorial(block))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_slips_through(page):
+    assert slipped_through(page, PAGES[page]) == []
+
+
+def test_blocks_that_slip_through_are_noticed():
+    assert slipped_through("a.md", "```sh\nls\n```\n") == []
+    assert slipped_through("a.md", "```\nls\n```\n") == ["a.md:1"]
+    assert slipped_through("a.md", "\n```console\n$ ls\n```\n") == ["a.md:2"]
+    assert slipped_through("a.md", "- ls\n  ```sh\n  ls\n  ```\n") == ["fences"]
+    assert slipped_through("a.md", "~~~sh\nls\n~~~\n") == ["fences"]
+    assert slipped_through("a.md", "```python\nx = 1\n>>> x\n1\n```\n") == ["a.md:1"]
+
+
+def test_the_tests_of_blocks_exist():
+    assert [path for path in TESTED.values() if not (ROOT / path).is_file()] == []
+
+
+def read_settings(block, folder):
+    """Read a configuration of a training, or an experiment, as its command does; return what it contains."""
+    if "worker" in tomllib.loads(block.code):
+        return list(parse_experiment("page", block.code).jobs("quick"))
+    path = folder / "page.toml"
+    path.write_text(block.code, encoding="utf-8")
+    return load_config(path)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=str)
+def test_settings_can_be_read(block, tmp_path):
+    assert read_settings(block, tmp_path)
+
+
+def test_settings_that_do_not_exist_are_noticed(tmp_path):
+    with pytest.raises(Exception, match="no_such"):
+        read_settings(Block("a.md", 1, "toml", "[training]\nno_such = 1\n"), tmp_path)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "yaml"], ids=str)
+def test_yaml_can_be_read_and_names_metrics_that_exist(block):
+    assert isinstance(yaml.safe_load(block.code), dict)
+    source = (ROOT / "src" / "calibrant" / "monitoring" / "prometheus.py").read_text(encoding="utf-8")
+    names = re.findall(r"calibrant_\w+", block.code)
+    assert [name for name in names if f'"{name}"' not in source] == []

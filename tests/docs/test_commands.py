@@ -1,0 +1,172 @@
+"""Every command of the pages runs as it is shown, or is checked in the way that a table states."""
+
+import io
+import re
+import subprocess
+import sys
+import webbrowser
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from calibrant.cli import main
+from calibrant.training.config import toml
+from tests.docs.checks import NOT_RUN, check, instead_of
+from tests.docs.pages import BLOCKS, ROOT, SHELL, Block, words_of
+from tests.docs.worlds import PLACES, WORLDS
+
+SCRIPTS = [block for block in BLOCKS if block.language in SHELL]
+LINES = [line for block in SCRIPTS for line in block.commands()]
+PAGES = dict.fromkeys(
+    block.page for block in SCRIPTS if any(instead_of(line) is None for line in block.commands())
+)
+# Programs that a shell runs in the folder of the page.
+PLAIN = {"cat", "cd", "export", "printf"}
+# Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.
+CODES = {"evaluate --require": (3, 4), "evaluate --no-worse-than": (3, 4), "monitor": (3,), "estimate": (3,)}
+WRITTEN = ("--out", "--junit", "--state", "--prometheus")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code, and what it printed to both outputs."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_ours(words, *, columns=120):
+    """Run a command of ours in this process, in the current folder and a terminal of some columns."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", words)
+        patch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    return Ended(stopped.value.code or 0, out.getvalue(), err.getvalue())
+
+
+def run_line(line):
+    """Run a line as a shell would; one of an unknown program is neither run nor checked and fails."""
+    words = words_of(line)
+    if words[0] in PLAIN:
+        ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+    assert words[0] == "calibrant", f"not run, and not in the table of tests/docs/checks.py: {line}"
+    joined = "2>&1" in words
+    words = [word for word in words if word != "2>&1"]
+    if ">" not in words:
+        return run_ours(words)
+    ended = run_ours(words[: words.index(">")])
+    Path(words[words.index(">") + 1]).write_text(ended.out + ended.err * joined, encoding="utf-8")
+    return ended
+
+
+def allowed(words):
+    """Return the exit codes of a command that its page allows."""
+    names = [words[1], *(f"{words[1]} {word}" for word in words if word.startswith("--"))]
+    return {0}.union(*(CODES.get(name, ()) for name in names))
+
+
+def run_and_check(line):
+    ended, words = run_line(line), words_of(line)
+    told = f"{line}\nexit code {ended.code}\n{ended.out[-1500:]}\n{ended.err[-1500:]}"
+    assert ended.code in allowed(words), told
+    assert "Traceback" not in ended.err, told
+    assert not re.search(r"\w+Warning: ", ended.err), told
+    missing = [words[words.index(name) + 1] for name in WRITTEN if name in words]
+    assert [path for path in missing if not Path(path).exists()] == [], told
+
+
+def run_blocks(blocks):
+    """Run the commands of blocks in their order, in the current folder."""
+    for block in blocks:
+        for line in block.commands():
+            if instead_of(line) is None:
+                for there, here in PLACES.items():
+                    line = line.replace(there, here)
+                run_and_check(line)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder, in which the first training run is short and no browser opens."""
+    monkeypatch.chdir(tmp_path)
+    text = Path(toml.__file__).with_name("first_run.toml").read_text(encoding="utf-8")
+    short = tmp_path.parent / f"{tmp_path.name}.toml"
+    short.write_text(re.sub(r"epochs = \d+", "epochs = 3", text), encoding="utf-8")
+    monkeypatch.setattr(toml, "_FIRST_RUN", short)
+    monkeypatch.setattr(webbrowser, "open", lambda _: True)
+    yield tmp_path
+    fsspec.filesystem("memory").store.clear()  # all folders share it
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("always")  # as for a user: shown, not raised
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run_in_their_order(page, folder):
+    makers, before = WORLDS.get(page, ((), ()))
+    for make in makers:
+        make(folder)
+    for line in before:
+        run_and_check(line)
+    run_blocks([block for block in SCRIPTS if block.page == page])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of libraries that benchmarks import
+@pytest.mark.parametrize("line", dict.fromkeys(line for line in LINES if instead_of(line)))
+def test_a_command_that_is_not_run_is_checked(line):
+    check(line)
+
+
+def test_every_entry_of_the_table_is_needed_and_names_tests_that_exist():
+    for each in NOT_RUN:
+        assert [line for line in LINES if instead_of(line) is each], each.begins
+        assert [
+            name for name in re.findall(r"tests/[\w/]+\.py", each.why) if not (ROOT / name).is_file()
+        ] == []
+
+
+def test_every_world_belongs_to_a_page_with_commands():
+    assert WORLDS.keys() <= PAGES.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("calibrant evaluate no-such-file.npz", "exit code 2"),
+        ("calibrant measures no_such_measure", "exit code 2"),
+        ("calibrant evalute test.npz", "exit code 2"),
+        ("cat no-such-file.csv", "exit code 1"),
+        ("curl https://example.org", "not run, and not in the table"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_command_that_fails_or_that_nobody_runs_is_noticed(line, error):
+    with pytest.raises(AssertionError, match=error):
+        run_blocks([Block("page.md", 1, "sh", line)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make no-such-target",
+        "pip install -c constraints.txt '.[no_such_extra]'",
+        "pip install -c no-such-file.txt .",
+        "calibrant bench run posthoc --only method=no_such_method",
+        "calibrant evaluate folder/ --engine ray --no-such",
+        "torchrun --nproc-per-node 4 -m calibrant train --no-such 3",
+        "python examples/no_such_example.py",
+        "python examples/plain_loop.py --epochs 3",
+    ],
+)
+def test_a_mistake_in_a_command_that_is_not_run_is_noticed(line):
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        check(line)
+    with pytest.raises(SystemExit):
+        check("python scripts/peers.py --no-such")

@@ -1,0 +1,273 @@
+"""Small files under the names that the pages use, made from the bundled predictions."""
+
+import json
+import shutil
+from io import BytesIO
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+
+from calibrant.bench.experiment import parse_experiment
+from calibrant.bench.runner import run_experiment
+from calibrant.data import load_bundled, load_predictions, save_predictions
+from calibrant.data.predictions import Predictions
+from calibrant.posthoc import TemperatureScaling
+from tests.docs.pages import ROOT
+
+# Addresses and folders of other machines, and what takes their place in the folder of a test.
+PLACES = {
+    "s3://bucket": "memory://bucket",
+    "/srv/model": ".",
+    "/var/lib/node_exporter": "node_exporter",
+}
+BUNDLED = "src/calibrant/data/bundled"
+DAYS = ("2026-01-30", "2026-01-31")
+
+
+def _taken(name, rows):
+    """Some rows of bundled predictions, with logits and labels only."""
+    part = load_bundled(name).take(rows)
+    return Predictions(logits=part.logits, labels=part.labels, class_names=part.class_names)
+
+
+def _unlabelled(predictions):
+    return Predictions(logits=predictions.logits, class_names=predictions.class_names)
+
+
+def _two_classes(name, rows, names=("healthy", "ill")):
+    """Airplanes and automobiles, under other names."""
+    all_rows = load_bundled(name)
+    part = all_rows.take((all_rows.labels < 2).nonzero()[:, 0][rows])
+    return Predictions(logits=part.logits[:, :2], labels=part.labels, class_names=names)
+
+
+def _few(name, *, seed):
+    """Predictions of three classes. Their labels are drawn, so that a temperature is all that they need."""
+    part = load_bundled(name)
+    logits = part.logits[part.labels < 3][:150, :3].double()
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.multinomial(torch.softmax(logits / 3, dim=1), 1, generator=draw)[:, 0]
+    return Predictions(logits=logits, labels=labels, class_names=part.class_names[:3])
+
+
+def few_classes(folder):
+    """Predictions to fit and to test, new ones, those of another model, and others under noise."""
+    test, noisy = _few("cifar10_test", seed=1), _few("cifar10_test_noise", seed=1)
+    files = {
+        "val": _few("cifar10_val", seed=0),
+        "test": test,
+        "other": Predictions(logits=test.logits * 2, labels=test.labels, class_names=test.class_names),
+        "new": _unlabelled(test),
+        "noisy": noisy,
+        "ood": _unlabelled(noisy),
+        "preds": test,
+    }
+    for name, predictions in files.items():
+        save_predictions(predictions, folder / f"{name}.npz")
+
+
+def fitted(folder):
+    """A calibrator, as ``calibrant calibrate --methods temperature --out calibrated`` saves it."""
+    val = load_predictions(folder / "val.npz")
+    calibrator = TemperatureScaling.fit(val.logits, val.labels)
+    calibrator.class_names = val.class_names
+    calibrator.class_frequencies = tuple((val.labels.bincount() / val.n).tolist())
+    (folder / "calibrated").mkdir()
+    calibrator.save(folder / "calibrated" / "calibrator.safetensors")
+
+
+def two_classes(folder):
+    """Predictions of two classes, healthy and ill; what the model costs if one acts on it."""
+    test = _two_classes("cifar10_test", slice(600))
+    files = {
+        "val": _two_classes("cifar10_val", slice(900)),
+        "test": test,
+        "baseline": Predictions(logits=test.logits * 1.1, labels=test.labels, class_names=test.class_names),
+        "new": _unlabelled(_two_classes("cifar10_test", slice(600, 1000))),
+        "production": _unlabelled(_two_classes("cifar10_test", slice(1000, 1600))),
+    }
+    for name, predictions in files.items():
+        save_predictions(predictions, folder / f"{name}.npz")
+
+
+def costs(folder):
+    """The table that the page prints with cat."""
+    (folder / "costs.csv").write_text("true,wait,treat,ask a person\nhealthy,0,1,2\nill,20,0,2\n")
+
+
+def days(folder):
+    """A reference, and the predictions of later days, in several formats."""
+    reference = _taken("cifar10_val", range(1500))
+    for suffix in ("npz", "parquet", "csv"):
+        save_predictions(reference, folder / f"reference.{suffix}")
+    for number, day in enumerate(("monday", "tuesday", "wednesday")):
+        save_predictions(
+            _taken("cifar10_test", range(500 * number, 500 * number + 500)), folder / f"{day}.npz"
+        )
+    later = _taken("cifar10_test", range(1500, 1700))
+    for path in ("predictions/1.parquet", "days/1/part-1.parquet", "days/2.csv"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        save_predictions(later, folder / path)
+    (folder / "node_exporter").mkdir()
+    _to_bucket(reference, "reference/1.parquet")
+    _to_bucket(later, "predictions/1.parquet")
+
+
+def streams(folder):
+    """Parquet files with a column of model versions, in folders and in a bucket."""
+    for part in range(2):
+        predictions = _taken("cifar10_test", range(300 * part, 300 * part + 300))
+        for path in (f"predictions/{part}.parquet", f"runs/{part}/part-{part}.parquet"):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            save_predictions(predictions, folder / path)
+            table = pq.read_table(folder / path)
+            versions = pa.array([f"v{row % 2 + 1}" for row in range(table.num_rows)])
+            pq.write_table(table.append_column("model_version", versions), folder / path)
+        _to_bucket(predictions, f"predictions/day={DAYS[part]}/0.parquet")
+    val = _taken("cifar10_val", range(400))
+    save_predictions(val, folder / "huge.parquet")
+    TemperatureScaling.fit(val.logits, val.labels).save(folder / "calibrator.safetensors")
+
+
+def _to_bucket(predictions, path):
+    target = BytesIO()
+    columns = {
+        "logits": pa.array(predictions.logits.tolist()),
+        "labels": pa.array(predictions.labels.tolist()),
+    }
+    pq.write_table(pa.table(columns), target)
+    with fsspec.open(f"memory://bucket/{path}", "wb") as file:
+        file.write(target.getvalue())
+
+
+def formats(folder):
+    """The same samples in a folder of tables, in a table with other columns, and in logs."""
+    for place in ("days", "logs"):
+        (folder / place).mkdir()
+        for part in range(2):
+            save_predictions(_few("cifar10_test", seed=part), folder / place / f"{part}.csv")
+    pairs = _two_classes("cifar10_test", slice(200), ("cat", "dog"))
+    samples = zip(pairs.to_probs().tolist(), pairs.labels.tolist(), strict=True)
+    lines = [f"{cat},{dog},{('cat', 'dog')[label]}" for (cat, dog), label in samples]
+    (folder / "scores.csv").write_text("\n".join(("cat,dog,truth", *lines)))
+
+
+def _answers(rng, n):
+    """Answers that are right by how easy the question is, which three signals show with noise."""
+    ease = rng.normal(size=n)
+    for each in ease:
+        law = bool(rng.random() < 0.3)
+        yield {
+            "stated": (0.8, 0.9, 0.95, 1.0)[int(np.digitize(each + rng.normal(), [-1.5, 0, 1.5]))],
+            "logprob": float(1 / (1 + np.exp(-2 - each - rng.normal()))),
+            "length": float(np.exp(5 - 0.5 * each + rng.normal())),
+            "is_right": bool(rng.random() < 1 / (1 + np.exp(-1.5 * each + law))),
+            "subject": "law" if law else "art",
+        }
+
+
+def answers(folder):
+    """Marked answers of a black box, new ones, and a folder of Parquet files with both."""
+    rng = np.random.default_rng(0)
+    for name in ("answers", "new", "today"):
+        rows = list(_answers(rng, 400))
+        if name == "new":
+            rows = [{key: value for key, value in row.items() if key != "is_right"} for row in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = list(_answers(rng, 300))
+    columns = {"confidence": "stated", "correct": "is_right", "subject": "subject"}
+    columns |= {f"signal_{name}": name for name in ("stated", "logprob", "length")}
+    table = pa.table({name: [row[source] for row in rows] for name, source in columns.items()})
+    (folder / "answers").mkdir()
+    pq.write_table(table, folder / "answers" / "1.parquet")
+    lines = [f"{row['stated']},{int(row['is_right'])},{row['subject']}" for row in rows]
+    (folder / "answers.csv").write_text("\n".join(("confidence,correct,subject", *lines)))
+
+
+def percent(folder):
+    """Answers with a confidence in percent, some without one, and their subject in an object."""
+    rng = np.random.default_rng(0)
+    rows = list(_answers(rng, 200))
+    lines = [
+        {
+            "stated": None if number % 20 == 0 else f"{100 * row['stated']:g} %",
+            "is_right": row["is_right"],
+            "metadata": {"subject": row["subject"]},
+        }
+        for number, row in enumerate(rows)
+    ]
+    (folder / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def bundled(folder):
+    """Some rows of the bundled files under their own names, and the folder of the figures."""
+    (folder / BUNDLED).mkdir(parents=True)
+    (folder / "docs" / "gallery").mkdir(parents=True)
+    for name in ("cifar10_val", "cifar10_test", "cifar10_test_noise"):
+        save_predictions(_taken(name, range(300)), folder / BUNDLED / f"{name}.npz")
+
+
+def rows(folder):
+    """Finished rows of benchmarks: those of the pages, and a small leaderboard."""
+    (folder / "docs" / "results").mkdir(parents=True)
+    finished = ROOT / "docs" / "results" / "rows"
+    (folder / "docs" / "results" / "rows").symlink_to(finished)
+    shutil.copytree(finished / "losses", folder / "bench" / "losses")
+    shutil.copytree(finished / "llm", folder / "bench" / "llm")
+    data = folder / "FOLDER"
+    data.mkdir()
+    for number in range(2):
+        part = _taken("cifar10_val", range(500 * number, 500 * number + 500))
+        save_predictions(part, data / f"{number}.npz")
+    text = (
+        'title = "Mine"\nworker = "arena_real"\n[table]\nrows = ["method"]\nmeasures = ["nll"]\n'
+        '[quick]\nseeds = 1\n[quick.grid]\nsamples = [100]\n[quick.settings]\nmethods = ["platt"]\n'
+    )
+    list(run_experiment(parse_experiment("mine", text), folder / "bench" / "mine", data=data))
+
+
+def pictures(folder):
+    """CIFAR-10 in small, and the configuration of the page with fewer epochs."""
+    rng = np.random.default_rng(0)
+    (folder / "data" / "cifar10").mkdir(parents=True)
+    for part in ("train", "test"):
+        images = []
+        for image in rng.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8):
+            buffer = BytesIO()
+            Image.fromarray(image).save(buffer, "PNG")
+            images.append({"bytes": buffer.getvalue(), "path": None})
+        table = pa.table({"img": images, "label": [row % 10 for row in range(40)]})
+        pq.write_table(table, folder / "data" / "cifar10" / f"{part}-00000-of-00001.parquet")
+    config = folder / "configs" / "seca" / "cifar10_resnet56.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        f'extends = "{ROOT / "configs" / "seca" / config.name}"\n[training]\nepochs = 1\n'
+        "[data]\nvalidation = 0.5\n"
+    )
+
+
+# What a page finds in its folder, and commands that come before its own.
+WORLDS = {
+    "README.md": ((few_classes, days, answers), ()),
+    "docs/benchmark.md": ((rows,), ()),
+    "docs/black_boxes.md": ((answers,), ()),
+    "docs/decisions.md": ((two_classes, costs, fitted), ()),
+    "docs/formats.md": ((few_classes, fitted, formats, percent), ()),
+    "docs/gallery.md": ((bundled,), ()),
+    "docs/howto/calibrate.md": ((few_classes,), ()),
+    "docs/howto/report.md": (
+        (few_classes,),
+        ("calibrant calibrate val.npz --methods temperature --out calibrated",),
+    ),
+    "docs/measures.md": ((few_classes, answers), ()),
+    "docs/monitoring.md": ((days,), ()),
+    "docs/posthoc.md": ((few_classes,), ()),
+    "docs/results/reproduces.md": ((rows,), ()),
+    "docs/scale.md": ((streams,), ()),
+    "docs/training.md": ((pictures,), ()),
+    "docs/why-confidence-lies.md": ((few_classes,), ()),
+}
