@@ -40,7 +40,7 @@ _CURVE = "curve"
 _BLOCK_ENTRIES = 1 << 20
 
 # The curve is fitted to at most this many samples.
-_MOST_FOR_CURVE = 1 << 16
+_MOST_FOR_CURVE = 1 << 14
 
 
 class Pool(Calibrator):
