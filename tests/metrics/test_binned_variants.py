@@ -48,6 +48,7 @@ def test_rms_and_average_errors_are_those_of_the_loop(pairs, n_bins):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence:SyntaxWarning")  # netcal's, from Python 3.12 on
 def test_the_average_error_is_what_netcal_calls_ace(pairs):
     from netcal.metrics import ACE
 
