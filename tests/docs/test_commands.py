@@ -6,17 +6,17 @@ import subprocess
 import sys
 import webbrowser
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from calibrant.cli import main
 from calibrant.training.config import toml
 from tests.docs.checks import NOT_RUN, check, instead_of
 from tests.docs.pages import BLOCKS, ROOT, SHELL, Block, words_of
-from tests.docs.worlds import PLACES, WORLDS
+from tests.docs.worlds import BEFORE, PLACES, WORLDS
 
 SCRIPTS = [block for block in BLOCKS if block.language in SHELL]
 LINES = [line for block in SCRIPTS for line in block.commands()]
@@ -82,39 +82,56 @@ def run_and_check(line):
     assert [path for path in missing if not Path(path).exists()] == [], told
 
 
-def run_blocks(blocks):
-    """Run the commands of blocks in their order, in the current folder."""
-    for block in blocks:
-        for line in block.commands():
-            if instead_of(line) is None:
-                for there, here in PLACES.items():
-                    line = line.replace(there, here)
-                run_and_check(line)
+def run_all(lines, done):
+    """Run commands in their order, in the current folder; those that are ``done`` there are left out."""
+    for line in lines:
+        if instead_of(line) is None and (words := tuple(words_of(line))) not in done:
+            for there, here in PLACES.items():
+                line = line.replace(there, here)
+            run_and_check(line)
+            done.add(words)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder with files, and the commands that have run in it."""
+
+    path: Path
+    done: set = field(default_factory=set)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """Return a function from a page to its folder, which pages with the same files share."""
+
+    @cache
+    def folder(makers):
+        path = tmp_path_factory.mktemp("page")
+        for make in makers:
+            make(path)
+        return Folder(path)
+
+    return lambda page: folder(WORLDS.get(page, ()))
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder, in which the first training run is short and no browser opens."""
-    monkeypatch.chdir(tmp_path)
+def short_training(tmp_path, monkeypatch):
+    """Let ``calibrant train`` without a configuration stop after a few epochs."""
     text = Path(toml.__file__).with_name("first_run.toml").read_text(encoding="utf-8")
-    short = tmp_path.parent / f"{tmp_path.name}.toml"
-    short.write_text(re.sub(r"epochs = \d+", "epochs = 3", text), encoding="utf-8")
-    monkeypatch.setattr(toml, "_FIRST_RUN", short)
-    monkeypatch.setattr(webbrowser, "open", lambda _: True)
-    yield tmp_path
-    fsspec.filesystem("memory").store.clear()  # all folders share it
+    (tmp_path / "short.toml").write_text(re.sub(r"epochs = \d+", "epochs = 3", text), encoding="utf-8")
+    monkeypatch.setattr(toml, "_FIRST_RUN", tmp_path / "short.toml")
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")  # as for a user: shown, not raised
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run_in_their_order(page, folder):
-    makers, before = WORLDS.get(page, ((), ()))
-    for make in makers:
-        make(folder)
-    for line in before:
-        run_and_check(line)
-    run_blocks([block for block in SCRIPTS if block.page == page])
+def test_the_commands_of_a_page_run_in_their_order(page, folder_of, monkeypatch):
+    monkeypatch.setattr(webbrowser, "open", lambda _: True)
+    folder = folder_of(page)
+    monkeypatch.chdir(folder.path)
+    lines = [line for block in SCRIPTS if block.page == page for line in block.commands()]
+    run_all([*BEFORE.get(page, ()), *lines], folder.done)
 
 
 @pytest.mark.slow
@@ -133,7 +150,7 @@ def test_every_entry_of_the_table_is_needed_and_names_tests_that_exist():
 
 
 def test_every_world_belongs_to_a_page_with_commands():
-    assert WORLDS.keys() <= PAGES.keys()
+    assert BEFORE.keys() <= WORLDS.keys() <= PAGES.keys()
 
 
 @pytest.mark.parametrize(
@@ -146,10 +163,10 @@ def test_every_world_belongs_to_a_page_with_commands():
         ("curl https://example.org", "not run, and not in the table"),
     ],
 )
-@pytest.mark.usefixtures("folder")
-def test_a_command_that_fails_or_that_nobody_runs_is_noticed(line, error):
+def test_a_command_that_fails_or_that_nobody_runs_is_noticed(line, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match=error):
-        run_blocks([Block("page.md", 1, "sh", line)])
+        run_all(Block("page.md", 1, "sh", line).commands(), set())
 
 
 @pytest.mark.parametrize(

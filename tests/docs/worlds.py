@@ -101,6 +101,7 @@ def costs(folder):
 
 def days(folder):
     """A reference, and the predictions of later days, in several formats."""
+    _empty_bucket()
     reference = _taken("cifar10_val", range(1500))
     for suffix in ("npz", "parquet", "csv"):
         save_predictions(reference, folder / f"reference.{suffix}")
@@ -119,6 +120,7 @@ def days(folder):
 
 def streams(folder):
     """Parquet files with a column of model versions, in folders and in a bucket."""
+    _empty_bucket()
     for part in range(2):
         predictions = _taken("cifar10_test", range(300 * part, 300 * part + 300))
         for path in (f"predictions/{part}.parquet", f"runs/{part}/part-{part}.parquet"):
@@ -131,6 +133,10 @@ def streams(folder):
     val = _taken("cifar10_val", range(400))
     save_predictions(val, folder / "huge.parquet")
     TemperatureScaling.fit(val.logits, val.labels).save(folder / "calibrator.safetensors")
+
+
+def _empty_bucket():
+    fsspec.filesystem("memory").store.clear()
 
 
 def _to_bucket(predictions, path):
@@ -250,24 +256,24 @@ def pictures(folder):
     )
 
 
-# What a page finds in its folder, and commands that come before its own.
+# What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
+MODELS = (few_classes, days, answers)
 WORLDS = {
-    "README.md": ((few_classes, days, answers), ()),
-    "docs/benchmark.md": ((rows,), ()),
-    "docs/black_boxes.md": ((answers,), ()),
-    "docs/decisions.md": ((two_classes, costs, fitted), ()),
-    "docs/formats.md": ((few_classes, fitted, formats, percent), ()),
-    "docs/gallery.md": ((bundled,), ()),
-    "docs/howto/calibrate.md": ((few_classes,), ()),
-    "docs/howto/report.md": (
-        (few_classes,),
-        ("calibrant calibrate val.npz --methods temperature --out calibrated",),
-    ),
-    "docs/measures.md": ((few_classes, answers), ()),
-    "docs/monitoring.md": ((days,), ()),
-    "docs/posthoc.md": ((few_classes,), ()),
-    "docs/results/reproduces.md": ((rows,), ()),
-    "docs/scale.md": ((streams,), ()),
-    "docs/training.md": ((pictures,), ()),
-    "docs/why-confidence-lies.md": ((few_classes,), ()),
+    "README.md": MODELS,
+    "docs/benchmark.md": (rows,),
+    "docs/black_boxes.md": (answers,),
+    "docs/decisions.md": (two_classes, costs, fitted),
+    "docs/formats.md": (few_classes, fitted, formats, percent),
+    "docs/gallery.md": (bundled,),
+    "docs/howto/calibrate.md": MODELS,
+    "docs/howto/report.md": MODELS,
+    "docs/measures.md": MODELS,
+    "docs/monitoring.md": (days,),
+    "docs/posthoc.md": MODELS,
+    "docs/results/reproduces.md": (rows,),
+    "docs/scale.md": (streams,),
+    "docs/training.md": (pictures,),
+    "docs/why-confidence-lies.md": MODELS,
 }
+# Commands of other pages that come before those of a page.
+BEFORE = {"docs/howto/report.md": ("calibrant calibrate val.npz --test test.npz --out calibrated",)}
