@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -15,7 +16,7 @@ from calibrant.bench.experiment import load_experiment
 from calibrant.cli import app
 from tests.docs.pages import ROOT, words_of
 
-COMMANDS = get_command(app)
+COMMANDS: Any = get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"

@@ -59,6 +59,7 @@ def slipped_through(page, text):
         str(block)
         for block in blocks
         if block.language not in TESTED
+        or "+SKIP" in block.code
         or (block.code.startswith(">>> ") and block.language != "python")
         or (">>> " in block.code and not block.code.startswith(">>> ") and not is_a_tutorial(block))
     ]
@@ -75,6 +76,7 @@ def test_blocks_that_slip_through_are_noticed():
     assert slipped_through("a.md", "\n```console\n$ ls\n```\n") == ["a.md:2"]
     assert slipped_through("a.md", "- ls\n  ```sh\n  ls\n  ```\n") == ["fences"]
     assert slipped_through("a.md", "~~~sh\nls\n~~~\n") == ["fences"]
+    assert slipped_through("a.md", "```python\n>>> x  # doctest: +SKIP\n```\n") == ["a.md:1"]
     assert slipped_through("a.md", "```python\nx = 1\n>>> x\n1\n```\n") == ["a.md:1"]
 
 
