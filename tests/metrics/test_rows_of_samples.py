@@ -28,7 +28,7 @@ def own(confidence, correct):
 MEASURES = [expected_calibration_error, negative_log_likelihood, smooth_ece, own]
 
 # The log-loss is resampled in another way; the smooth error of resamples is computed less exactly.
-CLOSE = {negative_log_likelihood: 0.2, smooth_ece: 1e-4}
+CLOSE = {"negative_log_likelihood": 0.2, "smooth_ece": 1e-4}
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -39,7 +39,9 @@ def test_rows_are_drawn_whole(measure):
     draw = np.random.default_rng(3)
     entries = [(PER_ROW * draw.integers(N, size=N)[:, None] + np.arange(PER_ROW)).ravel() for _ in range(200)]
     values = [measure(confidence=CONFIDENCE[e], correct=CORRECT[e]) for e in entries]
-    assert found.standard_error == pytest.approx(np.std(values, ddof=1), rel=CLOSE.get(measure, 1e-9))
+    assert found.standard_error == pytest.approx(
+        np.std(values, ddof=1), rel=CLOSE.get(measure.__name__, 1e-9)
+    )
 
 
 @pytest.mark.parametrize(

@@ -303,14 +303,13 @@ def test_a_curve_that_cannot_be_fitted_is_left_out(monkeypatch):
 
 def test_many_samples_are_thinned_evenly_for_the_curve(monkeypatch):
     monkeypatch.setattr("calibrant.posthoc.pool._MOST_FOR_CURVE", 600)
-    sizes = []
-    fit = SMART.fit.__func__
+    sizes, fit = [], SMART.fit
 
-    def counted(cls, logits, labels, **options):
+    def counted(logits, labels, **options):
         sizes.append(len(logits))
-        return fit(cls, logits, labels, **options)
+        return fit(logits, labels, **options)
 
-    monkeypatch.setattr(SMART, "fit", classmethod(counted))
+    monkeypatch.setattr(SMART, "fit", counted)
     pool, *_ = pool_of_temperatures(2000)
     assert pool.has_curve
     assert sizes == [500] + [534] * 5

@@ -363,9 +363,8 @@ def _follow_with_curve(
     curves = []
     for part in parts:
         rows, y = _some(part.rest), labels[part.inside]
-        each = _fitted_curve(
-            part.mixture(held_out, rows), labels[rows], rows_of(weights, rows), **curve.searched
-        )
+        strength = curve.searched.get("strength")
+        each = _fitted_curve(part.mixture(held_out, rows), labels[rows], rows_of(weights, rows), strength)
         curves.append(each)
         if each is not None:
             before = mixed[part.inside]
@@ -384,11 +383,11 @@ def _some(rows: Tensor) -> Tensor:
 
 
 def _fitted_curve(
-    log_probs: Tensor, labels: Tensor, weights: Tensor | None, **searched: float
+    log_probs: Tensor, labels: Tensor, weights: Tensor | None, strength: float | None = None
 ) -> SMART | None:
-    """Fit SMART to the predictions of a mixture; None if that is not possible."""
+    """Fit SMART to the predictions of a mixture, with a price of bending if given; None if it fails."""
     try:
-        return SMART.fit(log_probs, labels, weights=weights, **searched)
+        return SMART.fit(log_probs, labels, weights=weights, strength=strength)
     except CalibrantError:
         return None
 
