@@ -11,9 +11,10 @@ INSTALL = @if [ -f $(LOCK) ]; then set -- -c $(LOCK); \
 	else echo "There is no $(LOCK): all versions but that of PyTorch are the newest."; fi; \
 	$(BIN)/python $(PIP) "$$@"
 
-# Two processes with one thread each are faster than one with two. A whole file goes to one process, which then
-# makes once what its tests share. The tests start many processes: bytecode is kept even where the environment says not to.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Processes with one thread each are faster than one with several; one more than two cores, because some tests wait for a
+# browser or for processes of their own. A whole file goes to one process, which then makes once what its tests share.
+# The tests start many processes: bytecode is kept even where the environment says not to.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # What `make quick` runs, e.g. TESTS=tests/posthoc. These import frameworks that take long to load:
 TESTS ?= tests

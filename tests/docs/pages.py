@@ -34,6 +34,11 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
+    @property
+    def is_of_a_tutorial(self) -> bool:
+        """Whether the page is a tutorial; these run as a whole in tests of their own."""
+        return self.page.startswith("docs/tutorials/") and self.page != "docs/tutorials/index.md"
+
     def commands(self) -> list[str]:
         """Return the lines of a block of commands, continued lines joined; comments are no commands."""
         lines = (line.strip() for line in self.code.replace("\\\n", " ").splitlines())

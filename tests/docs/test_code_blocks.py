@@ -10,7 +10,6 @@ from calibrant.bench.experiment import parse_experiment
 from calibrant.training import load_config
 from tests.docs.checks import unknown
 from tests.docs.pages import BLOCKS, PAGES, ROOT, SHELL, Block, blocks_of, words_of
-from tests.docs.test_python_blocks import is_a_tutorial
 
 # Where the blocks of a language are tested.
 TESTED = {
@@ -61,7 +60,7 @@ def slipped_through(page, text):
         if block.language not in TESTED
         or "+SKIP" in block.code
         or (block.code.startswith(">>> ") and block.language != "python")
-        or (">>> " in block.code and not block.code.startswith(">>> ") and not is_a_tutorial(block))
+        or (">>> " in block.code and not block.code.startswith(">>> ") and not block.is_of_a_tutorial)
     ]
 
 

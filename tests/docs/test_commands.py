@@ -1,21 +1,18 @@
 """Every command of the pages runs as it is shown, or is checked in the way that a table states."""
 
-import io
 import re
 import subprocess
-import sys
 import webbrowser
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from calibrant.cli import main
 from calibrant.training.config import toml
 from tests.docs.checks import NOT_RUN, check, instead_of
 from tests.docs.pages import BLOCKS, ROOT, SHELL, Block, words_of
+from tests.docs.running import Ended, run_ours
 from tests.docs.worlds import BEFORE, PLACES, WORLDS
 
 SCRIPTS = [block for block in BLOCKS if block.language in SHELL]
@@ -28,26 +25,6 @@ PLAIN = {"cat", "cd", "export", "printf"}
 # Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.
 CODES = {"evaluate --require": (3, 4), "evaluate --no-worse-than": (3, 4), "monitor": (3,), "estimate": (3,)}
 WRITTEN = ("--out", "--junit", "--state", "--prometheus")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended: its exit code, and what it printed to both outputs."""
-
-    code: int
-    out: str
-    err: str
-
-
-def run_ours(words, *, columns=120):
-    """Run a command of ours in this process, in the current folder and a terminal of some columns."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", words)
-        patch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    return Ended(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def run_line(line):

@@ -10,11 +10,10 @@ import torch
 from calibrant.data import load_bundled, save_predictions
 from calibrant.data.predictions import Predictions
 from tests.docs.pages import BLOCKS, words_of
-from tests.docs.test_commands import run_ours
-from tests.docs.test_python_blocks import is_a_tutorial
+from tests.docs.running import run_ours
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
-TEXTS = [block for block in BLOCKS if block.language == "text" and not is_a_tutorial(block)]
+TEXTS = [block for block in BLOCKS if block.language == "text" and not block.is_of_a_tutorial]
 # Blocks that are no output, by a text in them.
 NO_OUTPUT = {"the one door": "a diagram", "flock -n": "a line of a crontab"}
 

@@ -24,10 +24,6 @@ def is_doctest(block):
     return block.code.startswith(">>> ")
 
 
-def is_a_tutorial(block):
-    return block.page.startswith("docs/tutorials/") and block.page != "docs/tutorials/index.md"
-
-
 def why_not(block):
     """Return why a block is not run, or None."""
     return next((reason for text, reason in NOT_RUN.items() if text in block.code), None)
@@ -36,7 +32,7 @@ def why_not(block):
 SHOWN = [
     block
     for block in BLOCKS
-    if block.language == "python" and not is_doctest(block) and not is_a_tutorial(block)
+    if block.language == "python" and not is_doctest(block) and not block.is_of_a_tutorial
 ]
 PAGES = dict.fromkeys(block.page for block in SHOWN)
 

@@ -19,7 +19,8 @@ from calibrant.plots.model_honesty import ModelHonesty
 from tests.conftest import draw
 from tests.plots.conftest import dynamics_rows
 
-pytestmark = pytest.mark.slow(traced=True)
+# The first test draws every figure; the others would trace the same lines.
+pytestmark = pytest.mark.slow
 
 DISPLAYS = {
     "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
@@ -66,6 +67,7 @@ def test_every_public_display_is_checked_here():
     assert public == set(calibrant.plots.__all__)
 
 
+@pytest.mark.slow(traced=True)
 def test_given_axes_are_drawn_on_and_settings_come_back(display, ax):
     before = dict(mpl.rcParams)
     assert display.plot(ax, title="a title") is display

@@ -33,7 +33,7 @@ CLASSES = (
 #: Texts may share this many pixels, of 100 in an inch: the box of a text is larger than its letters.
 TOUCHING = 1.0
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -245,13 +245,15 @@ HARD = {
 }
 
 
-# Methods whose fits take many seconds are tried with these only.
+# Methods whose fits take long are tried with these only; the members of the pool, and the spline of every
+# class, are tried with all.
 HARDEST = ("fifty samples", "logits of ten thousand", "constant logits")
+LONG = {"pool", "logistic_spline_top", *(name for name, method in METHODS.items() if method.slow)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in METHODS for case in (HARDEST if METHODS[name].slow else HARD)]
+    ("name", "case"), [(name, case) for name in METHODS for case in (HARDEST if name in LONG else HARD)]
 )
 def test_hard_data_give_distributions_or_one_clear_sentence(name, case):
     data = HARD[case]
@@ -268,8 +270,9 @@ def test_hard_data_give_distributions_or_one_clear_sentence(name, case):
             assert torch.equal(log_probs.argmax(dim=1), data.logits.argmax(dim=1))
 
 
+# The tests of ONNX export every method without options in the same way.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [name for name in GRAPHS if METHODS[name].options])
 def test_a_calibrator_can_be_exported_as_a_graph(name, fitted):
     class Plain(torch.nn.Module):
         def __init__(self, calibrator: Calibrator) -> None:
