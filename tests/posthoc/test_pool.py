@@ -301,6 +301,14 @@ def test_a_curve_that_cannot_be_fitted_is_left_out(monkeypatch):
     assert predicted.isfinite().all()
 
 
+def test_a_curve_that_is_one_temperature_is_left_out_at_once(monkeypatch):
+    flat, calls = SMART.fit(*bent(300), epochs=0), []
+    monkeypatch.setattr(SMART, "fit", lambda *_, **__: calls.append(1) or flat)
+    pool, *_ = pool_of_temperatures(300)
+    assert not pool.has_curve
+    assert len(calls) == 1
+
+
 def test_many_samples_are_thinned_evenly_for_the_curve(monkeypatch):
     monkeypatch.setattr("calibrant.posthoc.pool._MOST_FOR_CURVE", 600)
     sizes, fit = [], SMART.fit

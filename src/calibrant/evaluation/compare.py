@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -331,6 +333,7 @@ class _Work:
         self._seconds: dict[_Job, float] = {}
         self._borrowed: dict[_Job, float] = {}
         self._waiting: set[_Job] = set()
+        self._one_at_a_time = Lock()
         self.results: dict[str, MethodResult] = {}
         self.skipped: dict[str, str] = {}
 
@@ -404,7 +407,9 @@ class _Work:
     def _do(self, job: _Job) -> Any:  # noqa: ANN401  # a calibrator, predictions or a MethodResult
         method, features = self._method(job.name), self._features
         if job.measures:
-            return self._measure(job.name)
+            # Beside each other, the copies that measures make of many predictions would take much memory.
+            with self._one_at_a_time if self._logits.numel() > _MANY_LOGITS else nullcontext():
+                return self._measure(job.name)
         if job.fold is None:
             return method.fit(
                 self._logits, self._labels, features=features, weights=self._weights, seed=self._seed

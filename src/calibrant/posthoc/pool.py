@@ -357,7 +357,7 @@ def _follow_with_curve(
     """
     rows = _some(torch.arange(len(labels), device=labels.device))
     curve = _fitted_curve(mixed[rows], labels[rows], rows_of(weights, rows))
-    if curve is None:
+    if curve is None or _is_flat(curve):
         return None
     gains = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
     curves = []
@@ -392,10 +392,21 @@ def _fitted_curve(
         return None
 
 
+def _is_flat(curve: SMART) -> bool:
+    """Whether a curve is one temperature, which the mixture has already."""
+    slopes, _ = curve.layers[-1]
+    return not bool(slopes.any())
+
+
 def _squares(log_probs: Tensor, labels: Tensor) -> Tensor:
     """Return the squared error of each distribution, less 1."""
-    probs = log_probs.double().exp()
-    return probs.square().sum(dim=1) - 2 * probs.gather(1, labels[:, None]).squeeze(1)
+    size = max(1, _BLOCK_ENTRIES // log_probs.shape[1])
+    errors = []
+    for block, y in zip(log_probs.split(size), labels.split(size), strict=True):
+        probs = block.exp()
+        squares = torch.linalg.vector_norm(probs, dim=1, dtype=torch.float64).square()
+        errors.append(squares - 2 * probs.gather(1, y[:, None]).squeeze(1))
+    return torch.cat(errors)
 
 
 def _trust(gains: Tensor, weights: Tensor | None = None) -> float:
