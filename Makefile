@@ -27,29 +27,39 @@ EDGE := tests/test_inputs.py tests/metrics/test_core_measures.py tests/posthoc/t
 EDGE_NOT := netcal or those_of_scikit_learn or changed_numbers or another_program_changed or lists_of_any_kind
 EDGE_RAY := tests/streams/test_ray.py -k "starts_one or told_or_left_out"
 
-.PHONY: demo test tests quick lint bench fuzz docs docs-serve clean lock lowest newest matrix release-check
+.PHONY: demo test tests test-long coverage quick lint style types bench fuzz docs docs-serve clean lock lowest newest matrix release-check
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrant demo
 
-test: lint
-	$(PYTEST) --cov=src/calibrant
+# mypy needs one core for a minute or two, so it runs beside the tests.
+test: style
+	@$(MAKE) --no-print-directory -j 2 types tests
 
 # The same without the checks of `make lint`.
 tests: $(VENV)/.installed-dev
+	$(PYTEST)
+
+# Also the tests marked `long`: every grid in full, fuzzing at length, every page in the browser.
+test-long: $(VENV)/.installed-dev
+	$(PYTEST) -m ""
+
+# The tests of `make test`, traced: a third slower.
+coverage: $(VENV)/.installed-dev
 	$(PYTEST) --cov=src/calibrant
 
-quick: $(VENV)/.installed-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow" $(TESTS) $(LATER:%=--ignore=%)
+quick: style
+	$(PYTEST) -m "not slow and not long" $(TESTS) $(LATER:%=--ignore=%)
 
-lint: $(VENV)/.installed-dev
+lint: style types
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/measures.py
@@ -95,7 +105,7 @@ lowest newest:
 	build/$@/bin/python $(PIP) --upgrade -c build/$@/pins.txt -e '.[all]' \
 		hypothesis pandas polars psutil pytest pytest-cov
 	build/$@/bin/calibrant demo
-	OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -q -W default -m "not slow" $(EDGE) -k "not ($(EDGE_NOT))"
+	OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -q -W default -m "not slow and not long" $(EDGE) -k "not ($(EDGE_NOT))"
 	OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -q -W default $(EDGE_RAY)
 
 clean:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections import Counter
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -16,22 +15,15 @@ hypothesis.settings.register_profile("calibrant", deadline=None)
 hypothesis.settings.load_profile("calibrant")
 
 
-# Of a test with many parameters, so many are traced for coverage; the others would trace the same lines.
-_TRACED = 3
-
-
 def pytest_collection_modifyitems(items):
-    """Run files with slow tests first, so that no long test is the last one; trace few of the long ones."""
-    slow = {item: mark for item in items if (mark := item.get_closest_marker("slow"))}
-    variants = Counter()
-    for item in items:
-        function = item.nodeid.partition("[")[0]
-        variants[function] += 1
-        wanted = slow[item].kwargs.get("traced", False) if item in slow else variants[function] <= _TRACED
-        if not wanted:
-            item.add_marker(pytest.mark.no_cover)
-    files = {item.path for item in slow}
+    """Run files with slow tests first, so that no long test is the last one."""
+    files = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in files)
+
+
+def at_length(values, now):
+    """Return parameters of a test: those ``now`` run always, the others in ``make test-long`` only."""
+    return [value if value in now else pytest.param(value, marks=pytest.mark.long) for value in values]
 
 
 def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):

@@ -16,7 +16,7 @@ from calibrant.bench.runner import run_experiment
 from calibrant.cli import app
 from calibrant.errors import InputError
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 TEXT = """
 title = "My models"

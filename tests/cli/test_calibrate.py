@@ -14,7 +14,7 @@ from calibrant.posthoc import load_calibrator
 from calibrant.posthoc.names import METHODS, resolve_methods
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from calibrant.monitoring import Monitoring
 from calibrant.monitoring.state import state_text
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 BATCH = 125
 OPTIONS = ("--window", 250)

@@ -8,7 +8,7 @@ import pytest
 from calibrant.plots.kinds import KINDS, RUN_KINDS
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from calibrant import load_predictions
 from calibrant.data import load_bundled, save_predictions
 from calibrant.posthoc import Pool, load_calibrator
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)

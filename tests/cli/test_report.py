@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from calibrant.training.config import load_config, load_first_run
 from tests.training import users_models
 from tests.training.small import ENCODER, arguments
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 QUICK = 'posthoc.methods=["temperature"]'
 OTHER_SETS = ('data.corruptions=["contrast-3"]', "data.foreign_classes=[8, 9]")

@@ -29,7 +29,7 @@ def recipe(target):
 def test_pre_commit_runs_what_make_lint_runs():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
-    assert [hook["entry"] for hook in hooks] == recipe("lint")
+    assert [hook["entry"] for hook in hooks] == [*recipe("style"), *recipe("types")]
     assert {repository["repo"] for repository in config["repos"]} == {"local"}
 
 

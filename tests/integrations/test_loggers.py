@@ -25,7 +25,7 @@ from tests.offline import no_network
 from tests.training.small import ENCODER, arguments
 
 pytestmark = [
-    pytest.mark.slow(traced=True),
+    pytest.mark.slow,
     # Lightning looks at batches in a way that this version of torch will give up.
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated"),
     # Loaders here have no workers.

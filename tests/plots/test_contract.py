@@ -19,7 +19,6 @@ from calibrant.plots.model_honesty import ModelHonesty
 from tests.conftest import draw
 from tests.plots.conftest import dynamics_rows
 
-# The first test draws every figure; the others would trace the same lines.
 pytestmark = pytest.mark.slow
 
 DISPLAYS = {
@@ -67,7 +66,6 @@ def test_every_public_display_is_checked_here():
     assert public == set(calibrant.plots.__all__)
 
 
-@pytest.mark.slow(traced=True)
 def test_given_axes_are_drawn_on_and_settings_come_back(display, ax):
     before = dict(mpl.rcParams)
     assert display.plot(ax, title="a title") is display
@@ -136,7 +134,6 @@ def test_other_formats_are_refused(logits, tmp_path):
         display.save(tmp_path / "x.docx")
 
 
-@pytest.mark.slow
 def test_importing_the_displays_does_not_import_matplotlib():
     code = "import sys, calibrant.plots.kinds, calibrant.cli; print('matplotlib' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 LIKELIHOOD: list[type[Calibrator]] = [
     VectorScaling,

@@ -17,7 +17,7 @@ from calibrant.posthoc.smart import INDICATORS, SMART, feasible_temperatures, in
 from calibrant.surrogates import OBJECTIVES, LogProbForecasts, objective_value
 from tests.conftest import draw, softmax
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 def bent(n, k=5, seed=0):

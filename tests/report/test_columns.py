@@ -11,7 +11,7 @@ from calibrant.report.columns import columns
 from calibrant.report.significance import Samples, can_test, significantly_worse
 from tests.conftest import draw
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

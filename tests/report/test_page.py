@@ -27,7 +27,7 @@ from calibrant.report.figures import BIN_NUMBERS, POINTS
 from tests.conftest import draw
 from tests.report.conftest import FILE, HOSTILE, Tables
 
-pytestmark = pytest.mark.slow(traced=True)
+pytestmark = pytest.mark.slow
 
 MOST_BYTES = 3_000_000
 
