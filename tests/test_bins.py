@@ -50,7 +50,7 @@ def test_sorted_outcomes_fill_the_bins_that_unsorted_ones_fill(n_bins, dtype):
     found, expected = sorted_width_bins(outcomes.sorted(), n_bins), equal_width_bins(outcomes, n_bins)
     for name in ("edges", "count", "correct_sum"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    np.testing.assert_allclose(found.confidence_sum, expected.confidence_sum, rtol=1e-13)
+    np.testing.assert_allclose(found.confidence_sum, expected.confidence_sum, rtol=1e-12)
 
 
 def test_every_neighbour_of_every_edge_is_placed_exactly():

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from tests.rounding import assert_equal_up_to_rounding
 
 from calibrant.data import Predictions
 from calibrant.errors import InputError
@@ -216,7 +217,7 @@ def test_arrays_that_do_not_fit_the_predictions_are_refused(arguments, message):
 
 def test_probabilities_come_from_logits_by_softmax():
     expected = torch.softmax(torch.tensor(LOGITS, dtype=torch.float64), dim=1)
-    assert torch.equal(Predictions(logits=LOGITS).to_probs(), expected)
+    assert_equal_up_to_rounding(Predictions(logits=LOGITS).to_probs(), expected)
 
 
 def test_probabilities_from_half_precision_logits_are_float32():

@@ -159,7 +159,7 @@ def test_logged_measures_are_those_of_the_predictions(tmp_path):
         "val_ece_equal_mass": expected_calibration_error(probs, labels, binning="mass"),
     }
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    assert logged == pytest.approx(expected, abs=1e-6)
+    assert logged == pytest.approx(expected, abs=1e-5)
 
 
 def test_measures_are_chosen_by_name_and_validate_logs_them_without_an_update(tmp_path):
@@ -176,7 +176,7 @@ def test_measures_are_chosen_by_name_and_validate_logs_them_without_an_update(tm
             "held_out/classwise_ece": classwise_calibration_error(probs, VAL.tensors[1], n_bins=4),
             "held_out/ece": expected_calibration_error(probs, VAL.tensors[1], n_bins=4),
         },
-        abs=1e-6,
+        abs=1e-5,
     )
     assert loss.history == []
 
@@ -322,7 +322,7 @@ def test_ignored_labels_count_for_nothing(tmp_path):
     with torch.no_grad():
         probs = module.model(VAL.tensors[0][kept]).softmax(dim=1)
     expected = expected_calibration_error(probs, labels[kept])
-    assert float(trainer.callback_metrics["val_ece"]) == pytest.approx(expected, abs=1e-6)
+    assert float(trainer.callback_metrics["val_ece"]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_predictions_that_are_not_finite_are_logged_as_nan(tmp_path):

@@ -63,7 +63,7 @@ def test_epochs_of_updates_follow_algorithm_1():
         gammas = _algorithm_1(gammas, gap)
         assert loss.edges.tolist() == pytest.approx(edges, rel=1e-5)
         assert loss.gammas.tolist() == pytest.approx(gammas, rel=1e-5)
-        assert loss.history[epoch]["gap"] == pytest.approx(gap, abs=1e-6)
+        assert loss.history[epoch]["gap"] == pytest.approx(gap, abs=1e-5)
     assert max(gammas) > 5
 
 
@@ -201,7 +201,7 @@ def test_ignored_and_dense_samples_are_counted_as_rows():
     dense = logits.view(4, 6, 5).movedim(-1, 1)
     found = validation_bins(dense, labels.view(4, 6), n_bins=3)
     assert found.n == 23
-    assert torch.equal(found.edges, validation_bins(logits, labels, n_bins=3).edges)
+    torch.testing.assert_close(found.edges, validation_bins(logits, labels, n_bins=3).edges)
 
 
 def test_probabilities_are_placed_as_a_loop_would():

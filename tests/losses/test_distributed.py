@@ -128,7 +128,7 @@ def test_averaged_gradients_are_those_of_the_whole_batch(shards, name, split):
     _, expected = _value_and_gradient(LOSSES[name], *_batch(split))
     # Averaging over two processes, as data-parallel training does, halves what each process found.
     found = torch.cat([shard[f"{split} {name}"][1] for shard in shards]) / 2
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
 
 
 def test_a_local_part_of_the_batch_alone_would_be_another_loss():
@@ -145,7 +145,7 @@ def test_every_process_remembers_what_one_process_would(shards, name):
     alone = _train(loss, slice(None))
     for key in loss.state_dict():
         for shard in shards:
-            torch.testing.assert_close(shard[name][key], alone[key], rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(shard[name][key], alone[key], rtol=1e-5, atol=1e-9)
 
 
 def test_correctness_ranking_pairs_the_samples_of_the_global_batch(shards):

@@ -28,7 +28,7 @@ def test_longer_logits_win_nothing():
         logit_norm_loss(logits, labels), logit_norm_loss(1000 * logits, labels), rtol=1e-5, atol=0
     )
     along = (gradient(LogitNormLoss(), logits, labels) * logits).sum(dim=1)
-    torch.testing.assert_close(along, torch.zeros_like(along), rtol=0, atol=1e-6)
+    torch.testing.assert_close(along, torch.zeros_like(along), rtol=0, atol=1e-5)
 
 
 def test_a_row_of_zeros_is_undecided_and_has_a_finite_gradient():

@@ -49,7 +49,7 @@ def test_the_gradient_is_prediction_minus_target():
 def test_the_first_epoch_is_label_smoothing():
     logits, labels = batch()
     found = OLSLoss(5, hard=0.9)(logits, labels)
-    torch.testing.assert_close(found, label_smoothing_loss(logits, labels, smoothing=0.1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, label_smoothing_loss(logits, labels, smoothing=0.1), rtol=1e-5, atol=0)
 
 
 def test_a_hard_share_of_1_is_cross_entropy():

@@ -41,7 +41,7 @@ def test_accuracy_and_mean_confidence_are_means(sample):
     pairs = loop_top_label(*sample)
     assert metrics.accuracy(*sample) == sum(a for _, a in pairs) / len(pairs)
     assert metrics.mean_confidence(*sample) == pytest.approx(
-        math.fsum(c for c, _ in pairs) / len(pairs), abs=1e-14
+        math.fsum(c for c, _ in pairs) / len(pairs), abs=1e-12
     )
 
 
@@ -264,7 +264,7 @@ def test_the_order_of_the_rows_does_not_matter_and_values_are_fractions(name, pa
 def test_probabilities_and_their_confidences_give_the_same(name, sample):
     confidence, correct = zip(*loop_top_label(*sample), strict=True)
     assert TOP_LABEL[name](*sample) == pytest.approx(
-        TOP_LABEL[name](confidence=confidence, correct=correct), abs=1e-14
+        TOP_LABEL[name](confidence=confidence, correct=correct), abs=1e-12
     )
 
 

@@ -51,8 +51,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     whole = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
     monkeypatch.setattr("calibrant.posthoc.fitting.affine._BLOCK_ENTRIES", 100)
     parts = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
-    assert torch.allclose(whole.weight, parts.weight, atol=1e-6)
-    assert torch.allclose(whole.nll(x, y), parts.nll(x, y), atol=1e-6)
+    assert torch.allclose(whole.weight, parts.weight, atol=1e-5)
+    assert torch.allclose(whole.nll(x, y), parts.nll(x, y), atol=1e-5)
 
 
 def test_a_start_does_not_decide_where_the_search_ends():

@@ -14,6 +14,7 @@ from calibrant.posthoc import Combination, PlattScaling, load_calibrator
 from calibrant.posthoc.combination import _ranked
 from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.fitting.logistic import fit_likeliest_ridge
+from tests.rounding import assert_equal_up_to_rounding
 
 
 def answers(n, *, seed=0, missing=0.0):
@@ -200,7 +201,7 @@ def test_saved_is_loaded(tmp_path):
     )
     fitted.save(tmp_path / "both.safetensors")
     loaded = load_calibrator(tmp_path / "both.safetensors")
-    assert np.array_equal(right(loaded, logits, signals), right(fitted, logits, signals))
+    assert_equal_up_to_rounding(right(loaded, logits, signals), right(fitted, logits, signals))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from calibrant.metrics import expected_calibration_error, negative_log_likelihoo
 from calibrant.posthoc import ConfidenceCalibrator, PlattScaling, load_calibrator
 from calibrant.posthoc.confidence import ends_of
 from calibrant.posthoc.names import method_for_pairs, resolve_for_pairs, safe_method
+from tests.rounding import assert_equal_up_to_rounding
 
 METHODS = [name for name in resolve_for_pairs("all") if name != "pool"]
 
@@ -39,7 +40,7 @@ def test_every_method_repairs_and_the_same_confidence_gets_the_same_answer(metho
     assert again.dtype == np.float32
     np.testing.assert_allclose(again[::-1], repaired, atol=1e-6)
     fitted.save(tmp_path / "c.safetensors")
-    np.testing.assert_array_equal(
+    assert_equal_up_to_rounding(
         load_calibrator(tmp_path / "c.safetensors").predict_confidence(stated), repaired
     )
     before, after = (negative_log_likelihood(confidence=each, correct=right) for each in (stated, repaired))

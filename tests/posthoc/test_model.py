@@ -14,6 +14,7 @@ from calibrant.posthoc import (
     ProximityCalibration,
     TemperatureScaling,
 )
+from tests.rounding import assert_equal_up_to_rounding
 
 
 class Network(nn.Module):
@@ -49,7 +50,7 @@ def test_the_temperature_is_that_of_the_model_without_dropout():
     network.eval()
     with torch.no_grad():
         expected = TemperatureScaling.fit(network(samples()[0]), samples()[1])
-    assert float(calibrated.calibrator.temperature) == pytest.approx(float(expected.temperature), rel=1e-6)
+    assert float(calibrated.calibrator.temperature) == pytest.approx(float(expected.temperature), rel=1e-5)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -105,7 +106,7 @@ def test_features_come_from_the_input_of_a_submodule_or_from_a_function(source):
         h, z = network.norm(x), network(x)
     expected = FeatureClipping.fit(z, y, features=h)
     assert calibrated.predict_proba(x).numpy() == pytest.approx(
-        expected.predict_proba(z, h).numpy(), abs=1e-6
+        expected.predict_proba(z, h).numpy(), abs=1e-5
     )
 
 
@@ -145,7 +146,7 @@ def test_batches_may_have_weights():
     mappings = [{"inputs": a, "labels": b, "weights": c} for a, b, c in triples]
     for network, batches in ((Network(), triples), (Named(), mappings)):
         found = CalibratedModel.fit(network, batches).calibrator.temperature
-        assert float(found) == pytest.approx(float(expected), rel=1e-6)
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
     with pytest.raises(InputError, match="^loader: expected weights in all batches or in none"):
         CalibratedModel.fit(Network(), [(x, y, weights), (x, y)])
 
@@ -168,7 +169,7 @@ def test_it_saves_as_any_module_does():
     calibrated = CalibratedModel.fit(Network(), loader(x, y))
     other = CalibratedModel(Network(), TemperatureScaling(1.0))
     other.load_state_dict(calibrated.state_dict())
-    assert torch.equal(other.predict_proba(x), calibrated.predict_proba(x))
+    assert_equal_up_to_rounding(other.predict_proba(x), calibrated.predict_proba(x))
 
 
 @pytest.mark.parametrize("method", [TemperatureScaling, FeatureClipping])
@@ -178,7 +179,7 @@ def test_it_exports_as_one_graph(method):
     graph = torch.export.export(
         calibrated, (x[:4],), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
     )
-    assert torch.allclose(graph.module()(x), calibrated(x), atol=1e-6)
+    assert torch.allclose(graph.module()(x), calibrated(x), atol=1e-5)
 
 
 @pytest.mark.parametrize(

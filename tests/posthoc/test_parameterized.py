@@ -27,7 +27,7 @@ def test_real_predictions_are_repaired_on_new_images(fitted):
 def test_the_order_of_the_classes_does_not_matter(fitted):
     logits = load_bundled("cifar10_test").logits[:100]
     shuffled = torch.randperm(10, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(fitted(logits)[:, shuffled], fitted(logits[:, shuffled]), atol=1e-6)
+    assert torch.allclose(fitted(logits)[:, shuffled], fitted(logits[:, shuffled]), atol=1e-5)
 
 
 def test_only_the_largest_logits_are_read():

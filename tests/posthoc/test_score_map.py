@@ -22,6 +22,7 @@ from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.venn_abers import VennAbers
 from tests.conftest import draw, softmax
+from tests.rounding import assert_equal_up_to_rounding
 
 WITH_MODE: list[Any] = [IsotonicCalibration, HistogramBinning, BBQ, VennAbers]
 TOP_LABEL = [(Identity, {}), (SplineCalibration, {}), *((m, {"mode": "top_label"}) for m in WITH_MODE)]
@@ -96,7 +97,7 @@ def test_a_saved_calibrator_comes_back_the_same(case, fitted, tmp_path):
     z = torch.from_numpy(draw(100, 5)[0]).float()
     assert type(loaded) is case[0]
     assert loaded.n_classes == 5
-    assert torch.equal(loaded(z), original(z))
+    assert_equal_up_to_rounding(loaded(z), original(z))
 
 
 @pytest.mark.parametrize("case", EVERY, ids=called)
@@ -158,7 +159,7 @@ def test_the_graph_of_one_map_per_class_takes_any_number_of_rows(method, fitted)
     z = torch.from_numpy(draw(300, 5)[0]).float()
     graph = torch.export.export(calibrator, (z[:4],), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
     for rows in (1, 300):
-        assert torch.allclose(graph(z[:rows]), calibrator(z[:rows]), atol=1e-6)
+        assert torch.allclose(graph(z[:rows]), calibrator(z[:rows]), atol=1e-5)
 
 
 ROWS = st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=9), min_size=1, max_size=4)

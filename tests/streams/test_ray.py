@@ -353,16 +353,26 @@ def test_parts_are_neighbours_of_about_the_same_size_and_hold_every_row_group_on
     assert len(parts) == 1
 
 
+def run_a_task_on(node):
+    """Wait until a machine of the cluster has run a task, which on a busy machine takes a while."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(lambda: ray.get_runtime_context().get_node_id())
+    assert ray.get(task.options(scheduling_strategy=there).remote()) == node
+
+
 def test_a_machine_lost_half_way_changes_nothing(cluster, folder, tmp_path):
     # The last test on the cluster: Ray complains of the loss on the terminal for a while.
     undisturbed = evaluate_stream_on_ray(open_stream(folder))
     doomed = cluster.add_node(num_cpus=1, object_store_memory=STORE)
-    marker = tmp_path / "begun"
+    run_a_task_on(doomed.node_id)
+    marker, ended = tmp_path / "begun", threading.Event()
 
     def lose():
-        until = time.monotonic() + 120
-        while not marker.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        # The others wait for the doomed machine, so it gets a task, however late.
+        while not marker.exists() and not ended.wait(0.05):
+            pass
         cluster.remove_node(doomed, allow_graceful=False)
 
     thread = threading.Thread(target=lose)
@@ -371,6 +381,7 @@ def test_a_machine_lost_half_way_changes_nothing(cluster, folder, tmp_path):
         stuck = ray_file_systems.Stuck(node=doomed.node_id, marker=str(marker), spared=os.getpid())
         result = evaluate_stream_on_ray(on_file_system(folder, stuck))
     finally:
+        ended.set()
         thread.join()
     assert marker.exists()
     assert result.metrics == undisturbed.metrics

@@ -92,7 +92,7 @@ def test_the_bounds_of_the_ranking_are_reached():
         assert values["auroc_correctness"] == (area.high if higher else area.low)
         for name in ("aurc", "excess_aurc", "augrc"):
             bounded = getattr(estimates, name)
-            assert values[name] == pytest.approx(bounded.low if higher else bounded.high, abs=1e-15), name
+            assert values[name] == pytest.approx(bounded.low if higher else bounded.high, abs=1e-12), name
 
 
 def test_ties_are_known_to_be_ties():
@@ -139,7 +139,7 @@ def test_order_and_partition_do_not_matter(drawn, data):
         merged.merge(worker)
     for name, total in whole.state().items():
         if name == "confidence_sum":
-            torch.testing.assert_close(merged.state()[name].sum(0), total.sum(0), rtol=0, atol=1e-13)
+            torch.testing.assert_close(merged.state()[name].sum(0), total.sum(0), rtol=1e-12, atol=1e-12)
         else:
             assert torch.equal(torch.as_tensor(merged.state()[name]), torch.as_tensor(total))
 
@@ -200,7 +200,7 @@ def test_aurc_is_exact_where_few_cells_hold_many_samples():
     confidence = rng.choice(np.linspace(0.5, 1, 300), size=300_000)
     correct = rng.random(300_000) < confidence
     value = sketch_of(confidence, correct).compute().aurc.value
-    assert value == pytest.approx(aurc(confidence=confidence, correct=correct), abs=1e-13)
+    assert value == pytest.approx(aurc(confidence=confidence, correct=correct), abs=1e-12)
 
 
 def test_it_travels_as_a_pickle_or_as_a_plain_dictionary():

@@ -106,7 +106,7 @@ def test_the_weights_of_the_best_epoch_are_kept(tmp_path, keep, after):
     values = {row["epoch"]: row[f"val_{keep}"] for row in run.metrics if row["epoch"] > after}
     best = (max if keep == "accuracy" else min)(values.values())
     kept = evaluate(run.predictions["validation"], measures=(keep,)).metrics[keep]
-    assert kept == pytest.approx(best, rel=1e-6)
+    assert kept == pytest.approx(best, rel=1e-5)
     assert json.loads((run.folder / "checkpoint.json").read_text())["best"]["epoch"] in [
         epoch for epoch, value in values.items() if value == best
     ]
@@ -124,7 +124,7 @@ def test_the_kept_epoch_is_not_always_the_last(tmp_path):
 def test_the_last_epoch_is_kept_by_default(tmp_path):
     run = train(small_config(*KEEP), tmp_path / "run")
     found = evaluate(run.predictions["validation"], measures=("nll",)).metrics["nll"]
-    assert found == pytest.approx(run.metrics[-1]["val_nll"], rel=1e-6)
+    assert found == pytest.approx(run.metrics[-1]["val_nll"], rel=1e-5)
 
 
 @pytest.mark.slow
