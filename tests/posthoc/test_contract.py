@@ -1,6 +1,9 @@
 """What every post-hoc method promises, checked once for the whole catalogue."""
 
 import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ from calibrant.evaluation.calibrated import fit_method
 from calibrant.metrics import negative_log_likelihood
 from calibrant.posthoc import Calibrator, load_calibrator
 from calibrant.posthoc.names import METHODS
-from tests.conftest import softmax
+from tests.conftest import at_length, softmax
+from tests.contracts import Contract
 from tests.posthoc.mutations import check_mutations
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -24,9 +28,11 @@ SAME_GRAPH = {
 GRAPHS = [name for name in METHODS if name not in SAME_GRAPH]
 # The paper's 100,000 steps take minutes; these are enough for what is promised here.
 FEWER = {"parameterized_paper": {"steps": 2000, "learning_rate": 1e-3}}
-PRESERVING = [name for name, method in METHODS.items() if method.preserves_accuracy]
+# One entry for each class of calibrators; the others differ in their options.
+CLASSES = {method.calibrator: name for name, method in reversed(METHODS.items())}.values()
 
 
+@cache
 def linear_model(n, k, *, seed=0, sharpen=3.0, dtype=np.float64):
     """Predictions of a linear head on Gaussian features, with logits that are too large."""
     rng = np.random.default_rng(seed)
@@ -53,107 +59,122 @@ def check_distributions(log_probs, n, k):
     assert torch.allclose(log_probs.exp().sum(dim=1), torch.ones(n, dtype=log_probs.dtype), atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def fitting_set():
-    return linear_model(1500, 4)
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the catalogue, its fit, and an empty folder."""
+
+    name: str
+    fitted: Calibrator
+    folder: Path
+
+    @property
+    def method(self):
+        return METHODS[self.name]
 
 
-@pytest.fixture(scope="module")
-def fitted(fitting_set):
+@cache
+def fitted(name):
     """Each method, fitted once."""
-    return {name: fit(name, fitting_set) for name in METHODS}
+    return fit(name, linear_model(1500, 4))
+
+
+contract = Contract()
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_fit_returns_distributions_for_any_number_of_samples(name, fitted):
+def test_a_method_keeps_every_promise(name, tmp_path, subtests):
+    contract.check(Entry(name, fitted(name), tmp_path), subtests)
+
+
+@contract.promise
+def a_fit_returns_distributions_for_any_number_of_samples(entry):
     for n in (1, 7, 300):
-        check_distributions(log_probabilities(fitted[name], linear_model(n, 4, seed=n)), n, 4)
+        check_distributions(log_probabilities(entry.fitted, linear_model(n, 4, seed=n)), n, 4)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_fit_improves_an_overconfident_model_on_new_data(name, fitted):
+@contract.promise
+def a_fit_improves_an_overconfident_model_on_new_data(entry):
     new = linear_model(4000, 4, seed=1)
     before = negative_log_likelihood(logits=new.logits, labels=new.labels)
-    after = negative_log_likelihood(logits=log_probabilities(fitted[name], new), labels=new.labels)
-    if name == "uncalibrated":
+    after = negative_log_likelihood(logits=log_probabilities(entry.fitted, new), labels=new.labels)
+    if entry.name == "uncalibrated":
         assert after == pytest.approx(before, abs=1e-9)
     else:
         assert after < before
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_fit_is_the_same_for_the_same_seed(name, fitted, fitting_set):
-    again = fit(name, fitting_set)
-    for key, value in fitted[name].state_dict().items():
-        assert torch.equal(value, again.state_dict()[key])
+@contract.promise
+def a_fit_is_the_same_for_the_same_seed(entry):
+    again = fit(entry.name, linear_model(1500, 4)).state_dict()
+    for key, value in entry.fitted.state_dict().items():
+        assert torch.equal(value, again[key]), key
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_what_is_loaded_is_what_was_saved(name, fitted, tmp_path):
-    path = tmp_path / "calibrator.safetensors"
-    fitted[name].save(path)
+@contract.promise
+def what_is_loaded_is_what_was_saved(entry):
+    path = entry.folder / "calibrator.safetensors"
+    entry.fitted.save(path)
     loaded = load_calibrator(path)
     assert loaded.n_classes == 4
-    assert loaded.searched.items() <= fitted[name].searched.items()
-    new = linear_model(50, 4, seed=2)
-    for key, value in fitted[name].state_dict().items():
+    assert loaded.searched.items() <= entry.fitted.searched.items()
+    for key, value in entry.fitted.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[key]), key
-    assert_equal_up_to_rounding(log_probabilities(loaded, new), log_probabilities(fitted[name], new))
+    new = linear_model(50, 4, seed=2)
+    assert_equal_up_to_rounding(log_probabilities(loaded, new), log_probabilities(entry.fitted, new))
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_changed_numbers_in_a_file_are_refused_or_give_probabilities(name, fitted, tmp_path):
+@contract.promise(only=lambda entry: entry.name in GRAPHS)
+def changed_numbers_in_a_file_are_refused_or_give_probabilities(entry):
     new = linear_model(5, 4, seed=2)
-    check_mutations(fitted[name], tmp_path / "calibrator.safetensors", new.logits, new.features)
+    check_mutations(entry.fitted, entry.folder / "changed.safetensors", new.logits, new.features)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_the_kind_and_type_of_array_are_kept(name, fitted):
+@contract.promise
+def the_kind_and_type_of_array_are_kept(entry):
     new = linear_model(5, 4, seed=3)
     logits, features = new.logits.numpy(), new.features.numpy()
     for kind in (np.float32, np.float64):
-        probs = fitted[name].predict_proba(logits.astype(kind), features)
+        probs = entry.fitted.predict_proba(logits.astype(kind), features)
         assert isinstance(probs, np.ndarray)
         assert probs.dtype == kind
-    assert isinstance(fitted[name].predict_proba(logits.tolist(), features.tolist()), list)
+    assert isinstance(entry.fitted.predict_proba(logits.tolist(), features.tolist()), list)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_half_precision_is_answered_in_float32(name, fitted):
+@contract.promise
+def half_precision_is_answered_in_float32(entry):
     p = linear_model(200, 4, seed=3)
     worst = p.logits.argmin(dim=1)  # whose probability is 0 in float16 where the model is sure
-    expected = fitted[name].predict_proba(p.logits, p.features).gather(1, worst[:, None]).log().mean()
+    expected = entry.fitted.predict_proba(p.logits, p.features).gather(1, worst[:, None]).log().mean()
     for dtype in (torch.float16, torch.bfloat16):
         z, h = p.logits.to(dtype), p.features.to(dtype)
-        probs = fitted[name].predict_proba(z, h)
-        assert probs.dtype == fitted[name](z, h).dtype == torch.float32
+        probs = entry.fitted.predict_proba(z, h)
+        assert probs.dtype == entry.fitted(z, h).dtype == torch.float32
         found = probs.gather(1, worst[:, None]).log().mean()
         assert found == pytest.approx(float(expected), rel=0.02 if dtype == torch.float16 else 0.1)
-    assert fitted[name].predict_proba(p.logits.half().numpy(), p.features.numpy()).dtype == np.float32
+    assert entry.fitted.predict_proba(p.logits.half().numpy(), p.features.numpy()).dtype == np.float32
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_other_classes_than_those_of_the_fit_are_refused(name, fitted):
+@contract.promise
+def other_classes_than_those_of_the_fit_are_refused(entry):
     other = linear_model(5, 6)
     with pytest.raises(InputError, match="^logits: expected the 4 classes that .* was fitted on, got 6"):
-        fitted[name].predict_proba(other.logits, other.features)
+        entry.fitted.predict_proba(other.logits, other.features)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_an_unknown_option_is_refused(name, fitting_set):
-    p = fitting_set
+@contract.promise
+def an_unknown_option_is_refused(entry):
+    p = linear_model(1500, 4)
     with pytest.raises(TypeError, match="unexpected keyword argument 'no_such_option'"):
-        METHODS[name].calibrator.fit(  # type: ignore[call-arg]
-            p.logits, p.labels, features=p.features, seed=0, no_such_option=1
-        )
+        entry.method.calibrator.fit(p.logits, p.labels, features=p.features, seed=0, no_such_option=1)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].calibrator.needs_features])
-def test_a_method_of_features_asks_for_them(name, fitted, fitting_set):
+@contract.promise(only=lambda entry: entry.method.calibrator.needs_features)
+def a_method_of_features_asks_for_them(entry):
+    p = linear_model(1500, 4)
     with pytest.raises(InputError, match="^features: expected"):
-        fitted[name].predict_proba(fitting_set.logits)
+        entry.fitted.predict_proba(p.logits)
     with pytest.raises(InputError, match="^features: expected"):
-        fit(name, Predictions(logits=fitting_set.logits, labels=fitting_set.labels))
+        fit(entry.name, Predictions(logits=p.logits, labels=p.labels))
 
 
 def check_predicted_class(calibrator, logits, features):
@@ -164,18 +185,18 @@ def check_predicted_class(calibrator, logits, features):
         assert torch.equal(calibrator.predict_proba(z, features).argmax(dim=1), z.argmax(dim=1))
 
 
-@pytest.mark.parametrize("name", PRESERVING)
-def test_the_predicted_class_never_changes_where_that_is_promised(name, fitted):
+@contract.promise(only=lambda entry: entry.method.preserves_accuracy)
+def the_predicted_class_never_changes(entry):
     new = linear_model(3000, 4, seed=4)
-    check_predicted_class(fitted[name], new.logits, new.features)
+    check_predicted_class(entry.fitted, new.logits, new.features)
 
 
-@pytest.mark.parametrize("name", PRESERVING)
-def test_the_first_of_equal_classes_stays_first_where_that_is_promised(name, fitted):
+@contract.promise(only=lambda entry: entry.method.preserves_accuracy)
+def the_first_of_equal_classes_stays_first(entry):
     new = linear_model(200, 4, seed=5)
     logits = torch.round(new.logits)
     assert (logits.sort(dim=1).values.diff(dim=1)[:, -1] == 0).any()
-    check_predicted_class(fitted[name], logits, new.features)
+    check_predicted_class(entry.fitted, logits, new.features)
 
 
 def fit_or_refuse(name, predictions):
@@ -202,21 +223,21 @@ def masked(predictions, low):
 SLOW_AT_TEN_MILLION = ("logistic_spline", "logistic_spline_top", "parameterized_paper", "pool")
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in SLOW_AT_TEN_MILLION])
-def test_logits_of_ten_million_give_distributions_or_one_clear_sentence(name):
+@contract.promise(only=lambda entry: entry.name not in SLOW_AT_TEN_MILLION)
+def logits_of_ten_million_give_distributions_or_one_clear_sentence(entry):
     data = linear_model(60, 4, sharpen=1e7)
-    calibrator = fit_or_refuse(name, data)
+    calibrator = fit_or_refuse(entry.name, data)
     if calibrator is not None:
         probs = calibrator.predict_proba(data.logits, data.features)
         assert torch.allclose(probs.sum(dim=1), torch.ones(60, dtype=probs.dtype))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_large_negative_logits_give_finite_probabilities(name, fitted):
+@contract.promise
+def large_negative_logits_give_finite_probabilities(entry):
     for dtype in (np.float32, np.float64):
         for low in (-1e20, float(np.finfo(dtype).min)):
             data = masked(linear_model(100, 4, dtype=dtype), low)
-            probs = fitted[name].predict_proba(data.logits, data.features)
+            probs = entry.fitted.predict_proba(data.logits, data.features)
             assert torch.isfinite(probs).all()
             assert torch.allclose(probs.sum(dim=1), torch.ones(100, dtype=probs.dtype), atol=1e-5)
 
@@ -248,17 +269,35 @@ HARD = {
 }
 
 
-# Methods whose fits take long are tried with these only; the members of the pool, and the spline of every
-# class, are tried with all.
-HARDEST = ("fifty samples", "logits of ten thousand", "constant logits")
-LONG = {"pool", "logistic_spline_top", *(name for name, method in METHODS.items() if method.slow)}
+# Options of a class that is tried with all, and fits that take long, are tried by `make test` with these only.
+HARDEST = ("fifty samples", "constant logits", "logits of ten thousand")
+LONG = {name for name, method in METHODS.items() if method.slow or name.startswith(("logistic", "pool"))}
+
+
+def cases_of(name):
+    """Return the cases that ``make test`` tries a method with."""
+    if name in LONG:
+        return HARDEST[:2]
+    return tuple(HARD) if name in CLASSES else HARDEST
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in METHODS for case in (HARDEST if name in LONG else HARD)]
-)
-def test_hard_data_give_distributions_or_one_clear_sentence(name, case):
+@pytest.mark.parametrize("name", METHODS)
+def test_hard_data_give_distributions_or_one_clear_sentence(name, subtests):
+    for case in cases_of(name):
+        with subtests.test(case):
+            check_hard_data(name, case)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in METHODS if len(cases_of(name)) < len(HARD)])
+def test_all_hard_data_give_distributions_or_one_clear_sentence(name, subtests):
+    for case in HARD.keys() - set(cases_of(name)):
+        with subtests.test(case):
+            check_hard_data(name, case)
+
+
+def check_hard_data(name, case):
     data = HARD[case]
     calibrator = fit_or_refuse(name, data)
     if calibrator is not None:
@@ -273,10 +312,13 @@ def test_hard_data_give_distributions_or_one_clear_sentence(name, case):
             assert torch.equal(log_probs.argmax(dim=1), data.logits.argmax(dim=1))
 
 
-# The tests of ONNX export every method without options in the same way.
+# The tests of ONNX export methods without options in the same way.
+EXPORTED = [name for name in GRAPHS if METHODS[name].options]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in GRAPHS if METHODS[name].options])
-def test_a_calibrator_can_be_exported_as_a_graph(name, fitted):
+@pytest.mark.parametrize("name", at_length(EXPORTED, EXPORTED[::4]))
+def test_a_calibrator_can_be_exported_as_a_graph(name):
     class Plain(torch.nn.Module):
         def __init__(self, calibrator: Calibrator) -> None:
             super().__init__()
@@ -290,23 +332,23 @@ def test_a_calibrator_can_be_exported_as_a_graph(name, fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         graph = torch.export.export(
-            Plain(fitted[name]).eval(),
+            Plain(fitted(name)).eval(),
             (new.logits, new.features),
             dynamic_shapes={"logits": {0: batch}, "features": {0: batch}},
         )
     other = linear_model(9, 4, seed=7, dtype=np.float32)
     assert torch.allclose(
-        graph.module()(other.logits, other.features), fitted[name](other.logits, other.features), atol=1e-5
+        graph.module()(other.logits, other.features), fitted(name)(other.logits, other.features), atol=1e-5
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GRAPHS)
-def test_a_calibrator_can_be_compiled_as_one_graph(name, fitted):
+@pytest.mark.parametrize("name", at_length(GRAPHS, CLASSES))
+def test_a_calibrator_can_be_compiled_as_one_graph(name):
     new = linear_model(16, 4, seed=6, dtype=np.float32)
     torch._dynamo.reset()
-    compiled = torch.compile(fitted[name], fullgraph=True, backend="eager")
+    compiled = torch.compile(fitted(name), fullgraph=True, backend="eager")
     with torch.no_grad():
         assert torch.allclose(
-            compiled(new.logits, new.features), fitted[name](new.logits, new.features), atol=1e-5
+            compiled(new.logits, new.features), fitted(name)(new.logits, new.features), atol=1e-5
         )
