@@ -18,7 +18,7 @@ from calibrant.posthoc import (
     TemperatureScaling,
 )
 from calibrant.posthoc.names import METHODS
-from tests.conftest import softmax
+from tests.conftest import at_length, softmax
 
 # The others have tests of their graphs among their own tests.
 CALIBRATORS = [
@@ -26,6 +26,11 @@ CALIBRATORS = [
     for calibrator in dict.fromkeys(method.calibrator for method in METHODS.values())
     if calibrator.__name__ not in ("Pool", "Combination", "IntraOrderPreserving")
 ]
+# Each of these has operations of its own; the graphs of the others are made of the same ones.
+NOW = (
+    *("BBQ", "BetaCalibration", "DirichletCalibration", "FeatureClipping", "GroupCalibration"),
+    *("IsotonicCalibration", "SMART", "SplineCalibration", "StructuredVectorScaling", "VennAbers"),
+)
 
 
 def linear_model(n, k=4, d=6, seed=0):
@@ -43,7 +48,11 @@ def run(path, logits, features=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", CALIBRATORS, ids=lambda method: method.__name__)
+@pytest.mark.parametrize(
+    "method",
+    at_length(CALIBRATORS, [each for each in CALIBRATORS if each.__name__ in NOW]),
+    ids=lambda method: method.__name__,
+)
 def test_the_graph_gives_what_the_calibrator_gives(method, tmp_path):
     logits, labels, features = linear_model(120)
     calibrator = method.fit(logits, labels, features=features)

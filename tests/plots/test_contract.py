@@ -6,9 +6,12 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 
 import calibrant.plots
 from calibrant import InputError, Predictions, compare
@@ -16,7 +19,8 @@ from calibrant.decisions import check_requirements
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from calibrant.plots.model_honesty import ModelHonesty
-from tests.conftest import draw
+from tests.conftest import at_length, draw
+from tests.contracts import Contract
 from tests.plots.conftest import dynamics_rows
 
 pytestmark = pytest.mark.slow
@@ -55,9 +59,20 @@ DISPLAYS = {
 }
 
 
-@pytest.fixture(params=list(DISPLAYS), scope="module")
-def display(request, logits):
-    return DISPLAYS[request.param](getattr(calibrant.plots, request.param), logits)
+@dataclass(frozen=True)
+class Entry:
+    """A display that was drawn, and an empty folder."""
+
+    display: Display
+    folder: Path
+
+
+contract = Contract()
+
+
+@pytest.mark.parametrize("name", DISPLAYS)
+def test_a_display_keeps_every_promise(name, logits, tmp_path, subtests):
+    contract.check(Entry(DISPLAYS[name](getattr(calibrant.plots, name), logits), tmp_path), subtests)
 
 
 def test_every_public_display_is_checked_here():
@@ -66,7 +81,9 @@ def test_every_public_display_is_checked_here():
     assert public == set(calibrant.plots.__all__)
 
 
-def test_given_axes_are_drawn_on_and_settings_come_back(display, ax):
+@contract.promise
+def given_axes_are_drawn_on_and_settings_come_back(entry):
+    display, ax = entry.display, Figure().add_subplot()
     before = dict(mpl.rcParams)
     assert display.plot(ax, title="a title") is display
     assert display.ax_ is ax
@@ -76,21 +93,29 @@ def test_given_axes_are_drawn_on_and_settings_come_back(display, ax):
     display.figure_.draw_without_rendering()
 
 
-def test_pyplot_never_hears_of_it(display):
+@contract.promise
+def a_figure_of_its_own_has_the_width_asked_for_and_pyplot_never_hears_of_it(entry):
     plt = pytest.importorskip("matplotlib.pyplot")
     before = plt.get_fignums()
-    display.plot()
+    assert entry.display.plot(width=5.0, title="a title").figure_.get_size_inches()[0] == 5.0
     assert plt.get_fignums() == before
-
-
-def test_a_figure_of_its_own_has_the_width_asked_for(display):
-    assert display.plot(width=5.0).figure_.get_size_inches()[0] == 5.0
     with pytest.raises(InputError, match="width: expected inches from 1 to 40, got 100"):
-        display.plot(width=100)
+        entry.display.plot(width=100)
+
+
+@contract.promise
+def vector_graphics_are_written_whole_and_text_stays_text(entry):
+    check_files(entry.display, entry.folder, {".svg": b"<?xml"})
+
+
+@contract.promise
+def a_notebook_shows_the_figure_as_png(entry):
+    assert isinstance(entry.display, Display)
+    assert entry.display._repr_png_().startswith(b"\x89PNG")
 
 
 def check_files(display, folder, starts):
-    display.plot(title="a title")
+    """Save the figure, titled ``a title``, in each format; check how each file begins, and its text."""
     for suffix, start in starts.items():
         display.save(folder / f"figure{suffix}")
         content = (folder / f"figure{suffix}").read_bytes()
@@ -101,8 +126,10 @@ def check_files(display, folder, starts):
     assert len(list(folder.iterdir())) == len(starts)
 
 
-def test_vector_graphics_are_written_whole_and_text_stays_text(display, tmp_path):
-    check_files(display, tmp_path, {".pdf": b"%PDF", ".svg": b"<?xml"})
+@pytest.mark.parametrize("name", at_length(DISPLAYS, ("ReliabilityDisplay", "BinErrorsDisplay")))
+def test_a_pdf_is_written_whole(name, logits, tmp_path):
+    display = DISPLAYS[name](getattr(calibrant.plots, name), logits)
+    check_files(display.plot(title="a title"), tmp_path, {".pdf": b"%PDF"})
 
 
 def test_a_png_is_written_whole(logits, tmp_path):
@@ -115,11 +142,6 @@ def test_equal_values_give_equal_files(logits, tmp_path):
         for name in ("a", "b"):
             calibrant.plots.ReliabilityDisplay.from_predictions(logits).save(tmp_path / f"{name}{suffix}")
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
-def test_a_notebook_shows_the_figure_as_png(display):
-    assert isinstance(display, Display)
-    assert display._repr_png_().startswith(b"\x89PNG")
 
 
 def test_place_is_handed_on_from_predictions(logits, ax):
