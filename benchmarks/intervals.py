@@ -17,15 +17,15 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from calibrant.data import load_bundled
+from calibrant.inference.chance import could_be_calibrated, if_calibrated
+from calibrant.inference.draws import CountResampler, difference, terms_of, weighted_of
+from calibrant.inference.intervals import corrected_ends
+from calibrant.inference.paired import paired_difference
+from calibrant.inference.rows import Rows
+from calibrant.inference.units import Units
+from calibrant.metrics.counted import Weighted, mean_weights
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.paired import paired_difference
-from calibrant.metrics.resampling.calibrated import could_be_calibrated, if_calibrated
-from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
-from calibrant.metrics.resampling.ends import corrected_ends
-from calibrant.metrics.resampling.rows import Rows
-from calibrant.metrics.resampling.terms import terms_of
-from calibrant.metrics.resampling.weighted import Weighted, mean_weights
 from timing import benchmark_parser, print_head, print_row
 
 Ends: TypeAlias = tuple[float, float]
@@ -52,7 +52,6 @@ MEASURED = (
     "mmce",
     "classwise_ece",
     "classwise_ece_equal_mass",
-    "skce_linear",
     "brier_calibration",
     "brier_refinement",
 )
@@ -100,8 +99,6 @@ class Population:
     def value(self, name: str, probs: np.ndarray) -> float:
         """Return the measure of infinitely many samples of a model that states these probabilities."""
         measure = MEASURES[name]
-        if name == "skce_linear":
-            return self._squared_kernel_error(probs)
         n, k = probs.shape
         if measure.reads == "outcomes":
             hit = self.truth[np.arange(n), probs.argmax(axis=1)]
@@ -116,14 +113,6 @@ class Population:
         counts = np.round(10_000 * share).astype(np.int64)
         kept = {key: values[counts > 0] for key, values in rows.items()}
         return float(counted(measure, kept).values(counts[None, counts > 0])[0])
-
-    def _squared_kernel_error(self, probs: np.ndarray) -> float:
-        p, error = torch.from_numpy(probs), torch.from_numpy(self.truth - probs)
-        distance = torch.nn.functional.pdist(p[::10], p=1) / 2
-        width, total = float(distance[distance > 0].median()), 0.0
-        for part, own in zip(p.split(1000), error.split(1000), strict=True):
-            total += float((own @ error.T * torch.exp(-torch.cdist(part, p, p=1) / (2 * width))).sum())
-        return total / len(p) ** 2
 
 
 def coverage_tables(population: Population, options: argparse.Namespace) -> None:
@@ -182,7 +171,8 @@ def intervals(
     rows = rows_of(measure, probs, labels)
     weighted = counted(measure, rows)
     value = weighted.value
-    drawn = CountResampler(value, weighted).replicates(RESAMPLES["coverage"], rng)
+    units = Units.of(None, weighted.n)
+    drawn = CountResampler(value, weighted, units).replicates(RESAMPLES["coverage"], rng)
     drawn = drawn[np.isfinite(drawn)]
     tails = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     low, high = np.quantile(drawn, tails)
@@ -200,7 +190,7 @@ def intervals(
     low_m, high_m = value - np.quantile(step, tails[::-1]) / 2
     yield "a quarter of n", value, ends(low_m, high_m)
     low, high = ends(*corrected_ends(value, drawn, level=LEVEL, biased=measure.terms is None))
-    draw = if_calibrated(measure.function, rows, measure.arguments(N_BINS), rng)
+    draw = if_calibrated(measure.function, rows, measure.arguments(N_BINS), units, rng)
     if low > 0 and draw is not None and could_be_calibrated(value, draw, level=LEVEL):
         low = 0.0
     yield "corrected", value, (min(low, value), max(high, value))
@@ -236,7 +226,7 @@ def significant(
     measure = MEASURES[name]
     first, second = (rows_of(measure, p, labels) for p in (a, b))
     counts = difference(counted(measure, first), counted(measure, second))
-    drawn = CountResampler(counts.value, counts).replicates(RESAMPLES["tests"], rng)
+    drawn = CountResampler(counts.value, counts, Units.of(None, counts.n)).replicates(RESAMPLES["tests"], rng)
     drawn = drawn[np.isfinite(drawn)]
     beyond = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
     plain = 2 * (1 + beyond) / (1 + len(drawn))

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from calibrant import metrics
+from calibrant.inference import with_interval
 from timing import benchmark_parser, best_time, extra_memory, print_head, print_row
 
 
@@ -79,7 +80,7 @@ def top_label_cases(size: str, confidence: np.ndarray, correct: np.ndarray) -> I
     yield Case(
         width,
         "calibrant, 1,000 resamples",
-        lambda: metrics.with_interval(metrics.expected_calibration_error, **pairs).value,
+        lambda: with_interval(metrics.expected_calibration_error, **pairs).value,
     )
     yield from (Case(width, name, run) for name, run in ece_peers(confidence, correct).items())
     yield Case(mass, "floor: np.sort", floor, is_floor=True)

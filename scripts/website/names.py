@@ -16,6 +16,7 @@ PACKAGES = (
     "calibrant.signals",
     "calibrant.evaluation",
     "calibrant.metrics",
+    "calibrant.inference",
     "calibrant.posthoc",
     "calibrant.losses",
     "calibrant.decisions",

@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from calibrant import data as data
     from calibrant import decisions as decisions
     from calibrant import evaluation as evaluation
+    from calibrant import inference as inference
     from calibrant import integrations as integrations
     from calibrant import losses as losses
     from calibrant import metrics as metrics
@@ -44,8 +45,8 @@ __all__ = [
 
 # Imported when they are first used: most of them import PyTorch, which `calibrant --help` does not need.
 _PACKAGES = (
-    *("data", "decisions", "evaluation", "integrations", "losses", "metrics", "monitoring", "plots"),
-    *("posthoc", "report", "streams", "training"),
+    *("data", "decisions", "evaluation", "inference", "integrations", "losses", "metrics"),
+    *("monitoring", "plots", "posthoc", "report", "streams", "training"),
 )
 # The packages that define the names above.
 _HOMES = ("data", "evaluation", "posthoc")

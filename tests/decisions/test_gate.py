@@ -42,7 +42,7 @@ def noisy(n, *, seed, noise):
         ("  accuracy >= 90 % ", ("accuracy", ">=", 0.9)),
         ("NLL > 1e-1", ("nll", ">", 0.1)),
         ("nll < 2.5", ("nll", "<", 2.5)),
-        ("skce_linear < -0.1", ("skce_linear", "<", -0.1)),
+        ("skce < -0.1", ("skce", "<", -0.1)),
     ],
 )
 def test_a_requirement_is_read_from_text(text, expected):

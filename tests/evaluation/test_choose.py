@@ -10,9 +10,9 @@ import torch
 from calibrant import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation import Choice, choose, compare, decide, effect_of
+from calibrant.inference.paired import paired_difference
 from calibrant.metrics import expected_calibration_error, smooth_ece
 from calibrant.metrics.classwise import classwise_calibration_error
-from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
 from calibrant.posthoc import Pool, TemperatureScaling
 from calibrant.posthoc.fitting.folds import random_folds

@@ -9,8 +9,8 @@ from scipy.stats import binomtest, false_discovery_control
 from calibrant import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation import by_group, evaluate
-from calibrant.evaluation.groups import corrected
-from calibrant.metrics import calibration_test
+from calibrant.inference import calibration_test
+from calibrant.inference.corrections import corrected
 
 STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])
 

@@ -23,7 +23,7 @@ from calibrant.evaluation import (
 from calibrant.evaluation.calibrated import calibrated, counted, fit_named
 from calibrant.evaluation.choose import _Behind
 from calibrant.evaluation.margin_diagnosis import diagnose_margins
-from calibrant.metrics.calibration_test import cumulative_test
+from calibrant.inference.calibration_test import cumulative_test
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.outcomes import Outcomes
 from tests.conftest import draw

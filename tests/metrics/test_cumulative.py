@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from calibrant.metrics import calibration_test, ks_error, kuiper_error
-from calibrant.metrics.calibration_test import cumulative_test
+from calibrant.inference.calibration_test import calibration_test, cumulative_test
+from calibrant.metrics import ks_error, kuiper_error
 from calibrant.metrics.cumulative import CumulativeDifference, brownian_tail
 from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import check_outcomes

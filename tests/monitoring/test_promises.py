@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binom
 
 from calibrant import Predictions
-from calibrant.metrics import accuracy, expected_calibration_error, with_interval
+from calibrant.inference import with_interval
+from calibrant.metrics import accuracy, expected_calibration_error
 from calibrant.monitoring import Monitoring
 from calibrant.monitoring.windows import with_intervals
 

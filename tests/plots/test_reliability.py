@@ -6,7 +6,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant.bins import top_label_bins
-from calibrant.metrics import accuracy_band, corp_reliability, smooth_reliability, wilson_interval
+from calibrant.inference import accuracy_band, wilson_interval
+from calibrant.metrics import corp_reliability, smooth_reliability
 from calibrant.plots import (
     ClassReliabilityDisplay,
     ConfidenceHistogramDisplay,

@@ -7,7 +7,7 @@ import torch
 from calibrant.bins import effective_counts, equal_mass_bins, equal_width_bins
 from calibrant.data import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics.reliability_band import accuracy_band, curve_band
+from calibrant.inference.bands import accuracy_band, curve_band
 from calibrant.plots.kinds import KINDS, Request, draw
 
 REFUSED = {"ood", "estimate", "frequencies", "sets", "guarantee"}

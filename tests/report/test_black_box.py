@@ -9,7 +9,8 @@ import pytest
 
 from calibrant import Predictions, compare
 from calibrant.evaluation import answer_when, decide
-from calibrant.metrics import MEASURES, paired_difference
+from calibrant.inference import paired_difference
+from calibrant.metrics import MEASURES
 from calibrant.report import compare_files, describe, describe_comparison, page_from_json, render
 from calibrant.report.sources import Sources
 from tests.conftest import draw

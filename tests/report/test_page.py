@@ -12,7 +12,7 @@ from calibrant.data import load_bundled
 from calibrant.decisions import threshold_for_risk
 from calibrant.errors import FormatError
 from calibrant.evaluation import Choice, by_group, compare, decide
-from calibrant.metrics import wilson_interval
+from calibrant.inference import wilson_interval
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
     Sources,

@@ -9,8 +9,8 @@ import torch
 
 from calibrant import InputError, Predictions, evaluate
 from calibrant.evaluation import by_group
+from calibrant.inference.calibration_test import cumulative_test
 from calibrant.integrations.torchmetrics import CalibrationMetrics
-from calibrant.metrics.calibration_test import cumulative_test
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.names import MEASURES
 from calibrant.monitoring import Monitoring

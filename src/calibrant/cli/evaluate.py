@@ -140,9 +140,10 @@ def evaluate(
     from calibrant.data.labels import LabelPredictions, entries_per_row
     from calibrant.evaluation.detection import detect_ood
     from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
-    from calibrant.evaluation.groups import CORRECTIONS, by_group
+    from calibrant.evaluation.groups import by_group
     from calibrant.evaluation.paired import paired_comparison
     from calibrant.evaluation.slices import by_class, by_margin
+    from calibrant.inference.corrections import CORRECTIONS
     from calibrant.inputs import check_choice
 
     chosen = check_choice(correction, "--correction", CORRECTIONS)

@@ -17,7 +17,7 @@ from calibrant.cli.terminal.text import say
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
-from calibrant.evaluation.groups import Correction
+from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator

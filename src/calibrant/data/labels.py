@@ -188,6 +188,12 @@ def entries_per_row(predictions: Predictions) -> int:
     return predictions.n_labels if isinstance(predictions, LabelPredictions) else 1
 
 
+def units_of(predictions: Predictions) -> Tensor | None:
+    """Return the row of each entry if entries of one row depend on each other; None if none do."""
+    per_row = entries_per_row(predictions)
+    return None if per_row == 1 else torch.arange(predictions.n) // per_row
+
+
 def is_label_matrix(values: Mapping[str, Any]) -> bool:
     """Return whether the labels in a file are several at once, and not one class in one-hot form."""
     labels = values.get("labels")

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
+from calibrant.inference.rows import check_level
 from calibrant.inputs import check_count
-from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.results import Result
 
 Method: TypeAlias = Literal["lac", "aps", "raps"]

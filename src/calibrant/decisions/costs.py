@@ -20,13 +20,11 @@ from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
+from calibrant.inference.draws import Resampler, mean_resampler
+from calibrant.inference.intervals import corrected_ends
+from calibrant.inference.rows import check_level, generator
+from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
-from calibrant.metrics.resampling.bootstrap import Resampler, check_level
-from calibrant.metrics.resampling.counts import CountResampler
-from calibrant.metrics.resampling.ends import corrected_ends
-from calibrant.metrics.resampling.rows import generator
-from calibrant.metrics.resampling.terms import TermResampler
-from calibrant.metrics.resampling.weighted import mean_weights
 from calibrant.outcomes import effective, mean_of
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
@@ -461,10 +459,7 @@ class _Bootstrap:
         return resampler.value, low, high
 
     def _resampler(self, values: Floats) -> Resampler:
-        if self.weights is None:
-            return TermResampler(values)
-        weighted = mean_weights(values, effective(self.weights.cpu()))
-        return CountResampler(weighted.value, weighted)
+        return mean_resampler(values, self.weights, Units.of(None, len(values)))
 
 
 def _acting(rule: CostRule, log_probs: Tensor, y: Tensor, bootstrap: _Bootstrap) -> tuple[Acting, Floats]:

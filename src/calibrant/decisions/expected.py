@@ -17,8 +17,8 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import decide
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Progress, check_seed
-from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.outcomes import refused_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.results import Result

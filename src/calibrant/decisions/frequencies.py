@@ -19,8 +19,8 @@ from calibrant.errors import FitError, FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
+from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Progress, check_count, check_seed
-from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.outcomes import LEAST_PROB, refused_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.frequencies import FrequencyCorrection, log_ratios

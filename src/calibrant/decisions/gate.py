@@ -20,11 +20,11 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.html import card, notes
+from calibrant.inference.chance import Chance
+from calibrant.inference.intervals import wilson_interval
+from calibrant.inference.rows import check_level
 from calibrant.inputs import Progress, check_count, check_number, check_seed
-from calibrant.metrics.chance import Chance
-from calibrant.metrics.intervals import wilson_interval
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.results import FrozenDict, Result
 
 Outcome: TypeAlias = Literal["passed", "failed", "unknown"]
@@ -139,10 +139,10 @@ def check_requirements(
 
     With a baseline, the measures of the requirements that have a better direction (NLL and ECE if there is
     none) may be worse by no more than a margin: the interval of the difference of
-    :func:`~calibrant.metrics.paired_difference` is compared with the margin. It is extended by the difference
-    of what chance has added to both calibration errors, and by misses that did not occur, unless both models
-    give the same answers to all of at least 100 samples. With a margin of 0, a model passes only if it is
-    better beyond chance, and an equal one is never told from a slightly worse one.
+    :func:`~calibrant.inference.paired_difference` is compared with the margin. It is extended by the
+    difference of what chance has added to both calibration errors, and by misses that did not occur, unless
+    both models give the same answers to all of at least 100 samples. With a margin of 0, a model passes only
+    if it is better beyond chance, and an equal one is never told from a slightly worse one.
 
     Args:
         predictions: Labelled predictions, or the path of a file of them.

@@ -19,7 +19,6 @@ _RANGES = {
     "brier_calibration": (0.0, 2.0),
     "brier_refinement": (0.0, 2.0),
     "skce": (-math.inf, math.inf),
-    "skce_linear": (-math.inf, math.inf),
     "charbonnier": (0.0, math.inf),
 }
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
-from calibrant.metrics.intervals import wilson_interval
+from calibrant.inference.intervals import wilson_interval
 from calibrant.results import Result
 
 # Level of the intervals of observed coverage.

@@ -17,8 +17,8 @@ from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Rule as Allowed
+from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, check_choice
-from calibrant.metrics.resampling.bootstrap import check_level
 from calibrant.outcomes import Outcomes, refused_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number

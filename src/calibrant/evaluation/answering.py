@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrant.errors import InputError
+from calibrant.inference.intervals import wilson_interval
 from calibrant.inputs import Floats
-from calibrant.metrics.intervals import wilson_interval
 from calibrant.outcomes import LEAST_DOUBT, Outcomes
 
 #: Confidences from which one may want to answer.

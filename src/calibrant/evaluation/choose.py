@@ -7,14 +7,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from torch import Tensor
 
-from calibrant.data.labels import entries_per_row
+from calibrant.data.labels import entries_per_row, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore, html_of_methods
 from calibrant.html import card, notes
+from calibrant.inference.paired import paired_difference
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.paired import paired_difference
 from calibrant.metrics.smooth_ece import smooth_ece_terms
 from calibrant.outcomes import effective
 from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL, safe_method
@@ -181,7 +181,7 @@ def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "c
         MEASURES[score].function,
         **given,
         n_resamples=_RESAMPLES,
-        per_row=entries_per_row(result.held_out),
+        units=units_of(result.held_out),
     )
     return behind.difference <= behind.standard_error
 

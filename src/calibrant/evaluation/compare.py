@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.data.labels import entries_per_row
+from calibrant.data.labels import entries_per_row, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_classes, repaired
@@ -20,9 +20,9 @@ from calibrant.evaluation.evaluate import evaluate, shown_value
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import without_nan
 from calibrant.html import Html, card, notes, table
+from calibrant.inference.paired import PairedDifference, paired_difference
 from calibrant.inputs import Progress, at_least_float32, check_count, masked_classes
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.outcomes import Pairs
 from calibrant.posthoc.by_group import ByGroup
@@ -541,7 +541,7 @@ class _Work:
             negative_log_likelihood,
             **given,
             n_resamples=self._n_resamples,
-            per_row=entries_per_row(after),
+            units=units_of(after),
             seed=self._seed,
         )
 

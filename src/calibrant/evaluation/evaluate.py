@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
-from calibrant.data.labels import LabelPredictions, entries_per_row
+from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.html import card, notes, p_value, reliability, table
+from calibrant.inference.chance import Chance, by_chance
+from calibrant.inference.intervals import Interval, with_interval
 from calibrant.inputs import ArrayLike, Progress
-from calibrant.metrics.chance import Chance, by_chance
-from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
@@ -128,7 +128,7 @@ def evaluate(
         level: Share of repeated samples whose interval should cover the true value.
         seed: Equal seeds give equal intervals.
         chance: Whether to draw what a perfectly calibrated model would show by chance, for each calibration
-            error, with the p-value of :func:`~calibrant.metrics.calibration_test`.
+            error, with the p-value of :func:`~calibrant.inference.calibration_test`.
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
 
@@ -211,7 +211,7 @@ def _interval(
         measure.function,
         **given,
         n_resamples=n_resamples,
-        per_row=entries_per_row(predictions),
+        units=units_of(predictions),
         max_work=MAX_WORK,
         **options,
     )

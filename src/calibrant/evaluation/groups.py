@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -13,18 +12,15 @@ from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import counted
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.html import card, notes, p_value, table
-from calibrant.inputs import Floats, Progress, check_choice
-from calibrant.metrics.calibration_test import CalibrationTest, cumulative_test
+from calibrant.inference.calibration_test import CalibrationTest, cumulative_test
+from calibrant.inference.corrections import Correction, corrected
+from calibrant.inference.intervals import Interval, wilson_interval
+from calibrant.inference.rows import check_level, generator
+from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
-from calibrant.metrics.intervals import Interval, wilson_interval
 from calibrant.metrics.names import resolve_measures
-from calibrant.metrics.resampling.bootstrap import check_level
-from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
-
-Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
-CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 
 #: Groups with fewer samples are shown but not tested.
 FEWEST_TESTED = 10
@@ -153,7 +149,7 @@ def by_group(
     """Measure the calibration of each group of labelled predictions, and test it.
 
     Confidences are those of the predicted class, or those of a black box. The test is that of
-    :func:`~calibrant.metrics.calibration_test` with the statistic ``"kuiper"``; its p-values are corrected
+    :func:`~calibrant.inference.calibration_test` with the statistic ``"kuiper"``; its p-values are corrected
     for the number of groups. Groups with fewer than ten samples are shown but not tested.
 
     If samples have weights, all of this counts them by weight. Samples of weight 0, and groups without any
@@ -260,26 +256,6 @@ def group_tests(
             )
         )
     return rows
-
-
-def corrected(p_values: Floats, correction: Correction) -> Floats:
-    """Return p-values corrected for their number; NaN stays NaN and does not count.
-
-    Example:
-        >>> corrected(np.array([0.01, 0.04, np.nan, 0.03]), "holm").round(3).tolist()
-        [0.03, 0.06, nan, 0.06]
-        >>> corrected(np.array([0.01, 0.04, np.nan, 0.03]), "benjamini_hochberg").round(3).tolist()
-        [0.03, 0.04, nan, 0.04]
-    """
-    found = np.full(len(p_values), np.nan)
-    tested = np.flatnonzero(~np.isnan(p_values))
-    order = tested[np.argsort(p_values[tested], kind="stable")]
-    rank, m = np.arange(len(order)), len(order)
-    if check_choice(correction, "correction", CORRECTIONS) == "holm":
-        found[order] = np.maximum.accumulate(p_values[order] * (m - rank))
-    else:
-        found[order] = np.minimum.accumulate((p_values[order] * m / (rank + 1))[::-1])[::-1]
-    return found.clip(max=1.0)
 
 
 def summary(tests: Sequence[GroupTest], *, correction: Correction, level: float) -> str:

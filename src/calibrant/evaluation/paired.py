@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-from calibrant.data.labels import LabelPredictions, entries_per_row
+from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import MAX_WORK, during, shown_value, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.html import card, notes, p_value, table
+from calibrant.inference.paired import PairedDifference, paired_difference
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES, resolve_measures
-from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.results import FrozenDict, Result
 
 
@@ -102,7 +102,7 @@ def paired_comparison(
                 **measure.arguments(n_bins),
                 n_resamples=n_resamples,
                 level=level,
-                per_row=entries_per_row(a),
+                units=units_of(a),
                 seed=seed,
                 max_work=MAX_WORK,
                 progress=during(progress, measure, done, len(named)),

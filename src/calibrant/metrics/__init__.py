@@ -10,8 +10,6 @@ from calibrant.metrics.binned import (
     rms_calibration_error,
     underconfidence,
 )
-from calibrant.metrics.calibration_test import CalibrationTest, calibration_test
-from calibrant.metrics.chance import Chance, by_chance
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
 from calibrant.metrics.classwise import (
     adaptive_calibration_error,
@@ -30,16 +28,13 @@ from calibrant.metrics.decomposition import (
     decompose_nll,
 )
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
-from calibrant.metrics.intervals import Interval, wilson_interval, with_interval
 from calibrant.metrics.kde import kde_calibration_error
-from calibrant.metrics.kernel import mmce, skce, skce_pairs
+from calibrant.metrics.kernel import mmce, skce
 from calibrant.metrics.margin import MarginSlice, margin_slices
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODCurve, OODScores, ood_curve, ood_scores
-from calibrant.metrics.paired import PairedDifference, paired_difference
 from calibrant.metrics.proper import brier_score, negative_log_likelihood, post_hoc_improvement
-from calibrant.metrics.reliability_band import Band, accuracy_band, curve_band
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
     RiskCoverage,
@@ -57,23 +52,17 @@ from calibrant.metrics.sweep import sweep_calibration_error
 __all__ = [
     "MEASURES",
     "SCORES",
-    "Band",
     "Bins",
-    "CalibrationTest",
-    "Chance",
     "CorpReliability",
     "Decomposition",
-    "Interval",
     "MarginSlice",
     "Measure",
     "OODCurve",
     "OODScores",
-    "PairedDifference",
     "Probe",
     "RiskCoverage",
     "SmoothReliability",
     "accuracy",
-    "accuracy_band",
     "adaptive_calibration_error",
     "augrc",
     "aurc",
@@ -84,15 +73,12 @@ __all__ = [
     "brier_calibration",
     "brier_refinement",
     "brier_score",
-    "by_chance",
-    "calibration_test",
     "charbonnier_error",
     "class_bins",
     "classwise_calibration_error",
     "confidence_score",
     "corp_reliability",
     "coverage_at_risk",
-    "curve_band",
     "debiased_calibration_error",
     "decompose_brier",
     "decompose_nll",
@@ -109,13 +95,11 @@ __all__ = [
     "ood_curve",
     "ood_scores",
     "overconfidence",
-    "paired_difference",
     "post_hoc_improvement",
     "risk_at_coverage",
     "risk_coverage_curve",
     "rms_calibration_error",
     "skce",
-    "skce_pairs",
     "smooth_calibration_error",
     "smooth_ece",
     "smooth_reliability",
@@ -126,7 +110,5 @@ __all__ = [
     "top_k_error",
     "top_label_bins",
     "underconfidence",
-    "wilson_interval",
-    "with_interval",
     "worst_case_probe",
 ]

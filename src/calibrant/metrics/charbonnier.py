@@ -7,7 +7,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from calibrant.inputs import ArrayLike, Floats, check_number
-from calibrant.metrics.resampling.weighted import Weighted, mean_weights
+from calibrant.metrics.counted import Weighted, mean_weights
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)

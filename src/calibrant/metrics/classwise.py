@@ -19,8 +19,8 @@ from calibrant.bins import (
     rounded_down,
 )
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs
-from calibrant.metrics.resampling.classes import class_table, mass_class_weights, width_class_weights
-from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.metrics.counted import Counts, Weighted
+from calibrant.metrics.counted_classes import class_table, mass_class_weights, width_class_weights
 from calibrant.outcomes import Outcomes, checked_weights
 
 # Rows are processed in blocks of about this many entries, which fit into the processor's cache.

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.inputs import ArrayLike, Floats
+from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.metrics.ranking import Ranking
-from calibrant.metrics.resampling.ordered import Ordered
-from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 CumulativeStatistic: TypeAlias = Literal["kuiper", "ks"]

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.inputs import ArrayLike, check_choice
-from calibrant.metrics.resampling.ordered import binned_weights
-from calibrant.metrics.resampling.weighted import Weighted
+from calibrant.metrics.counted import Weighted, binned_weights
 from calibrant.outcomes import Pairs, check_outcomes
 
 

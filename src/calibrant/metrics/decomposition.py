@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calibrant.bins import check_bins, equal_width_bins
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs
+from calibrant.metrics.counted import Counts, Weighted, mean_weights
+from calibrant.metrics.counted_classes import ClassCells, class_weights
 from calibrant.metrics.ranking import Ranking
-from calibrant.metrics.resampling.classes import ClassCells, class_weights
-from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
 from calibrant.outcomes import LEAST_DOUBT, LEAST_PROB, Outcomes, Pairs, check_outcomes, checked_weights
 
 Method: TypeAlias = Literal["binned", "corp"]

@@ -7,10 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
+from calibrant.metrics.counted import Counts, Weighted, ranked_weights
+from calibrant.metrics.counted_classes import ClassCells, class_table, class_weights
 from calibrant.metrics.ranking import Ranked, Ranking, check_ranking, last_of_equals
-from calibrant.metrics.resampling.classes import ClassCells, class_table, class_weights
-from calibrant.metrics.resampling.ordered import ranked_weights
-from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import checked_weights
 
 

@@ -1,20 +1,18 @@
 """Kernel calibration errors: how much similar predictions err in the same direction."""
 
 import math
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_labelled_probs, check_number
-from calibrant.metrics.resampling.ordered import Ordered
-from calibrant.metrics.resampling.rows import generator
-from calibrant.metrics.resampling.weighted import Counts, Weighted, mean_weights
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs, check_number, check_seed
+from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.outcomes import Pairs, check_outcomes, refused_weights
 
-SKCEEstimator: TypeAlias = Literal["biased", "unbiased", "linear"]
+SKCEEstimator: TypeAlias = Literal["biased", "unbiased"]
 
 # Sums of many terms of size exp(500) are still below the largest float64.
 _REACH = 500.0
@@ -121,16 +119,14 @@ def skce(
 
     ``"biased"`` is the mean of ``h`` over all pairs and is never negative. ``"unbiased"`` is the mean over
     pairs of different samples; for a calibrated model it is zero on average and may be negative. Both take
-    O(k n^2) time and bounded memory. ``"linear"`` is the mean over n / 2 random pairs: it is unbiased and
-    takes O(k n) time, but it is noisier. Its pairs are those of :func:`skce_pairs` with seed 0, so equal rows
-    give equal values, and rows that are sorted by class or confidence are not paired with their neighbours.
+    O(k n^2) time and bounded memory.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
         labels: Integer classes of shape ``(n,)``.
-        estimator: ``"biased"``, ``"unbiased"`` or ``"linear"``.
+        estimator: ``"biased"`` or ``"unbiased"``.
         width: The ``w`` of the kernel. The default is the median of the nonzero distances in total variation
-            between at most 1024 rows: evenly spaced ones, or random ones for ``"linear"``.
+            between at most 1024 evenly spaced rows.
         weights: Refused, because a mean over pairs of different samples needs whole samples.
 
     Example:
@@ -145,10 +141,7 @@ def skce(
     """
     if weights is not None:
         raise refused_weights("SKCE")
-    if estimator == "linear":
-        return float(skce_pairs(probs, labels, width=width).mean())
-    if estimator not in ("biased", "unbiased"):
-        raise InputError(f"estimator: expected 'biased', 'unbiased' or 'linear', got {estimator!r}")
+    check_choice(estimator, "estimator", get_args(SKCEEstimator))
     p, y = _read(probs, labels, at_least=1 if estimator == "biased" else 2)
     width = _width(width, p[:: -(-len(p) // _ROWS_FOR_WIDTH)])
     p, n = p.double(), len(p)
@@ -164,24 +157,8 @@ def skce(
     return (different + float(residual.square().sum())) / n**2
 
 
-def skce_weights(
-    probs: ArrayLike,
-    labels: ArrayLike,
-    *,
-    estimator: SKCEEstimator = "unbiased",
-    width: float | None = None,
-) -> Weighted | None:
-    """Return the linear estimate of :func:`skce` as a function of how often each pair is counted.
-
-    The width of the kernel is that of all samples. Other estimators have no such form.
-    """
-    if estimator != "linear":
-        return None
-    return mean_weights(skce_pairs(probs, labels, width=width).cpu().numpy())
-
-
 def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None, seed: int = 0) -> Tensor:
-    """Return independent terms whose mean is the linear estimator of :func:`skce`, for a calibration test.
+    """Return terms whose mean estimates :func:`skce` in linear time, for a calibration test.
 
     Each entry is ``h`` of two samples. They are paired by a random permutation, because an order that depends
     on the labels would look like miscalibration; of an odd number one sample is left out. For a calibrated
@@ -190,7 +167,7 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
     Args:
         probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
         labels: Integer classes of shape ``(n,)``.
-        width: The width of the kernel, as in :func:`skce`.
+        width: The width of the kernel, as in :func:`skce`; by default from random rows.
         seed: Equal seeds give equal pairs of row numbers.
 
     Returns:
@@ -201,7 +178,7 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
         [-0.375]
     """
     p, y = _read(probs, labels, at_least=2)
-    order = torch.from_numpy(generator(seed).permutation(len(p))).to(p.device)
+    order = torch.from_numpy(np.random.default_rng(check_seed(seed)).permutation(len(p))).to(p.device)
     width = _width(width, p[order[:_ROWS_FOR_WIDTH]])
     n = len(p) // 2 * 2
     rows = 2 * max(1, _ENTRIES_AT_ONCE // (2 * p.shape[1]))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.docstrings import Option, call, description, options_of, section, summary
-from calibrant.metrics.resampling.weighted import Weighted
+from calibrant.metrics.counted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]

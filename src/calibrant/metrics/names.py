@@ -42,7 +42,7 @@ from calibrant.metrics.discrimination import (
     auroc_ovr_weights,
 )
 from calibrant.metrics.kde import kde_calibration_error
-from calibrant.metrics.kernel import mmce, mmce_weights, skce, skce_weights
+from calibrant.metrics.kernel import mmce, mmce_weights, skce
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.proper import brier_score, log_losses, negative_log_likelihood, squared_errors
 from calibrant.metrics.selective import (
@@ -308,17 +308,6 @@ MEASURES: dict[str, Measure] = {
         percent=False,
         max_samples=20_000,
         takes_weights=False,
-        weighted=skce_weights,
-    ),
-    "skce_linear": Measure(
-        skce,
-        "SKCE, linear estimate",
-        "SKCE, linear",
-        "probs",
-        percent=False,
-        options={"estimator": "linear"},
-        takes_weights=False,
-        weighted=skce_weights,
     ),
     "brier_calibration": Measure(
         brier_calibration,

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_count
+from calibrant.metrics.counted import ranked_weights
 from calibrant.metrics.ranking import Ranked, Ranking, check_ranked, check_ranking
-from calibrant.metrics.resampling.ordered import ranked_weights
 
 # A smaller difference of areas is rounding.
 _ROUNDING = 1e-13

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
+from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.metrics.cumulative import CumulativeDifference
-from calibrant.metrics.resampling.ordered import Ordered
-from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Pairs, check_outcomes
 
 

@@ -9,7 +9,7 @@ from scipy import fft, sparse
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
-from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.metrics.counted import Counts, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes
 
 # A power of two: scaling a confidence by it does not round.

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from calibrant.bins import Binning, Bins, equal_mass_uppers
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count
-from calibrant.metrics.resampling.ordered import Ordered
-from calibrant.metrics.resampling.weighted import Counts, Weighted
+from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.outcomes import Pairs, check_outcomes
 
 

@@ -17,7 +17,7 @@ from calibrant.monitoring.reference import DriftReference
 from calibrant.text import visible
 
 if TYPE_CHECKING:
-    from calibrant.metrics.intervals import Interval
+    from calibrant.inference.intervals import Interval
 
 #: The collector reads files with this suffix only.
 SUFFIX = ".prom"

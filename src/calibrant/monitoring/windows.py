@@ -11,14 +11,13 @@ from calibrant.bins import equal_width_index
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.inference.chance import could_be_calibrated
+from calibrant.inference.draws import TermResampler
+from calibrant.inference.intervals import Interval, corrected_ends, with_interval
+from calibrant.inference.rows import generator
 from calibrant.inputs import Floats
 from calibrant.metrics.binned import expected_calibration_error
-from calibrant.metrics.intervals import Interval, with_interval
 from calibrant.metrics.proper import log_losses, squared_errors
-from calibrant.metrics.resampling.calibrated import could_be_calibrated
-from calibrant.metrics.resampling.ends import corrected_ends
-from calibrant.metrics.resampling.rows import generator
-from calibrant.metrics.resampling.terms import TermResampler
 from calibrant.outcomes import Outcomes, Pairs
 
 _Means: TypeAlias = tuple[list[Interval], Interval]
@@ -168,4 +167,4 @@ def _of_many(terms: Floats, correct: Floats, confidence: Floats, *, n_bins: int,
 
 def _interval(value: float, drawn: Floats, *, biased: bool = False) -> Interval:
     low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased)
-    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0, "corrected")
+    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)

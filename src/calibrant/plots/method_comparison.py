@@ -8,9 +8,9 @@ import numpy as np
 
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.validation_size import ValidationSizes, by_validation_size
+from calibrant.inference.paired import PairedDifference
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.paired import PairedDifference
 from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 

@@ -11,9 +11,9 @@ import torch
 from calibrant.bins import Binning, Bins, effective_counts, top_label_bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.inference.bands import Band, accuracy_band
 from calibrant.inputs import check_count
 from calibrant.metrics.classwise import class_bins
-from calibrant.metrics.reliability_band import Band, accuracy_band
 from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display, Place
 

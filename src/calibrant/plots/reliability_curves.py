@@ -9,10 +9,10 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
+from calibrant.inference.bands import Band, Curve, curve_band
+from calibrant.inference.intervals import wilson_interval
 from calibrant.inputs import Floats, Progress
 from calibrant.metrics.corp import CorpReliability, corp_reliability
-from calibrant.metrics.intervals import wilson_interval
-from calibrant.metrics.reliability_band import Band, Curve, curve_band
 from calibrant.metrics.smooth_ece import SmoothReliability, smooth_reliability
 from calibrant.outcomes import Outcomes
 from calibrant.plots import layout, style

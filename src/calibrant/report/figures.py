@@ -17,12 +17,12 @@ from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
+from calibrant.inference.intervals import wilson_interval
+from calibrant.inference.paired import PairedDifference
 from calibrant.metrics.accuracy import accuracy, mean_confidence
-from calibrant.metrics.intervals import wilson_interval
 from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve
-from calibrant.metrics.paired import PairedDifference
 from calibrant.metrics.scores import SCORES
 from calibrant.metrics.selective import risk_coverage_curve
 from calibrant.outcomes import Outcomes, Pairs

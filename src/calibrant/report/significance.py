@@ -10,15 +10,14 @@ from torch import Tensor
 
 from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
+from calibrant.inference.draws import TermResampler, bin_options
+from calibrant.inference.intervals import two_sided_p_value
+from calibrant.inference.rows import generator
+from calibrant.inference.units import Units
 from calibrant.inputs import Floats
+from calibrant.metrics.counted import Counts, Ordered, Sums
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.resampling.counts import bin_options, drawn_counts
-from calibrant.metrics.resampling.ends import two_sided_p_value
-from calibrant.metrics.resampling.ordered import Ordered, Sums
-from calibrant.metrics.resampling.rows import generator
-from calibrant.metrics.resampling.terms import TermResampler
-from calibrant.metrics.resampling.weighted import Counts
 from calibrant.outcomes import Outcomes
 
 N_BINS = 15
@@ -157,7 +156,7 @@ def _draws(n: int, n_resamples: int, seed: int) -> Iterator[Counts]:
     """Yield how often each of ``n`` samples occurs in each resample, some resamples at a time."""
     rng, at_once = generator(seed), max(1, _BLOCK // n)
     for start in range(0, n_resamples, at_once):
-        yield drawn_counts(n, min(at_once, n_resamples - start), rng)
+        yield Units.of(None, n).draw_counts(min(at_once, n_resamples - start), rng)
 
 
 def _parts(predictions: Predictions) -> Iterator[Predictions]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.groups import Correction, GroupTest, group_tests, worst_first
+from calibrant.evaluation.groups import GroupTest, group_tests, worst_first
+from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.results import FrozenDict

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from calibrant.cli.terminal.tables import heading
 from calibrant.cli.terminal.text import Console, line
-from calibrant.metrics.intervals import Interval
+from calibrant.inference.intervals import Interval
 from calibrant.metrics.names import MEASURES
 from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring

@@ -14,10 +14,11 @@ from calibrant.cli.terminal.text import Console, line
 from calibrant.evaluation.choose import Choice
 from calibrant.evaluation.effect import Effect
 from calibrant.evaluation.evaluate import Evaluation
-from calibrant.evaluation.groups import Correction, GroupRow, GroupTable, GroupTest, summary
+from calibrant.evaluation.groups import GroupRow, GroupTable, GroupTest, summary
 from calibrant.evaluation.paired import PairedComparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.files import without_nan
+from calibrant.inference.corrections import Correction
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores

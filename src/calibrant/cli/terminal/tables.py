@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from calibrant.evaluation.groups import GroupTable, GroupTest
     from calibrant.evaluation.paired import PairedComparison
     from calibrant.evaluation.slices import ClassRow
-    from calibrant.metrics.chance import Chance
-    from calibrant.metrics.intervals import Interval
+    from calibrant.inference.chance import Chance
+    from calibrant.inference.intervals import Interval
     from calibrant.metrics.margin import MarginSlice
     from calibrant.metrics.measure import Measure
     from calibrant.metrics.ood import OODScores

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -11,15 +12,17 @@ from scipy.special import ndtr
 
 from calibrant.bins import Binning
 from calibrant.errors import InputError
+from calibrant.inference.chance import redrawn
+from calibrant.inference.draws import RESAMPLES, fine_bins
+from calibrant.inference.rows import Rows, as_rows, call, check_finite, generator, n_rows
+from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_labelled_probs
+from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.cumulative import CumulativeDifference, CumulativeStatistic, brownian_tail
 from calibrant.metrics.kernel import skce_pairs
-from calibrant.metrics.resampling.bins import fine_bins
-from calibrant.metrics.resampling.bootstrap import check_finite
-from calibrant.metrics.resampling.calibrated import redrawn
-from calibrant.metrics.resampling.rows import Rows, as_rows, call, generator
 from calibrant.outcomes import Outcomes, check_outcomes, refused_weights
 
+Statistic: TypeAlias = Literal["ece", "skce", "kuiper", "ks"]
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal", "Brownian motion"]
 
 _FINE = 512
@@ -54,8 +57,9 @@ def calibration_test(
     *,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
-    statistic: Literal["ece", "skce", "kuiper", "ks"] | Callable[..., Any] = "ece",
-    n_resamples: int = 1000,
+    units: ArrayLike | None = None,
+    statistic: Statistic | Callable[..., Any] = "ece",
+    n_resamples: int = RESAMPLES,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # the measure's own options
@@ -92,6 +96,8 @@ def calibration_test(
         labels: Integer classes of shape ``(n,)``.
         confidence: Instead of ``probs``: confidences of shape ``(n,)``, with ``correct``.
         correct: Whether each prediction was right, shape ``(n,)``.
+        units: An integer for each sample, shape ``(n,)``. Outcomes of samples with equal ones are drawn with
+            the correlation that they have, for every statistic but ``"skce"``.
         statistic: The statistic that is compared with its distribution for a calibrated model.
         n_resamples: Number of resamples; the p-value is at least ``1 / (1 + n_resamples)``.
         seed: Equal seeds give equal p-values.
@@ -117,30 +123,44 @@ def calibration_test(
     if options.get("weights") is not None:
         raise refused_weights("a calibration test")
     rows = as_rows(probs=probs, labels=labels, confidence=confidence, correct=correct)
-    rng = generator(seed)
+    rng, drawn = generator(seed), Units.of(units, n_rows(rows))
     if statistic == "skce":
+        if not drawn.are_rows:
+            raise InputError("units: expected none with the statistic 'skce', got some; choose another one")
         return _skce_test(rows, seed, **options)
-    if statistic == "kuiper" or statistic == "ks":
+    if (statistic == "kuiper" or statistic == "ks") and drawn.are_rows:
         cells = CumulativeDifference.from_outcomes(check_outcomes(**rows))
         return cumulative_test(cells, statistic, n_resamples=n_resamples, rng=rng, **options)
-    if statistic == "ece":
+    if statistic == "ece" and drawn.are_rows:
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
-    elif callable(statistic):
-        value, redraw = call(statistic, rows, options, name="statistic"), redrawn(rows)
+    else:
+        function = _function(statistic)
+        value, redraw = call(function, rows, options, name="statistic"), redrawn(rows, drawn)
         null = np.empty(n_resamples)
         for r in range(n_resamples):
-            null[r] = call(statistic, redraw(rng), options)
+            null[r] = call(function, redraw(rng), options)
             if progress is not None:
                 progress("resamples", r + 1, n_resamples)
-    else:
-        raise InputError(
-            f"statistic: expected 'ece', 'skce', 'kuiper', 'ks' or a function, got {statistic!r}"
-        )
     # Counted this way, a resample with the value NaN is extreme.
     at_least = n_resamples - np.count_nonzero(null < check_finite(value, name="statistic"))
     return CalibrationTest(
         float((1 + at_least) / (1 + n_resamples)), value, n_resamples, "consistency resampling"
     )
+
+
+def _function(statistic: Statistic | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a statistic, which is called for each resample."""
+    if callable(statistic):
+        return statistic
+    if statistic == "ece":
+        return expected_calibration_error
+    if statistic == "kuiper" or statistic == "ks":
+        return partial(_in_deviations, statistic)
+    raise InputError(f"statistic: expected 'ece', 'skce', 'kuiper', 'ks' or a function, got {statistic!r}")
+
+
+def _in_deviations(statistic: CumulativeStatistic, *given: ArrayLike, **named: ArrayLike) -> float:
+    return CumulativeDifference.from_outcomes(check_outcomes(*given, **named)).in_deviations(statistic)
 
 
 def cumulative_test(

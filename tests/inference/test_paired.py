@@ -10,6 +10,9 @@ import torch
 from scipy import stats
 
 from calibrant.errors import InputError
+from calibrant.inference.intervals import with_interval
+from calibrant.inference.paired import paired_difference, swap_p_value
+from calibrant.inference.units import Units
 from calibrant.metrics import (
     accuracy,
     auroc_correctness,
@@ -18,10 +21,7 @@ from calibrant.metrics import (
     negative_log_likelihood,
     top_label_bins,
 )
-from calibrant.metrics.intervals import with_interval
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.paired import paired_difference
-from calibrant.metrics.resampling.swaps import swap_p_value
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -160,7 +160,7 @@ def test_a_calibrated_model_that_knows_less_is_not_less_calibrated(name):
 
 
 def test_the_share_of_swaps_is_exact():
-    rng = np.random.default_rng(0)
+    rng, units = np.random.default_rng(0), Units.of(None, 6)
     a, b = ({"x": rng.random((6, 1)), "labels": np.arange(6)} for _ in range(2))
 
     def total(rows):
@@ -169,13 +169,18 @@ def test_the_share_of_swaps_is_exact():
     found = abs(total(a) - total(b))
     signs = (1 + np.arange(6)) * (a["x"] - b["x"])[:, 0]
     every = [abs(np.dot(s, signs)) >= found - 1e-12 for s in itertools.product((-1, 1), repeat=6)]
-    share = swap_p_value(total, a, b, n_swaps=3999, rng=rng)
+    share = swap_p_value(total, a, b, units, n_swaps=3999, rng=rng)
     assert share == pytest.approx(np.mean(every), abs=0.03)
-    assert swap_p_value(total, a, a, n_swaps=9, rng=rng) == 1.0
-    tensors = [{"x": torch.from_numpy(rows["x"]), "labels": rows["labels"]} for rows in (a, b)]
-    assert swap_p_value(total, *tensors, n_swaps=3999, rng=rng) == pytest.approx(share, abs=0.03)
+    assert swap_p_value(total, a, a, units, n_swaps=9, rng=rng) == 1.0
+    one, other = ({"x": torch.from_numpy(rows["x"]), "labels": rows["labels"]} for rows in (a, b))
+    assert swap_p_value(total, one, other, units, n_swaps=3999, rng=rng) == pytest.approx(share, abs=0.03)
     wide = {"x": np.hstack([b["x"]] * 2), "labels": b["labels"]}
-    assert swap_p_value(total, a, wide, n_swaps=9, rng=rng) == 0.1
+    assert swap_p_value(total, a, wide, units, n_swaps=9, rng=rng) == 0.1
+    pairs = Units.of([4, 4, 7, 7, 7, 1], 6)
+    whole = [signs[:2].sum(), signs[2:5].sum(), signs[5]]
+    every = [abs(np.dot(s, whole)) >= found - 1e-12 for s in itertools.product((-1, 1), repeat=3)]
+    share = swap_p_value(total, a, b, pairs, n_swaps=3999, rng=rng)
+    assert share == pytest.approx(np.mean(every), abs=0.03)
 
 
 def test_power_grows_with_the_samples_and_with_the_difference():

@@ -5,6 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
+from calibrant.inference.draws import BinResampler, RowResampler, TermResampler
+from calibrant.inference.intervals import with_interval
+from calibrant.inference.units import Units
 from calibrant.metrics import (
     accuracy,
     average_calibration_error,
@@ -13,11 +16,7 @@ from calibrant.metrics import (
     rms_calibration_error,
 )
 from calibrant.metrics.binned import overconfidence
-from calibrant.metrics.intervals import with_interval
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.resampling.bins import BinResampler
-from calibrant.metrics.resampling.rows import RowResampler
-from calibrant.metrics.resampling.terms import TermResampler
 from calibrant.outcomes import Outcomes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,8 +49,11 @@ def outcomes(n, *, seed=0, slope=0.9, dtype=np.float64):
 )
 def test_resampled_bins_are_distributed_as_those_of_resampled_rows(metric, binning, slope):
     confidence, correct = outcomes(3000, slope=slope)
-    rows = {"confidence": confidence, "correct": correct}
-    plain = RowResampler(lambda drawn: metric(**drawn, binning=binning), rows)
+
+    def of(rows):
+        return metric(confidence=confidence[rows], correct=correct[rows], binning=binning)
+
+    plain = RowResampler(of(np.arange(3000)), of, Units.of(None, 3000))
     fast = bin_resampler(metric, confidence, correct, n_bins=15, binning=binning)
     assert fast.value == pytest.approx(plain.value, abs=1e-12)
     ours = fast.replicates(4000, np.random.default_rng(0))
@@ -79,22 +81,6 @@ def test_the_value_from_fine_bins_is_the_measure_itself(metric, n_bins, binning)
     )
     expected = metric(confidence=confidence, correct=correct, n_bins=n_bins, binning=binning)
     assert found.value == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("binning", ["width", "mass"])
-def test_the_jackknife_over_bins_leaves_out_one_sample(binning):
-    rng = np.random.default_rng(3)
-    confidence = rng.choice([0.55, 0.7, 0.72, 0.9, 1.0], size=60)  # equal ones make fine bins exact
-    correct = rng.random(60) < 0.7
-    fast = bin_resampler(expected_calibration_error, confidence, correct, n_bins=4, binning=binning)
-    values, weights = fast.jackknife(rng)
-    left_out = [
-        expected_calibration_error(
-            confidence=np.delete(confidence, i), correct=np.delete(correct, i), n_bins=4, binning=binning
-        )
-        for i in range(60)
-    ]
-    assert np.sort(np.repeat(values, weights.astype(int))) == pytest.approx(np.sort(left_out), abs=1e-12)
 
 
 def test_cells_of_many_terms_keep_the_distribution_of_their_mean():

@@ -1,9 +1,12 @@
-"""Samples that are sorted once, so that any number of resamples can be ranked and binned by their counts."""
+"""Measures as functions of counts: samples are sorted once, and any number of resamples is then measured.
+
+A resample is how often it contains each sample, so no rows are copied.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +16,56 @@ from torch import Tensor
 from calibrant.bins import Binning, Bins, mass_ends, rounded_down
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
-from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes
+
+#: How often each sample is counted: whole numbers, or these times the weights of the samples.
+Counts: TypeAlias = npt.NDArray[np.int64] | Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A measure of fixed samples, as a function of how often each of them is counted.
+
+    Attributes:
+        n: Number of samples.
+        values: Takes counts of shape ``(r, n)``, with at least one sample in each row, and returns the
+            measure of each row; NaN where it is undefined.
+        held: Numbers in memory for each row of counts, which limits the rows per call.
+        work: Numbers computed for each row of counts, if these are more than are held.
+        weights: How much each sample counts, or None if all count the same.
+    """
+
+    n: int
+    values: Callable[[Counts], Floats]
+    held: int
+    work: int = 0
+    weights: Tensor | None = None
+
+    @property
+    def value(self) -> float:
+        """The measure of the samples themselves."""
+        return float(self.of(np.ones((1, self.n), dtype=np.int64))[0])
+
+    def of(self, counts: Counts) -> Floats:
+        """Return the measure of each row of counts, with the weights of the samples."""
+        if self.weights is None:
+            return self.values(counts)
+        weighted = counts * self.weights.cpu().numpy()
+        counted = weighted.any(axis=1)  # a resample of samples that all have weight 0 has no value
+        result = np.full(len(counts), np.nan)
+        if counted.any():
+            result[counted] = self.values(weighted if counted.all() else weighted[counted])
+        return result
+
+
+def mean_weights(terms: Floats, weights: Tensor | None = None) -> Weighted:
+    """Return a mean of terms as a function of how often each of them is counted."""
+
+    def values(counts: Counts) -> Floats:
+        # Unlike a matrix product this starts no threads, which would wait for each other.
+        return np.asarray(np.einsum("rn,n->r", counts, terms) / counts.sum(axis=1))
+
+    return Weighted(len(terms), values, held=len(terms), weights=weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Progress, check_choice, check_count
-from calibrant.metrics.names import measure_of
-from calibrant.metrics.resampling.bootstrap import Resampler, check_finite, check_level, defined
-from calibrant.metrics.resampling.calibrated import if_calibrated
-from calibrant.metrics.resampling.counts import CountResampler, difference, weighted_of
-from calibrant.metrics.resampling.ends import corrected_ends, two_sided_p_value
-from calibrant.metrics.resampling.rows import (
-    RowResampler,
+from calibrant.inference.chance import if_calibrated
+from calibrant.inference.draws import RESAMPLES, resampler_of
+from calibrant.inference.intervals import corrected_ends, two_sided_p_value
+from calibrant.inference.rows import (
     Rows,
     as_rows,
     call,
+    check_finite,
+    check_level,
+    defined,
     generator,
-    in_rows,
-    in_samples,
     n_numbers,
+    n_rows,
     same_length,
 )
-from calibrant.metrics.resampling.swaps import swap_p_value
-from calibrant.metrics.resampling.terms import term_resampler
-from calibrant.metrics.resampling.weighted import by_row
+from calibrant.inference.units import Units
+from calibrant.inputs import ArrayLike, Progress, check_choice, check_count
+from calibrant.metrics.names import measure_of
 from calibrant.outcomes import check_outcomes
 from calibrant.threads import few_threads
 
@@ -74,9 +74,9 @@ def paired_difference(
     correct_b: ArrayLike | None = None,
     reads: Literal["probs", "logits"] = "probs",
     weights: ArrayLike | None = None,
-    n_resamples: int = 1000,
+    units: ArrayLike | None = None,
+    n_resamples: int = RESAMPLES,
     level: float = 0.95,
-    per_row: int = 1,
     seed: int = 0,
     max_work: int | None = None,
     progress: Progress | None = None,
@@ -94,7 +94,7 @@ def paired_difference(
     Except for means over samples, both are corrected so that a bias is not taken for a difference:
 
     - Percentiles are moved and extended by the step from the difference to the resampled ones, as in
-      :func:`~calibrant.metrics.with_interval`.
+      :func:`~calibrant.inference.with_interval`.
     - A model that is less sure has a larger calibration error by chance, even if both are calibrated. The
       interval is extended by the difference of what calibrated models with these predictions have on average.
     - For calibration errors and measures of ranking, a difference that is significant by then must survive a
@@ -114,12 +114,12 @@ def paired_difference(
         reads: ``"logits"`` if ``a`` and ``b`` are logits, for a measure that takes them.
         weights: How much each sample counts, shape ``(n,)``. Samples are drawn with equal probability and
             keep their weights.
+        units: An integer for each sample, shape ``(n,)``: samples with equal ones are drawn and swapped
+            together. By default every sample is drawn alone.
         n_resamples: Number of resamples.
         level: Share of repeated samples whose interval should cover the true difference.
-        per_row: Number of samples in succession that are drawn together because they are not independent,
-            such as the labels of one picture.
         seed: Equal seeds give equal results.
-        max_work: Limit on the numbers that are computed, as for :func:`~calibrant.metrics.with_interval`.
+        max_work: Limit on the numbers that are computed, as for :func:`~calibrant.inference.with_interval`.
         progress: Called with ``"resamples"``, the number done, and the total.
         **options: Passed to the measure.
 
@@ -137,25 +137,27 @@ def paired_difference(
     """
     n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
     rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads, weights)
+    drawn = Units.of(units, n_rows(rows_a))
     with few_threads(n_numbers(rows_a)):
         value_a = check_finite(call(metric, rows_a, options))
         value_b = check_finite(call(metric, rows_b, options))
-        check_count(per_row, "per_row")
-        resampler = _resampler(metric, rows_a, rows_b, options, value=value_a - value_b, per_row=per_row)
+        found = value_a - value_b
+        resampler = resampler_of(metric, [rows_a, rows_b], options, drawn, value=found)
         n_resamples = resampler.affordable(n_resamples, max_work)
         rng = generator(seed)
         differences = defined(resampler.replicates(n_resamples, rng, progress))
         # The same random numbers for both models: equal predictions have equal floors.
-        floor = _floor(metric, rows_a, options, seed) - _floor(metric, rows_b, options, seed)
-        found, biased = value_a - value_b, not resampler.is_mean
+        floors = [_floor(metric, rows, options, drawn, seed) for rows in (rows_a, rows_b)]
+        biased, floor = not resampler.is_mean, floors[0] - floors[1]
         low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor)
         p_value = two_sided_p_value(found, differences, biased=biased, floor=floor)
         both = [_to_swap(metric, rows, options) for rows in (rows_a, rows_b)]
         if p_value <= 1 - level and both[0] is not None and both[1] is not None:
             explained = swap_p_value(
-                lambda rows: call(metric, in_samples(rows, per_row), options),
-                in_rows(both[0], per_row),
-                in_rows(both[1], per_row),
+                lambda rows: call(metric, rows, options),
+                both[0],
+                both[1],
+                drawn,
                 n_swaps=round(3 / (1 - level)) - 1,
                 rng=rng,
             )
@@ -206,38 +208,9 @@ def _read(
     return both
 
 
-def _resampler(
-    metric: Callable[..., Any],
-    rows_a: Rows,
-    rows_b: Rows,
-    options: dict[str, Any],
-    *,
-    value: float,
-    per_row: int,
-) -> Resampler:
-    measure = measure_of(metric)
-    together = {f"{name}_a": values for name, values in rows_a.items()}
-    together |= {f"{name}_b": values for name, values in rows_b.items()}
-    together = dict(in_rows(together, per_row))
-    terms = term_resampler(measure, rows_a, options, minus=rows_b, per_row=per_row)
-    if terms is not None:
-        return terms
-    weighted_a, weighted_b = weighted_of(measure, rows_a, options), weighted_of(measure, rows_b, options)
-    if weighted_a is not None and weighted_b is not None:
-        return CountResampler(value, by_row(difference(weighted_a, weighted_b), per_row))
-
-    def of_rows(drawn: Rows) -> float:
-        drawn = in_samples(drawn, per_row)
-        first = {name: drawn[f"{name}_a"] for name in rows_a}
-        second = {name: drawn[f"{name}_b"] for name in rows_b}
-        return call(metric, first, options) - call(metric, second, options)
-
-    return RowResampler(of_rows, together)
-
-
-def _floor(metric: Callable[..., Any], rows: Rows, options: dict[str, Any], seed: int) -> float:
+def _floor(metric: Callable[..., Any], rows: Rows, options: dict[str, Any], units: Units, seed: int) -> float:
     """Return what a calibrated model with these predictions has on average by chance; 0 if nothing."""
-    draw = if_calibrated(metric, rows, options, generator(seed))
+    draw = if_calibrated(metric, rows, options, units, generator(seed))
     return 0.0 if draw is None else float(np.mean([draw() for _ in range(_FLOOR_DRAWS)]))
 
 
@@ -256,3 +229,46 @@ def _to_swap(metric: Callable[..., Any], rows: Rows, options: dict[str, Any]) ->
     ranks = (count.cumsum() - (count - 1) / 2)[place] / (1 + len(outcomes))
     others = {"weights": rows["weights"]} if "weights" in rows else {}
     return {"confidence": ranks, "correct": outcomes.correct.cpu().numpy(), **others}
+
+
+def swap_p_value(
+    measure: Callable[[Rows], float],
+    a: Rows,
+    b: Rows,
+    units: Units,
+    *,
+    n_swaps: int,
+    rng: np.random.Generator,
+) -> float:
+    """Return the share of swaps after which two models differ at least as much as they do.
+
+    It is exact: if the predictions of a unit could as well have been made by the other model, all
+    swaps are equally likely, and so are all ranks of the difference among theirs. Models with different
+    numbers of classes cannot be swapped; for them the share is the smallest one.
+
+    Args:
+        measure: The measure of rows.
+        a: The rows of the first model.
+        b: The rows of the second model, of the same samples.
+        units: The rows that are swapped together.
+        n_swaps: Number of swaps.
+        rng: Which rows are swapped.
+    """
+    if any(values.shape != b[name].shape for name, values in a.items()):
+        return 1 / (1 + n_swaps)
+    found, reached = abs(measure(a) - measure(b)), 0
+    for _ in range(n_swaps):
+        swap = units.draw_half(rng)
+        one = {name: _where(swap, b[name], values) for name, values in a.items()}
+        other = {name: _where(swap, a[name], values) for name, values in b.items()}
+        reached += not abs(measure(one) - measure(other)) < found  # also if undefined
+    return (1 + reached) / (1 + n_swaps)
+
+
+def _where(swap: np.ndarray, others: Any, values: Any) -> Any:  # noqa: ANN401  # an array of either kind
+    """Return the values, with the others in the rows to swap."""
+    rows = swap.reshape(-1, *(1,) * (values.ndim - 1))
+    if isinstance(values, Tensor):
+        there = torch.from_numpy(rows).to(values.device)
+        return torch.where(there, torch.as_tensor(others, device=values.device), values)
+    return np.where(rows, np.asarray(others), values)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index, rounded_down
 from calibrant.inputs import Floats
+from calibrant.metrics.counted import Counts, EqualMass, Ordered, Weighted
 from calibrant.metrics.ranking import last_of_equals
-from calibrant.metrics.resampling.ordered import EqualMass, Ordered
-from calibrant.metrics.resampling.weighted import Counts, Weighted
 from calibrant.outcomes import Outcomes
 
 # Float32 holds whole numbers up to this one exactly.

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_count
+from calibrant.inference.draws import BinResampler, bin_options, weighted_of
+from calibrant.inference.rows import Rows, as_rows, call, check_finite, generator, n_numbers, n_rows
+from calibrant.inference.units import Units
+from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, check_probs
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
-from calibrant.metrics.resampling.bins import BinResampler
-from calibrant.metrics.resampling.bootstrap import check_finite
-from calibrant.metrics.resampling.calibrated import redrawn
-from calibrant.metrics.resampling.counts import bin_options, weighted_of
-from calibrant.metrics.resampling.rows import Rows, as_rows, call, generator, n_numbers
 from calibrant.outcomes import check_outcomes
 from calibrant.threads import few_threads
 
@@ -28,6 +27,9 @@ _FEWEST = 40
 _BLOCK = 1 << 19
 # Values that differ by less than this share are the same: two ways of adding up differ in the last digits.
 _SAME = 1e-9
+# After this many draws from a calibrated model, a value that is this many of their ranges above them is not
+# compared with more of them.
+_FIRST, _FAR = 5, 8.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Chance:
         mean: Mean of the measure over samples of the same size from such a model.
         high: Its 95th percentile: a calibrated model shows more than this in one of twenty samples.
         p_value: Probability that a calibrated model shows at least as much as this one, as in
-            :func:`~calibrant.metrics.calibration_test`.
+            :func:`~calibrant.inference.calibration_test`.
         n_draws: Number of samples that were drawn.
     """
 
@@ -56,6 +58,7 @@ def by_chance(
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    units: ArrayLike | None = None,
     n_draws: int = 400,
     seed: int = 0,
     max_work: int | None = None,
@@ -67,9 +70,10 @@ def by_chance(
     class probabilities, again and again, and measured each time. With few samples or many bins, a calibrated
     model can show a large error; an error below ``high`` is no evidence against calibration.
 
-    The distribution is that of :func:`~calibrant.metrics.calibration_test` with the measure as its statistic.
+    The distribution is that of :func:`calibration_test` with the measure as its statistic.
     For errors of bins of the confidence, the hits of a fine bin are drawn at once, as there. Weights are
-    fixed like the predictions.
+    fixed like the predictions. Hits of samples that depend on each other are drawn with the correlation that
+    they have, see :func:`redrawn`.
 
     Args:
         metric: A calibration error of this library, or a function with the same arguments that returns a
@@ -79,6 +83,7 @@ def by_chance(
         confidence: Instead of ``probs``: confidences of shape ``(n,)``, with ``correct``.
         correct: Whether each prediction was right, shape ``(n,)``.
         weights: How much each sample counts, shape ``(n,)``.
+        units: An integer for each sample, shape ``(n,)``; samples with equal ones depend on each other.
         n_draws: Number of samples to draw.
         seed: Equal seeds give equal results.
         max_work: Limit on the numbers that are computed, about 5 ns each. Fewer samples are drawn if it
@@ -106,7 +111,7 @@ def by_chance(
         )
     with few_threads(n_numbers(rows)):
         value = check_finite(call(metric, rows, options))
-        draws = _draws(metric, measure, rows, options)
+        draws = _draws(metric, measure, rows, options, Units.of(units, n_rows(rows)))
         if max_work is not None:
             n_draws = min(n_draws, max_work // max(1, draws.work))
         if n_draws < _FEWEST:
@@ -143,10 +148,14 @@ class _Draws:
 
 
 def _draws(
-    metric: Callable[..., Any], measure: Measure | None, rows: Rows, options: Mapping[str, Any]
+    metric: Callable[..., Any],
+    measure: Measure | None,
+    rows: Rows,
+    options: Mapping[str, Any],
+    units: Units,
 ) -> _Draws:
     """Return the fastest way to draw a measure of these rows."""
-    if measure is not None and measure.reads == "outcomes":
+    if measure is not None and measure.reads == "outcomes" and units.are_rows:
         outcomes = check_outcomes(**rows)
         bins = bin_options(measure, options)
         if measure.of_bins is not None and bins is not None and "weights" not in rows:
@@ -158,16 +167,16 @@ def _draws(
         counted = _of_both_outcomes(measure, rows, options)
         if counted is not None:
             return counted
-    by_class = _is_by_class(measure, rows, options)
+    by_class = units.are_rows and _is_by_class(measure, rows, options)
     if measure is not None and measure.of_class_bins is not None and by_class:
         return _of_class_bins(measure, rows, options)
-    redraw = redrawn(rows)
+    redraw = redrawn(rows, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         return np.array([call(metric, redraw(rng), options) for _ in range(n_draws)])
 
     quadratic = measure is not None and measure.max_samples is not None
-    n = len(next(iter(rows.values())))
+    n = n_rows(rows)
     # Sorting and searching take a few passes.
     return _Draws(draw, n * n if quadratic else 4 * n_numbers(rows), n)
 
@@ -203,7 +212,7 @@ def _of_class_bins(measure: Measure, rows: Rows, options: Mapping[str, Any]) -> 
     assert of_class_bins is not None
     fixed = class_bins(p, rows["labels"], n_bins=n_bins)
     n, k = p.shape
-    redraw = redrawn({"probs": p, "labels": rows["labels"]})
+    redraw = redrawn({"probs": p, "labels": rows["labels"]}, Units.of(None, n))
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         values = np.empty(n_draws)
@@ -217,3 +226,98 @@ def _of_class_bins(measure: Measure, rows: Rows, options: Mapping[str, Any]) -> 
 
     # A label is searched among the classes by bisection.
     return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))), n)
+
+
+def redrawn(rows: Rows, units: Units) -> Callable[[np.random.Generator], Rows]:
+    r"""Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated.
+
+    A hit occurs if a uniform number is below the confidence. If units have several rows, a row takes the
+    number of its unit with probability :math:`\sqrt\rho`, else one of its own: every hit keeps its
+    probability, and two rows of a unit have the correlation :math:`\rho` of the observed ones. Class labels
+    are drawn likewise, from the most probable class on.
+    """
+    (given, predictions), (drawn, _), *_ = rows.items()
+    uniform = _uniform(rows, units)
+
+    def same_kind(values: Tensor) -> Rows:
+        return {**rows, drawn: values if isinstance(predictions, Tensor) else values.numpy()}
+
+    if given == "confidence":
+        c = check_confidence(predictions)
+        return lambda rng: same_kind(torch.from_numpy(uniform(rng)).to(c.device) < c)
+    probs, order = check_probs(predictions), None
+    if not units.are_rows:
+        probs, order = probs.sort(dim=1, descending=True)
+    cumulative = probs.cumsum(dim=1)
+    total = cumulative[:, -1:]
+
+    def labels(rng: np.random.Generator) -> Rows:
+        reached = torch.from_numpy(uniform(rng)[:, None]).to(total) * total
+        classes = torch.searchsorted(cumulative, reached, right=True).clamp_(max=cumulative.shape[1] - 1)
+        return same_kind((classes if order is None else order.gather(1, classes)).squeeze(1))
+
+    return labels
+
+
+def _uniform(rows: Rows, units: Units) -> Callable[[np.random.Generator], Floats]:
+    """Return what draws a uniform number for each row, shared within a unit as often as hits demand."""
+    n = n_rows(rows)
+    if units.are_rows:
+        return lambda rng: rng.random(n)
+    share = math.sqrt(_correlation(rows, units))
+
+    def draw(rng: np.random.Generator) -> Floats:
+        own, common = rng.random(n), rng.random(units.n)[units.code]
+        return np.where(rng.random(n) < share, common, own)
+
+    return draw
+
+
+def _correlation(rows: Rows, units: Units) -> float:
+    """Return the correlation of what hits differ from the confidence by, between two rows of a unit."""
+    outcomes = check_outcomes(**{name: values for name, values in rows.items() if name != "weights"})
+    error = (outcomes.correct.double() - outcomes.confidence.double()).cpu().numpy()
+    error = error - error.mean()
+    squares, pairs = float(error @ error), float(units.sizes @ (units.sizes - 1))
+    if squares == 0 or pairs == 0:
+        return 0.0
+    products = float(np.square(units.sums(error)).sum()) - squares
+    return min(max(products / pairs / (squares / len(error)), 0.0), 1.0)
+
+
+def if_calibrated(
+    metric: Callable[..., Any],
+    rows: Rows,
+    options: Mapping[str, Any],
+    units: Units,
+    rng: np.random.Generator,
+) -> Callable[[], float] | None:
+    """Return what draws a measure as if the predictions were calibrated; None if it has no noise floor."""
+    measure = measure_of(metric)
+    if measure is None or not measure.noise_floor:
+        return None
+    if measure.of_bins is not None and bin_options(measure, options) is None:  # another definition
+        return None
+    redraw = redrawn(rows, units)
+    return lambda: call(metric, redraw(rng), options)
+
+
+def could_be_calibrated(value: float, draw: Callable[[], float], *, level: float) -> bool:
+    """Return whether a calibrated model with the same predictions reaches a value by chance.
+
+    For a calibrated model, the value is the largest of 40 exchangeable ones in 1 of 40 cases. So the answer
+    is no for ``(1 - level) / 2`` of the calibrated models, whatever the measure and the number of samples.
+
+    Args:
+        value: The measure of the sample.
+        draw: Returns the measure of outcomes that are drawn as if the predictions were calibrated.
+        level: Level of the interval, which then begins at 0.
+    """
+    drawn: list[float] = []
+    while len(drawn) < round(2 / (1 - level)) - 1:
+        drawn.append(draw())
+        if not drawn[-1] < value:  # also if undefined
+            return True
+        if len(drawn) == _FIRST and 0 < _FAR * (max(drawn) - min(drawn)) < value - max(drawn):
+            return False
+    return False

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.errors import InputError
+from calibrant.inference.draws import RESAMPLES
+from calibrant.inference.rows import check_level, generator
+from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
-from calibrant.metrics.resampling.bootstrap import check_level
-from calibrant.metrics.resampling.rows import generator
 from calibrant.outcomes import check_outcomes
 
 Curve: TypeAlias = Callable[..., Tensor]
@@ -38,7 +39,7 @@ class Band:
 def accuracy_band(
     bins: Bins,
     *,
-    n_resamples: int = 1000,
+    n_resamples: int = RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
     sizes: Tensor | None = None,
@@ -89,6 +90,7 @@ def curve_band(
     confidence: ArrayLike,
     correct: ArrayLike,
     weights: ArrayLike | None = None,
+    units: ArrayLike | None = None,
     n_resamples: int = 200,
     level: float = 0.95,
     seed: int = 0,
@@ -102,6 +104,7 @@ def curve_band(
         confidence: Confidences of shape ``(n,)``.
         correct: Whether each prediction was right, shape ``(n,)``.
         weights: How much each sample counts, shape ``(n,)``; drawn samples keep their weights.
+        units: An integer for each sample, shape ``(n,)``: samples with equal ones are drawn together.
         n_resamples: Number of resamples.
         level: Share of the resamples within the band at each place.
         seed: Equal seeds give equal bands.
@@ -118,16 +121,17 @@ def curve_band(
     """
     n_resamples = check_count(n_resamples, "n_resamples", at_least=2)
     outcomes = check_outcomes(confidence=confidence, correct=correct, weights=weights)
-    samples = [outcomes.confidence, outcomes.correct]
+    samples, drawn = [outcomes.confidence, outcomes.correct], Units.of(units, len(outcomes))
     if outcomes.weights is not None:
         used = outcomes.weights > 0
         samples = [each[used] for each in (*samples, outcomes.weights)]
-    rng, n = generator(seed), len(samples[0])
+        drawn = Units.of(drawn.code[used.cpu().numpy()], len(samples[0]))
+    rng = generator(seed)
     curves = []
     for done in range(n_resamples):
         if progress is not None:
             progress("resamples", done, n_resamples)
-        rows = torch.from_numpy(rng.integers(n, size=n)).to(outcomes.confidence.device)
+        rows = torch.from_numpy(drawn.draw_rows(rng)).to(outcomes.confidence.device)
         curves.append(curve(*(each[rows] for each in samples)).cpu().numpy())
     itself = curve(*samples).cpu().numpy()
     return _band(np.stack(curves), itself, level)

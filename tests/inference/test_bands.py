@@ -6,7 +6,8 @@ import torch
 
 from calibrant import InputError
 from calibrant.bins import top_label_bins
-from calibrant.metrics import accuracy_band, class_bins, curve_band
+from calibrant.inference import accuracy_band, curve_band
+from calibrant.metrics import class_bins
 
 
 def pairs(n=400, seed=0):

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from calibrant.errors import InputError
-from calibrant.metrics import MEASURES, accuracy, by_chance, calibration_test, expected_calibration_error
+from calibrant.inference import by_chance, calibration_test
+from calibrant.metrics import MEASURES, accuracy, expected_calibration_error
 from tests.conftest import draw, softmax
 
 pytestmark = pytest.mark.usefixtures("one_thread")

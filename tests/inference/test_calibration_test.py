@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from calibrant.errors import InputError
+from calibrant.inference.calibration_test import calibration_test
 from calibrant.metrics import auroc_correctness, expected_calibration_error, top_label_bins
-from calibrant.metrics.calibration_test import calibration_test
 from calibrant.metrics.kernel import skce
 
 pytestmark = pytest.mark.usefixtures("one_thread")

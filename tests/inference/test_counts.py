@@ -5,29 +5,34 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
+from calibrant.inference.draws import CountResampler, RowResampler, weighted_of
+from calibrant.inference.intervals import with_interval
+from calibrant.inference.paired import paired_difference
+from calibrant.inference.rows import call, take
+from calibrant.inference.units import Units
 from calibrant.metrics import (
     accuracy,
     aurc,
     expected_calibration_error,
     overconfidence,
-    paired_difference,
     skce,
-    skce_pairs,
     static_calibration_error,
     sweep_calibration_error,
 )
-from calibrant.metrics.intervals import with_interval
 from calibrant.metrics.names import MEASURES, measure_of
-from calibrant.metrics.resampling.counts import CountResampler, drawn_counts, weighted_of
-from calibrant.metrics.resampling.rows import RowResampler, call
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 BY_SAMPLES = [
     name
     for name, measure in MEASURES.items()
-    if (measure.weighted or measure.of_bins) and measure.max_samples is None and name != "skce_linear"
+    if (measure.weighted or measure.of_bins) and measure.max_samples is None
 ]
+
+
+def drawn_counts(n, n_resamples, rng):
+    """Return how often each of the samples is in each resample."""
+    return Units.of(None, n).draw_counts(n_resamples, rng)
 
 
 def predictions(n, k, *, seed=0, ties=False, dtype=np.float32):
@@ -87,21 +92,20 @@ def test_any_number_of_bins_can_be_counted(name, n_bins):
     assert found == pytest.approx(repeated, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", ["percentile", "bca"])
 @pytest.mark.parametrize(
     "name", ["aurc", "classwise_ece_equal_mass", "brier_calibration", "auroc_ovo", "ece"]
 )
-def test_intervals_are_those_of_resampled_rows(name, method):
+def test_resamples_are_those_of_rows(name):
     measure = MEASURES[name]
     rows, options = rows_of(measure, *predictions(230, 4)), measure.arguments(15)
-    resampling = {"n_resamples": 40, "method": method, "seed": 3}
+    resampling = {"n_resamples": 40, "seed": 3}
     ours = with_interval(measure.function, **rows, **options, **resampling)
 
     def same_measure(*probs_and_labels, **named):
         return measure.function(*probs_and_labels, **named)
 
     plain = with_interval(same_measure, **rows, **options, **resampling)
-    for field in ("value", "low", "high", "standard_error", "n_undefined"):
+    for field in ("value", "standard_error", "n_undefined"):
         assert getattr(ours, field) == pytest.approx(getattr(plain, field), abs=1e-9)
 
 
@@ -121,27 +125,6 @@ def test_every_interval_of_the_catalogue_comes_from_a_summary():
     for measure in MEASURES.values():
         if measure.max_samples is None:
             assert measure.terms or measure.of_bins or measure.weighted
-
-
-def test_the_linear_kernel_error_is_resampled_by_its_pairs():
-    probs, labels = predictions(101, 4)
-    options = {"estimator": "linear", "width": 0.5}
-    pairs = skce_pairs(probs, labels, width=0.5).numpy()
-    counts = drawn_counts(50, 3, np.random.default_rng(0))
-    found = weighted_of(measure_of(skce), {"probs": probs, "labels": labels}, options).values(counts)
-    for row, value in zip(counts, found, strict=True):
-        assert value == pytest.approx(np.repeat(pairs, row).mean(), abs=1e-12)
-
-
-@pytest.mark.slow
-def test_the_interval_of_the_linear_kernel_error_is_as_wide_as_it_varies_between_samples():
-    options = {"estimator": "linear", "width": 0.5}
-    values, errors = [], []
-    for seed in range(400):
-        sample = predictions(200, 4, seed=seed)
-        values.append(skce(*sample, **options))
-        errors.append(with_interval(skce, *sample, **options, n_resamples=100).standard_error)
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -187,17 +170,14 @@ def test_a_score_is_resampled_with_its_predictions():
     assert found == pytest.approx(repeated, abs=1e-9)
 
 
-def test_counts_and_rows_have_the_same_draws_and_leave_out_the_same_groups():
+def test_counts_and_rows_have_the_same_draws():
     probs, labels = predictions(450, 3)
     rows = {"probs": torch.from_numpy(probs), "labels": torch.from_numpy(labels)}
-    plain = RowResampler(lambda drawn: call(aurc, drawn, {}), rows)
-    counted = CountResampler(plain.value, weighted_of(measure_of(aurc), rows, {}))
+    units, value = Units.of(None, 450), call(aurc, rows, {})
+    plain = RowResampler(value, lambda drawn: call(aurc, take(rows, drawn), {}), units)
+    counted = CountResampler(value, weighted_of(measure_of(aurc), rows, {}), units)
     ours = counted.replicates(25, np.random.default_rng(2))
     assert ours == pytest.approx(plain.replicates(25, np.random.default_rng(2)), abs=1e-12)
-    ours, weights = counted.jackknife(np.random.default_rng(2))
-    theirs, same = plain.jackknife(np.random.default_rng(2))
-    assert ours == pytest.approx(theirs, abs=1e-12)
-    assert weights.tolist() == same.tolist()
 
 
 def weighed(measure, probs, labels, weights):
