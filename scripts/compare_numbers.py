@@ -69,7 +69,7 @@ def numbers_of(commit: str, place: Path) -> dict[str, object]:
         "evaluate all": ["evaluate", test, "--measures", "all"],
         "evaluate core": ["evaluate", test, "--intervals"],
         "evaluate parts": ["evaluate", test, "--per-class", "--per-margin", "5", "--ood", noise],
-        "evaluate compare": ["evaluate", test, "--compare", noise, "--resamples", "200"],
+        "evaluate compare": ["evaluate", test, "--compare", noise],
         "calibrate": ["calibrate", val, "--test", test, "--methods", "all"],
         "calibrate out of fold": ["calibrate", val],
     }

@@ -26,8 +26,11 @@ MISTAKES = {
     "percent": ({"probs": 100 * PROBS}, "these look like percent; divide by 100"),
     "whole percent": ({"probs": np.round(100 * PROBS)}, "these look like percent; divide by 100"),
     "percent of class 1": ({"probs": 100 * SINGLE}, "divide by 100 if these are percent"),
-    "percent as text": ("probs_0,probs_1,labels\n81%,19%,0\n", "these are percent: say --percent"),
-    "percent said of fractions": (("probs_0,probs_1,labels\n0.8,0.2,0\n", "percent"), "leave out --percent"),
+    "percent as text": ("probs_0,probs_1,labels\n81%,19%,0\n", "these are percent: say percent=True"),
+    "percent said of fractions": (
+        ("probs_0,probs_1,labels\n0.8,0.2,0\n", "percent"),
+        "leave out percent=True",
+    ),
     "logits for probabilities": ({"probs": LOGITS}, "if these are logits, pass them as logits"),
     "positive logits for probabilities": ({"probs": LOGITS + 9}, "if these are logits, pass them as logits"),
     "log-odds for probabilities": ({"probs": LOGITS[:, 0]}, "if these are logits, pass them as logits"),
@@ -62,7 +65,7 @@ MISTAKES = {
     ),
     "classes from one": (
         {"probs": PROBS, "labels": LABELS + 1},
-        "counted from one, pass labels - 1, or say --classes",
+        "counted from one, pass labels - 1, or read a file with classes=",
     ),
     "classes to ignore": ({"probs": PROBS, "labels": LABELS - 1}, "drop rows that mark something to ignore"),
     "fractions for labels": (
@@ -75,7 +78,7 @@ MISTAKES = {
     ),
     "names without classes": (
         {"probs": SINGLE[:2], "labels": ["cat", "dog"]},
-        "with class_names= (--classes for a",
+        "with class_names=",
     ),
     "a name with a typo": (
         {"probs": SINGLE[:2], "labels": ["cat", "dgo"], "class_names": ["cat", "dog"]},
@@ -87,11 +90,11 @@ MISTAKES = {
     ),
     "missing column": (
         "probs_0,probs_1,target\n0.8,0.2,0\n",
-        "say what holds the labels with --labels target",
+        "say what holds the labels with labels='target'",
     ),
     "column with a typo": (
         "prob_0,prob_1,labels\n0.8,0.2,0\n",
-        "did you mean 'probs_0' by 'prob_0'? Say --probs prob",
+        "did you mean 'probs_0' by 'prob_0'? Say probs='prob'",
     ),
     "wrong delimiter": (
         "probs_0 probs_1 labels\n0.8 0.2 0\n",

@@ -54,7 +54,7 @@ def here(tmp_path, monkeypatch):
 )
 def test_a_place_that_is_read_is_refused(here, source, target):
     source, target = (each.format(here=here) for each in (source, target))
-    with pytest.raises(InputError, match=r"^--out: expected a place apart from .*; name another one$"):
+    with pytest.raises(InputError, match=r"^out: expected a place apart from .*; name another one$"):
         check_targets(["apart.csv", target], [source])
 
 

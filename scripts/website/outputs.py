@@ -25,6 +25,7 @@ COLUMNS = "100"
 #: What the page of each command shows, in an order in which each finds what it needs.
 SHOWN = {
     "evaluate": ["evaluate test.npz", "evaluate test.npz --measures ece,smece,augrc --intervals"],
+    "gate": ["gate test.npz --require ece<0.15 --require nll<=0.9"],
     "calibrate": ["calibrate val.npz --test test.npz --methods temperature,spline,beta --out calibrated"],
     "apply": ["apply calibrated/calibrator.safetensors test.npz --out test_calibrated.npz"],
     "estimate": ["estimate val.npz noisy.npz"],

@@ -146,8 +146,8 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         os.fsync(file.fileno())
 
 
-def make_folder(folder: Path, name: str = "--out") -> None:
-    """Create a folder and those above it, unless it exists; ``name`` is the option in error messages."""
+def make_folder(folder: Path, name: str = "out") -> None:
+    """Create a folder and those above it, unless it exists; ``name`` is the argument in error messages."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

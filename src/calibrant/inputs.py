@@ -236,7 +236,7 @@ def _label_tensor(labels: ArrayLike, name: str) -> Tensor:
             raise
         raise InputError(
             f"{name}: expected integer classes, {str(error).split(', ', 1)[1]}; replace each name by the "
-            "place of its class, or name the classes in that order with class_names= (--classes for a file)"
+            "place of its class, or name the classes in that order with class_names="
         ) from None
 
 

@@ -23,7 +23,7 @@ def advice_on_values(probs: Tensor) -> str:
     Example:
         >>> import torch
         >>> advice_on_values(torch.tensor([[81.0, 19.0], [40.0, 60.0]]))
-        'these look like percent; divide by 100, or say --percent for a file'
+        'these look like percent; divide by 100, or read a file with percent=True'
     """
     low, high = float(probs.min()), float(probs.max())
     if low < 0 or high > 100:
@@ -32,9 +32,9 @@ def advice_on_values(probs: Tensor) -> str:
     if probs.ndim == 1:
         if whole and high < _FEW:
             return "these look like predicted classes; pass probabilities, such as those of predict_proba"
-        return f"divide by 100 if these are percent (--percent for a file); {_AS_LOGITS}"
+        return f"divide by 100 if these are percent (percent=True for a file); {_AS_LOGITS}"
     if bool(((probs.sum(dim=1) - 100).abs() < 100 * _CUT).all()):
-        return "these look like percent; divide by 100, or say --percent for a file"
+        return "these look like percent; divide by 100, or read a file with percent=True"
     if whole:
         return f"divide each row by its sum if it holds votes or counts; {_AS_LOGITS}"
     return _AS_LOGITS
@@ -85,7 +85,7 @@ def advice_on_range(low: int, high: int, *, k: int, name: str) -> str:
         return "drop rows that mark something to ignore"
     if low >= 1 and high == k:
         named = ",".join(map(str, range(1, k + 1))) if k < _FEW else "1,2,..."
-        return f"if classes are counted from one, pass {name} - 1, or say --classes {named} for a file"
+        return f"if classes are counted from one, pass {name} - 1, or read a file with classes={named}"
     return f"the predictions have {k} classes" + (" (a single column is that of class 1)" if k == 2 else "")
 
 

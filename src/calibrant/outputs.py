@@ -27,7 +27,7 @@ def check_targets(
     targets: Iterable[str | os.PathLike[str]],
     sources: Iterable[str | os.PathLike[str]],
     *,
-    name: str = "--out",
+    name: str = "out",
 ) -> None:
     """Refuse to write over a file that is read, or to a place that the same sources would include next time.
 
@@ -37,13 +37,13 @@ def check_targets(
         targets: The files to write; they need not exist.
         sources: Files, folders, patterns and addresses that are read. Nothing may be written below a folder,
             nor where a pattern would find it.
-        name: The option that names the targets, for error messages.
+        name: The argument that names the targets, for error messages.
 
     Example:
         >>> check_targets(["honest.npz"], ["raw.npz"])
         >>> check_targets(["logs/new/a.csv"], ["logs/**/*.csv"])
         Traceback (most recent call last):
-        calibrant.errors.InputError: --out: expected a place apart from logs/**/*.csv, got logs/new/a.csv, \
+        calibrant.errors.InputError: out: expected a place apart from logs/**/*.csv, got logs/new/a.csv, \
 which would be read as a part of it; name another one
     """
     read = _Sources([path for path in map(_local_path, sources) if path and "://" not in path])
@@ -122,7 +122,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 @contextmanager
-def one_writer(folder: Path, name: str = "--out") -> Iterator[None]:
+def one_writer(folder: Path, name: str = "out") -> Iterator[None]:
     """Create a folder if necessary, and refuse it if another process is writing into it.
 
     The lock belongs to the process, so that it ends with it, also if it is killed.
@@ -165,7 +165,7 @@ def _locked(path: Path) -> IO[bytes] | None:
 
 
 @contextmanager
-def filling(folder: Path, name: str = "--out") -> Iterator[list[Path]]:
+def filling(folder: Path, name: str = "out") -> Iterator[list[Path]]:
     """Write several files into a folder, which counts as incomplete until all of them are there.
 
     Append each finished file to the list. If the block fails after the first one, or the process is killed,

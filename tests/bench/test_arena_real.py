@@ -110,7 +110,7 @@ def test_files_become_jobs_where_they_are_large_enough_and_others_are_named_with
 
 
 def test_a_folder_without_predictions_is_refused_with_reasons(tmp_path):
-    with pytest.raises(InputError, match="--data: expected a folder of predictions, got none"):
+    with pytest.raises(InputError, match="data: expected a folder of predictions, got none"):
         expand_files(jobs(), None)
     (tmp_path / "broken.npz").write_bytes(b"x")
     with pytest.raises(InputError, match=r"got none in .*broken.npz: expected a .npz file"):

@@ -17,6 +17,7 @@ from calibrant.bench.papers import PAPERS, paper_figures
 from calibrant.bench.posthoc import run_posthoc
 from calibrant.bench.runner import WORKERS, run_job
 from calibrant.bench.training import configurations
+from calibrant.cli.flags import flag_of
 from calibrant.data.files import load_predictions
 from calibrant.losses.names import make_loss
 from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, draw, draw_run
@@ -110,10 +111,10 @@ def test_every_configuration_exists_and_takes_the_settings_named(line):
 @pytest.mark.parametrize("line", PLOT)
 def test_every_figure_exists_and_takes_the_options_named(line):
     kind = shlex.split(line)[2]
-    given = {name.removeprefix("--") for name in options(line)} - {"out"}
-    assert given <= set(KINDS[kind].takes if kind in KINDS else ())
+    taken = set(map(flag_of, KINDS[kind].takes)) if kind in KINDS else set()
+    assert set(options(line)) - {"--out"} <= taken
     assert kind in KINDS or kind in RUN_KINDS
-    for names in options(line).get("--method", ()):
+    for names in options(line).get("--methods", ()):
         for name in names.split(","):
             method_named(name)
 
@@ -198,7 +199,7 @@ def test_every_quick_figure_is_drawn(line, run_folder, tmp_path):
             load_predictions(path),
             validation=load_predictions(given["--val"][0]) if "--val" in given else None,
             foreign=load_predictions(given["--ood"][0], need_labels=False) if "--ood" in given else None,
-            methods=tuple(given["--method"][0].split(",")) if "--method" in given else (),
+            methods=tuple(given["--methods"][0].split(",")) if "--methods" in given else (),
             n_bins=int(given["--bins"][0]) if "--bins" in given else None,
         )
         display = draw(kind, request)

@@ -27,7 +27,7 @@ def test_settings_of_the_preset_come_on_top_of_those_shared():
 
 
 def test_a_preset_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="--preset: expected one of quick for small, got 'full'"):
+    with pytest.raises(InputError, match="preset: expected one of quick for small, got 'full'"):
         list(small_experiment().jobs("full"))
 
 

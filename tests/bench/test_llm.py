@@ -141,9 +141,9 @@ def test_a_file_of_something_else_is_refused(columns, told, tmp_path):
 
 
 def test_a_folder_without_answers_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"--data: expected a folder that holds answers.parquet, got none"):
+    with pytest.raises(InputError, match=r"data: expected a folder that holds answers.parquet, got none"):
         expand_models(jobs(), None)
-    with pytest.raises(InputError, match=r"--data: expected a folder that holds answers.parquet, got .*"):
+    with pytest.raises(InputError, match=r"data: expected a folder that holds answers.parquet, got .*"):
         expand_models(jobs(), tmp_path)
 
 

@@ -100,5 +100,5 @@ def test_clinc150_without_its_file_is_refused(tmp_path):
 
 
 def test_a_source_in_the_folder_of_data_sets_asks_for_it():
-    with pytest.raises(InputError, match="^--data: expected"):
+    with pytest.raises(InputError, match="^data: expected"):
         load_model_predictions("run:{data}/runs/0", seed=0)

@@ -93,7 +93,7 @@ def test_a_job_in_this_process_finds_the_same_numbers(finished):
 
 def test_data_that_is_missing_is_said_before_anything_runs(tmp_path):
     experiment = load_experiment("losses_cifar10")
-    with pytest.raises(InputError, match="--data: expected a folder that holds cifar10.*got none"):
+    with pytest.raises(InputError, match="data: expected a folder that holds cifar10.*got none"):
         next(run_experiment(experiment, tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 

@@ -21,22 +21,26 @@ def answers(tmp_path):
     return path
 
 
-NAMED = ("--confidence", "said", "--correct", "ok", "--percent")
+NAMED = ("--confidence", "said", "--correct", "ok", "--read", "percent")
 
 
 def test_answers_are_measured_repaired_and_written_with_all_their_columns(run, answers, tmp_path):
     left_out = "answers.jsonl: left out 2 of 300 answers: 1 without said, 1 impossible in said\n"
-    code, out, err = run("evaluate", answers, *NAMED, "--drop-missing", "--json")
+    code, out, err = run("evaluate", answers, *NAMED, "--read", "missing=drop", "--json")
     assert (code, err) == (0, left_out)
     assert json.loads(out)["n"] == 298
     folder = tmp_path / "repaired"
-    code, _, err = run("calibrate", answers, *NAMED, "--drop-missing", "--methods", "platt", "--out", folder)
+    code, _, err = run(
+        "calibrate", answers, *NAMED, "--read", "missing=drop", "--methods", "platt", "--out", folder
+    )
     assert (code, left_out in err) == (0, True)
     own = [json.loads(line) for line in (folder / "repaired.jsonl").read_text().splitlines()]
     assert [row["id"] for row in own if row["confidence"] is None] == [7, 8]
     for name in ("new.jsonl", "new.csv"):
         saved = folder / "calibrator.safetensors"
-        code, _, err = run("apply", saved, answers, *NAMED, "--drop-missing", "--out", tmp_path / name)
+        code, _, err = run(
+            "apply", saved, answers, *NAMED, "--read", "missing=drop", "--out", tmp_path / name
+        )
         assert (code, err) == (0, left_out)
     new = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
     old = [json.loads(line) for line in answers.read_text().splitlines()]
@@ -94,11 +98,14 @@ def test_a_log_with_several_rows_for_an_answer_is_repaired_but_not_written_again
     [
         (NAMED[:4], "said: expected a number between 0 and 1, got '99 %' in line 1; if the confidence is"),
         (NAMED, "said: expected percent between 0 and 100, got 362880 in line 9; leave such answers out"),
-        ((*NAMED, "--drop-missing", "--missing-group"), "--missing-group: expected either this or --drop"),
+        (
+            (*NAMED, "--read", "missing=drop", "--read", "missing=group"),
+            "--read: expected missing once, got it",
+        ),
         (("--confidence", "sayd"), "expected a column 'sayd', got id, said, ok, about; did you mean 'said'?"),
-        (("--layout", "helm"), "--layout: expected one of lm-eval, inspect, openai, got 'helm'"),
-        ((*NAMED, "--words", "words.json"), "words.json: expected a JSON object of words and numbers"),
-        ((*NAMED, "--stream"), "columns under other names: expected a file that is loaded as a whole"),
+        (("--read", "layout=helm"), "--read layout: expected one of lm-eval, inspect, openai, got 'helm'"),
+        ((*NAMED, "--read", "words=words.json"), "words.json: expected a JSON object of words and numbers"),
+        ((*NAMED, "--skip-bad"), "columns under other names: expected a file that is loaded as a whole"),
     ],
 )
 def test_options_that_do_not_fit_get_a_sentence(run, answers, options, message):

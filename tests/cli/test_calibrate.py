@@ -122,7 +122,7 @@ def test_a_long_name_cuts_no_number(run, files):
 
 
 def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(run, files):
-    answer = json.loads(run("calibrate", files[0], "--fast", "--json")[1])
+    answer = json.loads(run("calibrate", files[0], "--methods", "fast", "--json")[1])
     quick = ["uncalibrated", "temperature", "ensemble", "spline", "smart", "pool"]
     assert list(answer["methods"]) == quick
     assert set(answer["methods"]["pool"]["weights"]) < set(quick)
@@ -144,7 +144,7 @@ def test_the_documentation_lists_the_methods_that_are_compared_by_default():
         "`--keep-accuracy`, more than 300 classes": resolve_methods(
             "auto", n_classes=301, keep_accuracy=True
         ),
-        "`--fast`, any number of classes": resolve_methods("auto", fast=True),
+        "`--methods fast`, any number of classes": resolve_methods("auto", fast=True),
     }
     assert {problem: sorted(always + names) for problem, names in further.items()} == {
         problem: sorted(names) for problem, names in meant.items()
@@ -182,10 +182,12 @@ def test_apply_writes_calibrated_predictions_without_needing_labels(run, files, 
         (("calibrate", "VAL", "--methods", "smart(settled=0"), "such as 'smart(settled=0)', got"),
         (("calibrate", "VAL", "--methods", "vector", "--keep-accuracy"), "predicted class, got vector;"),
         (("calibrate", "VAL", "--methods", "pool,vector", "--keep-accuracy"), "predicted class, got vector;"),
-        (("calibrate", "VAL", "--methods", "all", "--fast"), "fast: expected auto as methods, got all;"),
         (("calibrate", "VAL", "--out", "VAL"), "expected a folder, got the file"),
-        (("calibrate", "VAL", "--score", "auroc"), "--score: expected one of nll, brier, ece, classwise_ece"),
-        (("calibrate", "VAL", "--folds", "1"), "n_folds: expected a whole number of at least 2, got 1"),
+        (
+            ("calibrate", "VAL", "--criterion", "auroc"),
+            "--criterion: expected one of nll, brier, ece, classwise_ece",
+        ),
+        (("calibrate", "VAL", "--folds", "1"), "--folds: expected a whole number of at least 2, got 1"),
         (("apply", "VAL", "VAL", "--out", "x.npz"), "expected a safetensors file"),
         (("apply", "absent.safetensors", "VAL", "--out", "x.npz"), "no such file"),
     ],

@@ -141,7 +141,7 @@ def test_an_unknown_name_is_one_sentence(run, command, typo, meant, what):
         ("evaluate FILE --measures ecee", "ece"),
         ("calibrate FILE --methods smrt", "smart"),
         ("calibrate FILE --methods smart(setled=0)", "settled"),
-        ("calibrate FILE --score eec", "ece"),
+        ("calibrate FILE --criterion eec", "ece"),
         ("plot relaibility FILE --out x.png", "reliability"),
         ("plot dynamcs FILE --out x.png", "dynamics"),
         ("train --set training.loss=adafocl", "adafocal"),

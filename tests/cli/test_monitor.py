@@ -217,9 +217,7 @@ def test_another_reference_is_refused_in_one_sentence(run, reference, good, fold
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("window", 250), ("alpha", 0.01), ("tolerance", 0.1), ("bins", 5)]
-)
+@pytest.mark.parametrize(("option", "value"), [("window", 250), ("alpha", 0.01), ("tolerance", 0.1)])
 def test_an_option_that_differs_from_the_state_is_refused(run, reference, good, tmp_path, option, value):
     state = ("--state", tmp_path / "state.json")
     run("monitor", reference, good, *state)
@@ -232,8 +230,8 @@ def test_an_option_that_differs_from_the_state_is_refused(run, reference, good, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alpha", "2"], "alpha: expected a number between 0 and 1"),
-        (["--window", "0"], "window: expected a whole number"),
+        (["--alpha", "2"], "--alpha: expected a number between 0 and 1"),
+        (["--window", "0"], "--window: expected a whole number"),
         (["--reset"], "--reset: expected --state"),
         (["--state", "nowhere/state.json"], "nowhere/state.json: expected a file in a folder that exists"),
         (
@@ -300,7 +298,7 @@ def answers(path, n, *, seed, right):
     return path
 
 
-OF_ANSWERS = ("--confidence", "says", "--correct", "right", "--percent", "--window", 500)
+OF_ANSWERS = ("--confidence", "says", "--correct", "right", "--read", "percent", "--window", 500)
 
 
 @pytest.fixture(scope="module")
@@ -333,12 +331,6 @@ def test_a_folder_of_answers_is_followed_and_each_file_is_read_once(run, before,
         given = (before, tmp_path / "days", *OF_ANSWERS, "--state", tmp_path / "state.json", "--json")
         code, out, _ = run("monitor", *given)
         assert (code, json.loads(out)["n"]) == (0, 600 * day)
-
-
-def test_groups_are_refused(run, before):
-    code, _, err = run("monitor", before, before, *OF_ANSWERS, "--by", "subject")
-    assert code == 2
-    assert "--by: expected none, because a monitor tests all groups together, got 'subject'" in err
 
 
 def metrics(path):

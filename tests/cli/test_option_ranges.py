@@ -12,11 +12,10 @@ from tests.conftest import draw
 
 # Each command with as little work as possible; what makes an option matter; {} is the option.
 COMMANDS = {
+    "gate": "gate x.npz --require ece<1 {}",
     "evaluate": "evaluate x.npz --intervals {}",
     "calibrate": "calibrate x.npz --methods temperature {}",
-    "apply": "apply c.safetensors x.npz --adapt x.npz --labelled x.npz --out y.npz {}",
     "estimate": "estimate x.npz x.npz --methods temperature {}",
-    "report": "report x.npz --val x.npz --methods temperature --out page.html {}",
     "plot": "plot reliability x.npz --out figure.svg {}",
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",
@@ -83,9 +82,9 @@ def test_every_numeric_option_is_tried():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("calibrate", "x.npz", "--seed", "-1"), "seed: expected a whole number of at least 0, got -1"),
-        (("calibrate", "x.npz", "--seed", "1" + 20 * "0"), "seed: expected a whole number of at most"),
-        (("evaluate", "x.npz", "--bins", "3000000000"), "n_bins: expected a whole number of at most"),
+        (("calibrate", "x.npz", "--seed", "-1"), "--seed: expected a whole number of at least 0, got -1"),
+        (("calibrate", "x.npz", "--seed", "1" + 20 * "0"), "--seed: expected a whole number of at most"),
+        (("evaluate", "x.npz", "--bins", "3000000000"), "--bins: expected a whole number of at most"),
         (("train", "--set", 'training.loss=focal(gamma="x")'), "a finite number for gamma of focal, got 'x'"),
         (
             ("train", "--set", "training.loss=focal(gamma=1e400)"),

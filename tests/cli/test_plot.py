@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from calibrant.cli.flags import flag_of
 from calibrant.plots.kinds import KINDS, RUN_KINDS
 from tests.conftest import draw
 
@@ -22,15 +23,15 @@ def files(tmp_path):
 
 
 OPTIONS = {
-    "methods": ("--val", "VAL", "--method", "uncalibrated,temperature"),
-    "validation-size": ("--val", "VAL", "--method", "temperature"),
+    "methods": ("--val", "VAL", "--methods", "uncalibrated,temperature"),
+    "validation-size": ("--val", "VAL", "--methods", "temperature"),
     "ood": ("--ood", "FOREIGN"),
-    "estimate": ("--val", "VAL", "--method", "temperature"),
+    "estimate": ("--val", "VAL", "--methods", "temperature"),
     "frequencies": ("--val", "VAL"),
-    "sets": ("--val", "VAL", "--method", "temperature"),
-    "margins": ("--val", "VAL", "--method", "temperature,spline"),
-    "risk-coverage": ("--val", "VAL", "--method", "temperature"),
-    "asking": ("--val", "VAL", "--method", "temperature"),
+    "sets": ("--val", "VAL", "--methods", "temperature"),
+    "margins": ("--val", "VAL", "--methods", "temperature,spline"),
+    "risk-coverage": ("--val", "VAL", "--methods", "temperature"),
+    "asking": ("--val", "VAL", "--methods", "temperature"),
     "reliability": ("--bins", "5", "--title", "after <all>", "--width", "4"),
 }
 NAMES = {"VAL": "val.npz", "TEST": "test.npz", "FOREIGN": "foreign.npz", "PAIRS": "pairs.csv"}
@@ -52,7 +53,7 @@ def test_every_kind_is_drawn(run, files, kind):
 def test_a_method_is_fitted_on_the_validation_set_and_shown(run, files):
     out = files / "figure.svg"
     errors = []
-    for options in ((), ("--method", "temperature", "--val", files / "val.npz")):
+    for options in ((), ("--methods", "temperature", "--val", files / "val.npz")):
         run("plot", "smooth", files / "test.npz", *options, "--out", out)
         (text,) = [line for line in out.read_text().splitlines() if "smECE" in line and "<text" in line]
         errors.append(float(text.split("smECE ")[1].split()[0]))
@@ -63,7 +64,7 @@ def test_methods_with_options_are_drawn_by_name(run, files):
     out = files / "figure.svg"
     wanted = "temperature(start=2, n_bins = 5), isotonic(mode='top_label')"
     code, _, err = run(
-        "plot", "methods", *named(files, ("TEST", "--val", "VAL")), "--method", wanted, "--out", out
+        "plot", "methods", *named(files, ("TEST", "--val", "VAL")), "--methods", wanted, "--out", out
     )
     assert (code, err) == (0, "")
     assert "temperature(start=2, n_bins=5)" in out.read_text()
@@ -97,7 +98,7 @@ def answers(tmp_path):
 def test_a_stated_confidence_is_repaired_and_shown(run, answers):
     out = answers / "figure.svg"
     errors = []
-    for options in ((), ("--method", "platt", "--val", answers / "val.npz")):
+    for options in ((), ("--methods", "platt", "--val", answers / "val.npz")):
         assert run("plot", "reliability", answers / "test.npz", *options, "--out", out)[0] == 0
         (text,) = [line for line in out.read_text().splitlines() if "ECE " in line and "<text" in line]
         errors.append(float(text.split("ECE ")[1].split()[0]))
@@ -107,7 +108,7 @@ def test_a_stated_confidence_is_repaired_and_shown(run, answers):
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if "val" in kind.takes])
 def test_every_figure_of_repaired_confidences_is_drawn_or_refused_in_a_sentence(run, answers, kind):
     out = answers / "figure.svg"
-    given = ("--val", answers / "val.npz", "--method", "isotonic")
+    given = ("--val", answers / "val.npz", "--methods", "isotonic")
     code, _, err = run("plot", kind, answers / "test.npz", *given, "--out", out)
     if KINDS[kind].needs_classes:
         assert (code, out.exists()) == (2, False)
@@ -119,7 +120,7 @@ def test_every_figure_of_repaired_confidences_is_drawn_or_refused_in_a_sentence(
 
 
 def test_methods_that_need_classes_are_refused_for_confidences(run, answers):
-    given = ("--val", answers / "val.npz", "--method", "dirichlet", "--out", answers / "x.svg")
+    given = ("--val", answers / "val.npz", "--methods", "dirichlet", "--out", answers / "x.svg")
     for kind in ("histogram", "validation-size"):
         code, _, err = run("plot", kind, answers / "test.npz", *given)
         assert code == 2
@@ -137,20 +138,20 @@ def test_methods_that_need_classes_are_refused_for_confidences(run, answers):
         (("reliability", "TEST", "--out", "x"), "got 'no suffix'"),
         (("reliability", "absent.npz", "--out", "x.pdf"), "no such file"),
         (("reliability", "TEST", "--out", "deep/x.pdf"), "expected an existing directory"),
-        (("reliability", "TEST", "--out", "x.pdf", "--bins", "0"), "n_bins: expected a whole number"),
+        (("reliability", "TEST", "--out", "x.pdf", "--bins", "0"), "--bins: expected a whole number"),
         (("reliability", "TEST", "--out", "x.pdf", "--width", "90"), "width: expected inches from 1 to 40"),
-        (("reliability", "TEST", "--out", "x.pdf", "--method", "smart"), "--val: expected predictions"),
+        (("reliability", "TEST", "--out", "x.pdf", "--methods", "smart"), "--val: expected predictions"),
         (
             ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL"),
-            "--method: expected the name of a method",
+            "--methods: expected the name of a method",
         ),
         (
-            ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "magic"),
-            "methods: expected the name of a method, got 'magic'",
+            ("reliability", "TEST", "--out", "x.pdf", "--val", "VAL", "--methods", "magic"),
+            "--methods: expected the name of a method, got 'magic'",
         ),
         (
-            ("corp", "TEST", "--out", "x.pdf", "--val", "VAL", "--method", "smart,spline"),
-            "--method: expected one for this figure, got smart, spline",
+            ("corp", "TEST", "--out", "x.pdf", "--val", "VAL", "--methods", "smart,spline"),
+            "--methods: expected one for this figure, got smart, spline",
         ),
         (("ood", "TEST", "--out", "x.pdf"), "--ood: expected predictions of out-of-distribution samples"),
         (
@@ -182,4 +183,4 @@ def test_help_shows_an_example_and_the_option_that_lists_every_kind(run):
     assert (code, err) == (0, "")
     for name, kind in (KINDS | RUN_KINDS).items():
         (line,) = [line for line in out.splitlines() if re.match(rf"{name} +{re.escape(kind.meaning)}", line)]
-        assert set(re.findall(r"--(\w+)", line)) == getattr(kind, "takes", set())
+        assert set(re.findall(r"--\w+", line)) == {flag_of(each) for each in getattr(kind, "takes", ())}

@@ -116,7 +116,7 @@ def test_the_report_of_the_folder_has_the_shares(run, pooled, tmp_path):
 
 @pytest.mark.parametrize(("score", "measure"), [("brier", "Brier score"), ("ece", "ECE, equal width")])
 def test_the_score_decides_and_is_named(run, pooled, score, measure):
-    told = ("--methods", "uncalibrated,temperature,spline,pool", "--score", score, "--json")
+    told = ("--methods", "uncalibrated,temperature,spline,pool", "--criterion", score, "--json")
     answer = json.loads(run("calibrate", pooled.test, *told)[1])
     assert answer["score"] == score
     assert measure in answer["choice"]
@@ -130,16 +130,6 @@ def test_simple_prefers_a_method_that_is_as_good_as_the_pool(run, pooled):
     assert pool["chosen"] == "pool"
     assert simple["chosen"] in ("vector", "structured_vector")
     assert simple["choice"].startswith("the simplest method within one standard error of the pool by")
-
-
-def test_the_report_of_two_files_takes_the_score(run, pooled, tmp_path):
-    told = ("--val", pooled.test, "--methods", "temperature,spline,pool", "--score", "classwise_ece")
-    assert run("report", pooled.test, *told, "--out", tmp_path / "page.html")[0] == 0
-    assert "the smallest classwise ECE" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    for more in (("--score", "brier"), ("--simple",)):
-        code, _, err = run("report", pooled.folder, *more)
-        assert code == 2
-        assert "a folder can only be combined with --shift" in err
 
 
 def test_eighty_characters_show_every_measure_and_the_shares(pooled):

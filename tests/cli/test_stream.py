@@ -80,13 +80,11 @@ def test_groups_are_shown_and_are_those_of_the_rows(run, folder, overconfident):
     assert f"{int((labels >= 2).sum()):,}" in row
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_file_is_a_stream_if_asked_for_or_large(run, folder, monkeypatch, asked):
+def test_a_file_is_a_stream_if_it_is_large(run, folder, monkeypatch):
     file = folder / "0.parquet"
     assert "bounds" not in json.loads(run("evaluate", file, "--json")[1])
-    if not asked:
-        monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
-    result = json.loads(run("evaluate", file, "--json", *(["--stream"] if asked else []))[1])
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    result = json.loads(run("evaluate", file, "--json")[1])
     assert set(result["bounds"]) == RANKED
 
 
@@ -158,8 +156,9 @@ def test_apply_on_a_folder_equals_apply_on_each_file(run, folder, calibrator, tm
         assert pq.read_table(tmp_path / "honest" / name)["version"] == source["version"]
 
 
-def test_apply_streams_a_single_file_to_a_file(run, folder, calibrator, tmp_path):
-    assert run("apply", calibrator, folder / "0.parquet", "--stream", "--out", tmp_path / "x.parquet")[0] == 0
+def test_apply_streams_a_large_file_to_a_file(run, folder, calibrator, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    assert run("apply", calibrator, folder / "0.parquet", "--out", tmp_path / "x.parquet")[0] == 0
     assert load_predictions(tmp_path / "x.parquet").n == 1500
 
 
@@ -263,13 +262,14 @@ def test_apply_repairs_confidences_by_group_and_keeps_all_other_columns(run, ans
 
 
 def test_apply_repairs_confidences_of_which_nobody_knows_whether_they_were_right(
-    run, answers, repair, tmp_path
+    run, answers, repair, tmp_path, monkeypatch
 ):
     table = pq.read_table(answers / "0.parquet").drop(["correct"])
     pq.write_table(table, tmp_path / "new.parquet")
     given = ("apply", repair[1], tmp_path / "new.parquet", "--by", "subject")
-    assert run(*given, "--stream", "--out", tmp_path / "streamed.parquet")[0] == 0
     assert run(*given, "--out", tmp_path / "whole.parquet")[0] == 0
+    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    assert run(*given, "--out", tmp_path / "streamed.parquet")[0] == 0
     streamed, whole = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("streamed", "whole"))
     assert streamed.column_names == whole.column_names == table.column_names
     np.testing.assert_allclose(streamed["confidence"].to_numpy(), whole["confidence"].to_numpy(), atol=1e-12)

@@ -73,7 +73,7 @@ SOURCES = {
     "through a link": "apply c.safetensors logs --out link/honest",
     "where a pattern finds it": "apply c.safetensors logs/**/*.parquet --out logs/honest",
     "over the file": "apply c.safetensors x.npz --out ./x.npz",
-    "over a stream": "apply c.safetensors logs/a.parquet --stream --out logs/a.parquet",
+    "over a stream": "apply c.safetensors logs/ --out logs/",
     "over the calibrator": "apply c.safetensors x.safetensors --out c.safetensors",
     "a graph over the calibrator": "export c.safetensors --out c.safetensors",
     "a page over predictions": "report x.npz --out x.npz",

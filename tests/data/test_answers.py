@@ -134,13 +134,13 @@ def test_percent_is_read_only_if_it_is_said(jsonl, value):
     path = jsonl(stated(value, 50))
     percent = Columns(confidence="stated", correct="is_right", percent=True)
     assert load_predictions(path, columns=percent).confidence.tolist() == [0.95, 0.5]
-    assert "say so with --percent" in refusal(path)
+    assert "say so with percent=True" in refusal(path)
 
 
 def test_percent_is_refused_where_all_are_probabilities(jsonl):
     columns = Columns(confidence="stated", correct="is_right", percent=True)
     assert refusal(jsonl(stated(0.95, 0.5)), columns) == (
-        "stated: expected percent, got at most 0.95 everywhere; leave out --percent (percent=True) if these "
+        "stated: expected percent, got at most 0.95 everywhere; leave out percent=True if these "
         "are probabilities"
     )
 
@@ -170,8 +170,7 @@ MISSING = stated(0.9, None, "", math.nan, 0.3)
 def test_missing_confidences_are_refused_with_their_number(jsonl):
     assert refusal(jsonl(MISSING)) == (
         "stated: expected a confidence in every row, got none in line 2 and 2 more; leave such answers out "
-        'with --drop-missing (missing="drop") or keep them as a group of their own with --missing-group '
-        '(missing="group")'
+        "with missing='drop' or keep them as a group of their own with missing='group'"
     )
 
 
@@ -191,7 +190,7 @@ def test_missing_and_impossible_confidences_are_dropped_and_counted(jsonl):
 
 def test_percent_is_not_dropped_as_impossible(jsonl):
     columns = Columns(confidence="stated", correct="is_right", missing="drop")
-    assert "say so with --percent" in refusal(jsonl(stated(95, 80, 0.5)), columns)
+    assert "say so with percent=True" in refusal(jsonl(stated(95, 80, 0.5)), columns)
 
 
 @pytest.mark.parametrize(
@@ -343,9 +342,9 @@ def test_masses_need_not_sum_to_one(jsonl):
     loaded = load_predictions(jsonl(rows), columns=Columns(options="scores", masses=True))
     assert loaded.confidence.tolist() == pytest.approx([0.75, 0.6])
     assert loaded.correct.tolist() == [True, False]
-    assert "say so with --masses" in refusal(jsonl(rows), OPTIONS)
+    assert "say so with masses=True" in refusal(jsonl(rows), OPTIONS)
     negative = jsonl([{"scores": [-0.2, 0.6], "answer": 1}])
-    assert "expected masses of at least 0, got -0.2 in line 1; leave out --masses" in refusal(
+    assert "expected masses of at least 0, got -0.2 in line 1; leave out masses=True" in refusal(
         negative, Columns(options="scores", masses=True)
     )
 
@@ -404,7 +403,7 @@ def test_options_that_cannot_be_read_get_a_sentence(jsonl, row, sentence):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
 @pytest.mark.parametrize(
-    ("value", "sentence"), [("95 %", "--percent"), ("likely", "--words"), (None, "--drop-missing")]
+    ("value", "sentence"), [("95 %", "percent=True"), ("likely", "words="), (None, "missing='drop'")]
 )
 def test_the_options_for_answers_are_named_under_our_own_names_too(tmp_path, jsonl, suffix, value, sentence):
     path = tmp_path / f"a{suffix}"

@@ -110,25 +110,25 @@ def test_missing_labels_are_named_unless_they_are_not_needed(tmp_path, suffix):
 def test_a_wrong_key_lists_what_is_there_and_guesses_what_was_meant(npz):
     assert refusal(npz(logit=LOGITS, label=[0, 1])) == (
         "preds.npz: expected logits, probs, or confidence with correct, got logit, label; "
-        "did you mean 'logits' by 'logit'? Say --logits logit, or rename it"
+        "did you mean 'logits' by 'logit'? Say logits='logit', or rename it"
     )
     assert refusal(npz(logits=LOGITS, Label=[0, 1])) == (
         "preds.npz: expected labels, got logits, Label; did you mean 'labels' by 'Label'? "
-        "Say --labels Label, or rename it"
+        "Say labels='Label', or rename it"
     )
 
 
 def test_a_wrong_column_is_guessed_with_its_class(tmp_path):
     (tmp_path / "preds.csv").write_text("prob_cat,prob_dog,labels\n0.5,0.5,0\n")
     assert refusal(tmp_path / "preds.csv").endswith(
-        "did you mean 'probs_cat' by 'prob_cat'? Say --probs prob, or rename it"
+        "did you mean 'probs_cat' by 'prob_cat'? Say probs='prob', or rename it"
     )
 
 
 def test_nothing_is_guessed_when_nothing_is_close(npz):
     assert refusal(npz(x=LOGITS, y=[0, 1])).endswith(
-        "got x, y; say what holds the logits or probs or confidence with --logits NAME or --probs NAME or "
-        "--confidence NAME, or rename it"
+        "got x, y; say what holds the logits or probs or confidence with logits='NAME' or probs='NAME' or "
+        "confidence='NAME', or rename it"
     )
 
 

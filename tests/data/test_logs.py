@@ -154,7 +154,7 @@ def test_inspect_scorers_are_chosen_by_name(tmp_path):
     sample["scores"]["judge"] = {"value": "I"}
     path = inspect_log(tmp_path / "log.json", [sample])
     assert refusal(path).startswith(
-        "scores: expected one scorer, got match, judge in sample 0; name one, as in --correct scores.match."
+        "scores: expected one scorer, got match, judge in sample 0; name one, as in correct='scores.match."
     )
     loaded = load_predictions(path, columns=Columns(correct="scores.judge.value"))
     assert loaded.correct.tolist() == [False]

@@ -246,7 +246,7 @@ def test_two_models_that_differ_on_no_sample_of_twenty_are_not_told_apart():
 
 def test_other_samples_are_refused_unless_they_are_said_to_be_unpaired():
     first, other = model(400), model(500, seed=3)
-    with pytest.raises(InputError, match="got 400 and 500 samples; compare other samples .* --unpaired"):
+    with pytest.raises(InputError, match="got 400 and 500 samples; compare other samples .* paired=False"):
         check_requirements(first, baseline=other)
     with pytest.raises(InputError, match="same samples in the same order"):
         check_requirements(first, baseline=model(400, seed=9))

@@ -23,7 +23,7 @@ PAGES = dict.fromkeys(
 # Programs that a shell runs in the folder of the page.
 PLAIN = {"cat", "cd", "export", "printf"}
 # Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.
-CODES = {"evaluate --require": (3, 4), "evaluate --no-worse-than": (3, 4), "monitor": (3,), "estimate": (3,)}
+CODES = {"gate": (3, 4), "monitor": (3,), "estimate": (3,)}
 WRITTEN = ("--out", "--junit", "--state", "--prometheus")
 
 

@@ -34,10 +34,8 @@ class Printed:
 
 
 OUTPUTS = (
-    Printed(
-        "Gate: cannot tell", ("calibrant evaluate test.npz --require 'ece < 0.15' --require 'nll <= 0.9'",)
-    ),
-    Printed("at most wrong", ("calibrant decide val.npz --risk 0.02 --confidence 0.95",)),
+    Printed("Gate: cannot tell", ("calibrant gate test.npz --require 'ece < 0.15' --require 'nll <= 0.9'",)),
+    Printed("at most wrong", ("calibrant decide val.npz --risk 0.02",)),
     Printed(
         "new (EM)",
         (

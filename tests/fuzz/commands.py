@@ -1,6 +1,6 @@
 """Fuzzer of commands: options with values of every kind, run in this process.
 
-A command ends with code 0, 1 (an alarm), 2 (one line on stderr) or 3, and never with a traceback.
+A command ends with code 0, 1 (an alarm), 2 (one line on stderr), 3 or 4, and never with a traceback.
 """
 
 import atexit
@@ -30,7 +30,8 @@ from tests.hostile import NAMES, file_names, raw_characters
 # What each command needs, in a folder that holds these files.
 BASE = {
     "evaluate": ["evaluate", "p.npz"],
-    "evaluate stream": ["evaluate", "p.parquet"],
+    "evaluate stream": ["evaluate", "p.parquet", "--skip-bad"],
+    "gate": ["gate", "p.npz", "--require", "ece < 0.5"],
     "calibrate": ["calibrate", "p.npz", "--methods", "uncalibrated,temperature", "--folds", "2"],
     "apply": ["apply", "c.safetensors", "p.npz", "--out", "q.npz"],
     "report": ["report", "p.npz", "--out", "page.html"],
@@ -43,7 +44,7 @@ BASE = {
     "losses": ["losses"],
 }
 # They open a browser, start other processes, or are tried elsewhere.
-_NOT = {"--open", "--engine", "--workers", "--address", "--help", "--install-completion", "--show-completion"}
+_NOT = {"--open", "--engine", "--help", "--install-completion", "--show-completion"}
 _VALUES = (
     *("-1", "0", "1", "3", "0.5", "nan", "inf", "1e999", "100000000000000000000", "3000000000", "-0"),
     *("x", "", " ", ",", "a,b", "../x", "/proc/x", "/proc/self/mem", "/dev/full", "/dev/null", "a" * 1000),
@@ -60,6 +61,9 @@ _VALUES = (
         "core",
         "all",
         "words",
+        "percent",
+        "missing=drop",
+        "labels=labels",
     ),
 )
 
@@ -128,7 +132,7 @@ def _judge(case: tuple[str, list[tuple[int, str]]]) -> Verdict:
 
 
 def _verdict(code: int, errors: str) -> Verdict:
-    expect(code in (0, 1, 2, 3), f"code {code}")
+    expect(code in (0, 1, 2, 3, 4), f"code {code}")
     expect("Traceback" not in errors, errors[-500:])
     if code != 2:
         return "right"

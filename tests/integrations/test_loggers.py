@@ -188,9 +188,7 @@ def test_a_new_run_of_wandb_is_offline_unless_the_user_chose_a_mode(monkeypatch)
 
 
 def test_an_unknown_tracker_is_refused_with_the_nearest_one():
-    with pytest.raises(
-        InputError, match="--log: expected mlflow, tensorboard, wandb, .*did you mean 'wandb'"
-    ):
+    with pytest.raises(InputError, match="log: expected mlflow, tensorboard, wandb, .*did you mean 'wandb'"):
         find_logger("wandbb=project", folder=Path("run"))
 
 

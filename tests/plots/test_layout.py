@@ -59,9 +59,9 @@ def of_predictions(kind, parts):
         kind,
         Request(
             test,
-            validation=validation if "val" in takes else None,
-            methods=(METHODS if several else METHODS[:1]) if "method" in takes else (),
-            foreign=foreign if "ood" in takes else None,
+            validation=validation if "validation" in takes else None,
+            methods=(METHODS if several else METHODS[:1]) if "methods" in takes else (),
+            foreign=foreign if "foreign" in takes else None,
         ),
     )
 

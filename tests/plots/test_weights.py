@@ -29,7 +29,7 @@ def drawn(kind, predictions, validation):
     request = Request(
         predictions,
         validation=validation if kind in _FITTED else None,
-        foreign=predictions if "ood" in takes else None,
+        foreign=predictions if "foreign" in takes else None,
         methods=("temperature",) if kind in _FITTED else (),
     )
     panels = list(draw(kind, request).figure_.axes)

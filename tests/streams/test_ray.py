@@ -280,8 +280,7 @@ def test_the_command_line_names_a_bad_row_in_one_sentence_or_counts_it(folder, m
 
 
 def test_what_ray_says_of_dead_workers_is_not_part_of_the_result(folder, monkeypatch, capsys):
-    def noisy(stream, *, address, **options):
-        assert address is None
+    def noisy(stream, **options):
         print("(raylet) A worker died or was killed")
         return evaluate_stream(stream, **options)
 
@@ -318,7 +317,6 @@ def test_an_address_where_nobody_answers_is_one_sentence(folder, monkeypatch, fo
     ("options", "sentence"),
     [
         (("--engine", "spark"), "--engine: expected local or ray, got spark"),
-        (("--address", "auto"), "--address: expected together with --engine ray"),
         (("--engine", "ray", "--intervals"), "--intervals: expected a file that is loaded as a whole"),
     ],
 )

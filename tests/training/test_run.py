@@ -194,7 +194,7 @@ def test_a_loss_of_logits_is_refused_for_the_encoder(tmp_path):
 def test_a_folder_with_a_run_is_refused(run):
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
     with pytest.raises(
-        InputError, match=r"--out: expected a new folder.*contains a run; continue it with --resume"
+        InputError, match=r"folder: expected a new folder.*contains a run; continue it with resume=True"
     ):
         train(run.config, run.folder)
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before
@@ -203,7 +203,7 @@ def test_a_folder_with_a_run_is_refused(run):
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
     for place in ("file", "file/run"):
-        with pytest.raises(InputError, match="--out: expected a folder"):
+        with pytest.raises(InputError, match="folder: expected a folder"):
             train(small_config(), tmp_path / place)
 
 
@@ -212,7 +212,7 @@ def test_a_file_is_no_folder(tmp_path):
     [("training.epochs=4", "training.epochs"), ("model.options.hidden=[8]", "model.options.hidden")],
 )
 def test_going_on_with_another_configuration_names_the_key(run, change, key):
-    with pytest.raises(InputError, match=rf"--resume: .* got another {key};"):
+    with pytest.raises(InputError, match=rf"resume: .* got another {key};"):
         train(
             small_config('data.corruptions=["contrast-3", "blur-5"]', "data.foreign_classes=[8, 9]", change),
             run.folder,

@@ -124,7 +124,7 @@ def test_a_full_disk_which_only_the_first_process_notices_stops_both(two):
 def test_a_folder_that_only_one_process_sees_is_refused_by_both(two):
     for rank in (0, 1):
         error = (two / f"apart-{rank}.txt").read_text()
-        assert "--out: expected a folder that all processes see, got apart, which 1 of 2 do" in error
+        assert "folder: expected a folder that all processes see, got apart, which 1 of 2 do" in error
 
 
 def test_a_run_whose_second_process_was_killed_goes_on_to_the_weights_of_one_that_was_not(two):

@@ -92,7 +92,7 @@ def expand_files(jobs: Sequence[Job], data: Path | None) -> tuple[list[Job], dic
         data: Folder of predictions; its subfolders are read too.
     """
     if data is None or not data.is_dir():
-        raise InputError(f"--data: expected a folder of predictions, got {'none' if data is None else data}")
+        raise InputError(f"data: expected a folder of predictions, got {'none' if data is None else data}")
     counts, left_out = _count_samples(data)
     expanded = [
         replace(job, key={"file": name, **job.key})
@@ -109,7 +109,7 @@ def expand_files(jobs: Sequence[Job], data: Path | None) -> tuple[list[Job], dic
     }
     if not expanded:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-        raise InputError(f"--data: expected predictions with labels, got none in {data} ({reasons})")
+        raise InputError(f"data: expected predictions with labels, got none in {data} ({reasons})")
     return expanded, left_out
 
 

@@ -144,7 +144,7 @@ def run_calarena(
 ) -> Iterator[Record]:
     """Yield a record for each method on each task of a part of a file."""
     if data is None:
-        raise InputError(f"--data: expected the folder that holds {key['file']}, got none")
+        raise InputError(f"data: expected the folder that holds {key['file']}, got none")
     for task in read_tasks(data / key["file"], part=key.get("part", 0), parts=settings.get("parts", 1)):
         for record in compare_on_task(task.calibration, task.test, _methods(settings), seed):
             labels = {"dataset": task.dataset, "model": task.model, **record.labels}

@@ -140,7 +140,7 @@ class Experiment:
             if preset == text and preset in self.presets:
                 return preset
         known = ", ".join(self.presets)
-        raise InputError(f"--preset: expected one of {known} for {self.name}, got {text!r}")
+        raise InputError(f"preset: expected one of {known} for {self.name}, got {text!r}")
 
     def _preset(self, preset: str) -> Mapping[str, Any]:
         return self.presets[self.preset_named(preset)]

@@ -108,7 +108,7 @@ def answers_file(settings: Mapping[str, Any], data: Path | None) -> Path:
             if path.is_file():
                 return path
     got = "none" if data is None else data
-    raise InputError(f"--data: expected a folder that holds {' or '.join(names)}, got {got}")
+    raise InputError(f"data: expected a folder that holds {' or '.join(names)}, got {got}")
 
 
 def read_model(path: Path, model: str) -> ModelAnswers:

@@ -52,7 +52,7 @@ def clinc150(folder: Path) -> RealSet:
     """
     path = folder / "minilm_embeddings.npz"
     if not path.is_file():
-        raise InputError(f"--data: expected {path}, got no such file")
+        raise InputError(f"data: expected {path}, got no such file")
     data = np.load(path)
     x, y = torch.from_numpy(data["x_train"]).float(), torch.from_numpy(data["y_train"]).long()
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:3000]

@@ -60,7 +60,7 @@ def load_model_predictions(name: str, *, seed: int, data: Path | None = None) ->
         if kind not in _PLACED:
             raise InputError(f"source: expected one of {', '.join(_PLACED)} before the colon, got {name!r}")
         if "{data}" in rest and data is None:
-            raise InputError(f"--data: expected the folder that {name} stands in, got none")
+            raise InputError(f"data: expected the folder that {name} stands in, got none")
         return _PLACED[kind](rest.replace("{data}", str(data)).replace("{seed}", str(seed)), seed)
     if "/" in name:
         validation, test = arena(name, seed)
@@ -68,7 +68,7 @@ def load_model_predictions(name: str, *, seed: int, data: Path | None = None) ->
     sets = prediction_sets(None if data is None else data / "clinc150")
     plain = name.removesuffix("_noise")
     if plain not in sets:
-        hint = "; clinc150 needs --data" if plain == "clinc150" else ""
+        hint = "; clinc150 needs data=" if plain == "clinc150" else ""
         raise InputError(f"source: expected one of {', '.join(sets)}, got {name!r}{hint}")
     real = sets[plain]()
     if plain != name:

@@ -98,7 +98,7 @@ def save_experiment(experiment: Experiment, folder: Path) -> None:
     others = [each for each in folder.glob("*.toml") if each != path]
     if others:
         raise InputError(
-            f"--out: expected a folder for {experiment.name}, got {folder}, which holds {others[0].stem}; "
+            f"out: expected a folder for {experiment.name}, got {folder}, which holds {others[0].stem}; "
             "name another one"
         )
     write_file(path, experiment.text)

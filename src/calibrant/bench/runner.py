@@ -121,7 +121,7 @@ def run_experiment(
         raise InputError(
             f"worker: expected one of {', '.join(WORKERS)}, got {experiment.worker!r} in {experiment.name}"
         )
-    n_seeds = None if seeds is None else check_count(seeds, "--seeds", at_most=_MOST_SEEDS)
+    n_seeds = None if seeds is None else check_count(seeds, "seeds", at_most=_MOST_SEEDS)
     expand = EXPANSIONS.get(experiment.worker)
     left_out: dict[str, str] = {}
     if expand is None:
@@ -131,7 +131,7 @@ def run_experiment(
         every = [job for job in expanded if is_wanted(job.key, only or {})]
     if not every:
         wanted = ", ".join(f"{name}={','.join(values)}" for name, values in (only or {}).items())
-        raise InputError(f"--only: expected names and values of the grid of {experiment.name}, got {wanted}")
+        raise InputError(f"only: expected names and values of the grid of {experiment.name}, got {wanted}")
     check_data(experiment, preset, data, jobs=every)
     done = {identity(row): row.inputs for row in finished_rows(folder)}
     digests = {identity(job): inputs_digest(job, data, _unnamed(experiment, preset)) for job in every}
@@ -141,7 +141,7 @@ def run_experiment(
     save_experiment(experiment, folder)
     save_left_out(left_out, folder)
     finished = len(every) - len(missing)
-    with _workers(check_count(jobs, "--jobs", at_most=_MOST_JOBS)) as pool:
+    with _workers(check_count(jobs, "jobs", at_most=_MOST_JOBS)) as pool:
         with _interrupts_blocked():
             waiting = [pool.submit(run_job, job, data, inputs=digests[identity(job)]) for job in missing]
         for future in as_completed(waiting):
@@ -164,7 +164,7 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         except BrokenProcessPool as error:
             raise CalibrantError(
-                "--jobs: expected worker processes that run to their end, got one that was killed, perhaps "
+                "jobs: expected worker processes that run to their end, got one that was killed, perhaps "
                 "because memory was full; finished jobs are kept, so run again with fewer jobs at once"
             ) from error
         except BaseException:
@@ -227,7 +227,7 @@ def check_data(
         needed = any(placed in text for text in chosen) or not any(placed in text for text in every)
         if needed and (data is None or not (data / name).exists()):
             raise InputError(
-                f"--data: expected a folder that holds {name}, which {experiment.name} needs, got "
+                f"data: expected a folder that holds {name}, which {experiment.name} needs, got "
                 f"{'none' if data is None else data}"
             )
 

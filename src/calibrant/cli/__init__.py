@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from calibrant._version import __version__
 from calibrant.cli.apply import apply
@@ -22,6 +22,8 @@ from calibrant.cli.demo import demo
 from calibrant.cli.estimate import estimate
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
+from calibrant.cli.flags import with_flags
+from calibrant.cli.gate import gate
 from calibrant.cli.losses import losses
 from calibrant.cli.measures import measures
 from calibrant.cli.methods import methods
@@ -61,6 +63,20 @@ class _Group(TyperGroup):
         return params
 
 
+class _Command(TyperCommand):
+    """A command that refuses an option that is given twice, unless it may be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # a context of Typer
+        """Parse the arguments; otherwise the first of two values would be dropped in silence."""
+        given = self.make_parser(ctx).parse_args(args=list(args))[2] if not ctx.resilient_parsing else []
+        for option in (each for each in given if given.count(each) > 1):
+            if not (
+                getattr(option, "multiple", False) or option.nargs == -1 or getattr(option, "is_flag", 0)
+            ):
+                raise InputError(f"{option.opts[0]}: expected once, got it twice; leave one out")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="calibrant",
     cls=_Group,
@@ -89,6 +105,7 @@ def _options(
 for command in (
     demo,
     evaluate,
+    gate,
     calibrate,
     apply,
     estimate,
@@ -103,7 +120,7 @@ for command in (
     sets,
     monitor,
 ):
-    app.command()(command)
+    app.command(cls=_Command)(command)
 app.add_typer(bench, name="bench", cls=_Group)
 
 
@@ -118,7 +135,7 @@ def main() -> None:
         _refuse_empty(sys.argv[1:])
         app()
     except CalibrantError as error:
-        _refuse(str(error))
+        _refuse(with_flags(str(error), _options_of(sys.argv[1:])))
     except OSError as error:
         if error.filename is None:
             raise
@@ -127,6 +144,16 @@ def main() -> None:
         )
     finally:
         _leave_abandoned_work()
+
+
+def _options_of(arguments: Sequence[str]) -> set[str]:
+    """Return the options of the command that the arguments name."""
+    known: Any = typer.main.get_command(app)
+    for word in arguments:
+        if (found := getattr(known, "commands", {}).get(word)) is None:
+            break
+        known = found
+    return {name for each in known.params for name in each.opts}
 
 
 def _refuse(message: str) -> NoReturn:

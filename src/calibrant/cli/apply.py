@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
-from calibrant.cli.options import SavedCalibrator, Seed, Stream
+from calibrant.cli.options import OUTPUT, SavedCalibrator, refuse_both
 from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.files import make_folder
@@ -33,16 +33,19 @@ def apply(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="File for the calibrated predictions; a folder for several files.", metavar="OUT"
+            "--out",
+            help="File for the calibrated predictions; a folder for several files.",
+            metavar="OUT",
+            rich_help_panel=OUTPUT,
         ),
     ],
-    stream: Stream = False,
     prior: Annotated[
         str | None,
         typer.Option(
             "--prior",
             help="Class frequencies of the new data: balanced, or a CSV file of classes and frequencies.",
             metavar="FILE|balanced",
+            rich_help_panel="Class frequencies",
         ),
     ] = None,
     undo_resampling: Annotated[
@@ -53,6 +56,7 @@ def apply(
             "those of the fitting set, or of --prior. Only if the calibrator treats all classes "
             "alike.",
             metavar="FILE|balanced",
+            rich_help_panel="Class frequencies",
         ),
     ] = None,
     adapt: Annotated[
@@ -61,6 +65,7 @@ def apply(
             "--adapt",
             help="Predictions without labels, to estimate the new class frequencies; needs --labelled.",
             metavar="FILE",
+            rich_help_panel="Class frequencies",
         ),
     ] = None,
     labelled: Annotated[
@@ -69,6 +74,7 @@ def apply(
             "--labelled",
             help="Predictions with labels and the old class frequencies, such as the fitting data.",
             metavar="FILE",
+            rich_help_panel="Class frequencies",
         ),
     ] = None,
     old_prior: Annotated[
@@ -77,9 +83,9 @@ def apply(
             "--old-prior",
             help="Class frequencies of the fitting set, if the calibrator does not know them.",
             metavar="FILE|balanced",
+            rich_help_panel="Class frequencies",
         ),
     ] = None,
-    seed: Seed = 0,
     *,
     columns: "Columns",
 ) -> None:
@@ -109,7 +115,7 @@ def apply(
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.posthoc.labels import LabelCalibrator
 
-    wanted = _Frequencies(prior, undo_resampling, adapt, labelled, old_prior, seed)
+    wanted = _Frequencies(prior, undo_resampling, adapt, labelled, old_prior)
     if _is_rule(calibrator):
         wanted.refuse("a rule, which has its own calibrator")
         _apply_rule(calibrator, source, out, columns)
@@ -126,7 +132,7 @@ def apply(
     check_targets([out], [calibrator])
     whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
     whole += ["columns under other names"] if columns.needs_whole_files else []
-    if streams.is_streamed(source, asked=stream, needs_all=whole):
+    if streams.is_streamed(source, asked=False, needs_all=whole):
         streams.apply(fitted, source, out, by=columns.groups)
         return
     targets = _targets(source, out)
@@ -148,14 +154,13 @@ class _Frequencies:
     adapt: str | None
     labelled: str | None
     old_prior: str | None
-    seed: int
 
     @property
     def given(self) -> dict[str, str]:
         """The options that were given, by name."""
-        names = ("prior", "undo_resampling", "adapt", "labelled", "old_prior")
-        values = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
+        return {
+            f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value is not None
+        }
 
     @property
     def files(self) -> list[str]:
@@ -187,14 +192,13 @@ class _Frequencies:
                 f"{next(iter(self.given))}: expected beside --prior, --undo-resampling or --adapt, got none "
                 "of them"
             )
-        if self.labelled is not None and self.old_prior is not None:
-            raise InputError(
-                "--old-prior: expected either this or --labelled, got both; each gives the old frequencies"
-            )
+        refuse_both(old_prior=self.old_prior, labelled=self.labelled)
 
 
 def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
     """Return a calibrator for other class frequencies than those of its fitting set, if any are named."""
+    from calibrant.cli.terminal.frequencies import print_shift
+    from calibrant.decisions.frequencies import correct_frequencies, estimate_frequencies, given_frequencies
     from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
 
@@ -205,69 +209,16 @@ def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -
         wanted.refuse(f"a {type(fitted).__name__}, which has no classes")
     if fitted.class_names is None and columns.classes is not None:
         fitted.class_names = tuple(columns.classes)
-    if wanted.adapt is not None:
-        return _adapted(fitted, wanted, columns)
-    if wanted.labelled is not None:
-        _note_frequencies(fitted, wanted.labelled, columns)
-    return _with_known(fitted, wanted)
-
-
-def _with_known(fitted: "Calibrator", wanted: _Frequencies) -> "Calibrator":
-    """Correct a calibrator for frequencies that are known."""
-    from calibrant.decisions.frequencies import given_frequencies
-    from calibrant.posthoc.frequencies import FrequencyCorrection, treats_classes_alike
-
-    prior, undo, old = (
-        None if each is None else given_frequencies(each)
-        for each in (wanted.prior, wanted.undo_resampling, wanted.old_prior)
-    )
-    if fitted.class_frequencies is None and old is None and (undo is None or prior is None):
-        raise InputError(
-            "--old-prior: expected the class frequencies of the set that the calibrator was fitted on, which "
-            "an earlier version did not save, got none; give --labelled with that file, or --old-prior"
-        )
-    if undo is None:
-        assert prior is not None
-        return FrequencyCorrection.of(fitted, prior, old=old, new_name="--prior", old_name="--old-prior")
-    known = old or fitted.class_frequencies
-    new = known if prior is None else prior
-    assert new is not None
-    corrected = FrequencyCorrection.of(
-        fitted, new, old=undo, new_name="--prior", old_name="--undo-resampling"
-    )
-    if not treats_classes_alike(fitted, len(corrected.intercept)):
-        raise InputError(
-            "--undo-resampling: expected a calibrator that treats all classes alike, such as temperature, "
-            f"got {type(fitted).__name__}, which has learned the class frequencies of its fitting set and "
-            "so has undone the resampling; leave it out, and give --prior if they are others elsewhere"
-        )
-    return corrected
-
-
-def _note_frequencies(fitted: "Calibrator", path: str, columns: "Columns") -> None:
-    """Let a calibrator know the class frequencies of a labelled file."""
-    from calibrant.evaluation.calibrated import of_classes
-
-    known = read(path, columns)
-    names = fitted.class_names or known.class_names
-    if known.k is None or fitted.n_classes not in (None, known.k):
-        got = "confidences" if known.k is None else f"{known.k} classes"
-        raise InputError(f"--labelled: expected the classes of the calibrator, got {got}")
-    of_classes(fitted, known.in_order(names, name="--labelled"))
-    fitted.class_names = names
-
-
-def _adapted(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
-    """Estimate the class frequencies of unlabelled predictions, print them, and correct for them."""
-    from calibrant.cli.terminal.frequencies import print_shift
-    from calibrant.decisions.frequencies import estimate_frequencies
-
-    assert wanted.adapt is not None
-    assert wanted.labelled is not None
-    known = read(wanted.labelled, columns)
+    known = None if wanted.labelled is None else read(wanted.labelled, columns)
+    if wanted.adapt is None:
+        names = ("prior", "undo_resampling", "old_prior")
+        texts = {name: text for name in names if (text := getattr(wanted, name)) is not None}
+        frequencies = {name: given_frequencies(text) for name, text in texts.items()}
+        return correct_frequencies(fitted, labelled=known, **frequencies)
+    assert known is not None
     new = read(wanted.adapt, replace(columns, labels=None), need_labels=False)
     with progress_bar() as progress:
-        found = estimate_frequencies(known, new, calibrator=fitted, seed=wanted.seed, progress=progress)
+        found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
     print_shift(Console(), found)
     return found.calibrator
 

@@ -11,16 +11,14 @@ import typer
 from calibrant._version import __version__
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
+    METHODS,
+    OUTPUT,
     AsJson,
-    Fast,
-    KeepAccuracy,
     Methods,
-    Score,
     Seed,
-    Simple,
-    checked_score,
+    checked_criterion,
     command_line,
-    word_or_list,
+    fast_or,
 )
 from calibrant.cli.terminal.text import Console, line, say
 from calibrant.outputs import check_targets, one_writer
@@ -41,25 +39,49 @@ def calibrate(
         Path | None, typer.Option("--test", help="Predictions to measure on.", metavar="TEST")
     ] = None,
     methods: Methods = "auto",
-    fast: Fast = False,
-    keep_accuracy: KeepAccuracy = False,
-    score: Score = "nll",
-    simple: Simple = False,
+    keep_accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--keep-accuracy",
+            help="Compare only methods that never change the predicted class.",
+            rich_help_panel=METHODS,
+        ),
+    ] = False,
+    criterion: Annotated[
+        str,
+        typer.Option(
+            "--criterion",
+            help="What decides the choice: nll, brier, ece or classwise_ece.",
+            metavar="SCORE",
+            rich_help_panel=METHODS,
+        ),
+    ] = "nll",
+    simple: Annotated[
+        bool,
+        typer.Option(
+            "--simple",
+            help="Prefer the simplest method within one standard error of the pool.",
+            rich_help_panel=METHODS,
+        ),
+    ] = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds",
+            help="Number of folds; by default 5, or 3 with more than eight million logits.",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    seed: Seed = 0,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             help="Folder for calibrator.safetensors, results.json, report.html and repaired answers.",
             metavar="DIR",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            "--folds", help="Number of folds; by default 5, or 3 with more than eight million logits."
-        ),
-    ] = None,
-    seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
@@ -80,10 +102,10 @@ def calibrate(
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import REPORT, save_results
 
-    decisive = checked_score(score)
+    decisive = checked_criterion(criterion)
     validation = read(path, columns)
     held_out = None if test is None else read(test, columns)
-    wanted = word_or_list(methods, "auto", "all")
+    wanted, fast = fast_or(methods)
     saved = [CALIBRATOR, RESULTS, REPORT]
     if out is not None:
         written = [out / name for name in (*saved, _repaired_name(test or path))]
@@ -105,7 +127,7 @@ def calibrate(
         )
         choice = decide(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
-        answer = _answer(comparison, choice, score, seed) | {"effect": effect.to_dict()}
+        answer = _answer(comparison, choice, criterion, seed) | {"effect": effect.to_dict()}
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})

@@ -2,50 +2,30 @@
 
 import functools
 import inspect
-from collections.abc import Callable
-from copy import copy
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli.options import split_list
+from calibrant.cli.options import COLUMNS, split_list
 from calibrant.cli.terminal.text import say
-from calibrant.errors import InputError
+from calibrant.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.predictions import Predictions
 
 
+_ROLES = ("logits", "probs", "labels", "weights", "options", "answer")
+_WAYS = ("percent", "masses", "missing", "words", "classes", "layout")
+
+
 def columns_from(
-    logits: Annotated[
+    by: Annotated[
         str | None,
         typer.Option(
-            "--logits",
-            help="Column of logits, prefix of one column per class, or these columns separated by commas.",
-            metavar="NAMES",
-        ),
-    ] = None,
-    probs: Annotated[
-        str | None,
-        typer.Option(
-            "--probs", help="Columns of probabilities, named like those of --logits.", metavar="NAMES"
-        ),
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option("--labels", help="Column of the true classes.", metavar="NAME")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option("--weights", help="Column of sample weights.", metavar="NAME")
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            "--classes",
-            help="Class names in the order of their columns, separated by commas, or a file with one per "
-            "line. Needed if labels are names.",
-            metavar="NAMES|FILE",
+            "--by", help="Column with the group of each sample.", metavar="COLUMN", rich_help_panel=COLUMNS
         ),
     ] = None,
     confidence: Annotated[
@@ -54,94 +34,93 @@ def columns_from(
             "--confidence",
             help="Column of a black box's confidence. Several, separated by commas, are signals; the first "
             "is the confidence.",
-            metavar="NAMES",
+            metavar="COLUMNS",
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
     correct: Annotated[
         str,
-        typer.Option("--correct", help="Column that says whether each answer was right.", metavar="NAME"),
+        typer.Option(
+            "--correct",
+            help="Column that says whether each answer was right.",
+            metavar="COLUMN",
+            rich_help_panel=COLUMNS,
+        ),
     ] = "correct",
-    by: Annotated[
-        str | None, typer.Option("--by", help="Column with the group of each sample.", metavar="COLUMN")
-    ] = None,
-    percent: Annotated[
-        bool,
-        typer.Option("--percent", help="Confidences or probabilities are in percent: 95, '95' or '95 %'."),
-    ] = False,
-    words: Annotated[
-        Path | None,
+    column: Annotated[
+        list[str] | None,
         typer.Option(
-            "--words",
-            help='JSON file that maps words to confidences, such as {"very likely": 0.9}.',
-            metavar="FILE",
+            "--column",
+            help="Another column, as in labels=truth. Roles: logits and probs (one column, the prefix of one "
+            "per class, or all separated by commas), labels, weights; for multiple choice: options "
+            "(log-probabilities) and answer (the right one). May be repeated.",
+            metavar="ROLE=NAME",
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
-    drop_missing: Annotated[
-        bool,
+    ways: Annotated[
+        list[str] | None,
         typer.Option(
-            "--drop-missing", help="Leave out answers with missing or impossible values, and count them."
-        ),
-    ] = False,
-    missing_group: Annotated[
-        bool,
-        typer.Option("--missing-group", help="Put answers without a confidence into a group of their own."),
-    ] = False,
-    options: Annotated[
-        str | None,
-        typer.Option(
-            "--options",
-            help="Column with the log-probabilities of a multiple-choice question's options.",
-            metavar="NAME",
-        ),
-    ] = None,
-    answer: Annotated[
-        str, typer.Option("--answer", help="Column of the right option, with --options.", metavar="NAME")
-    ] = "answer",
-    masses: Annotated[
-        bool, typer.Option("--masses", help="--options are probabilities, which need not sum to one.")
-    ] = False,
-    layout: Annotated[
-        str | None,
-        typer.Option(
-            "--layout",
-            help="The tool that wrote the file: lm-eval, inspect or openai; detected by default.",
-            metavar="TOOL",
+            "--read",
+            help="How values are written: percent (95, '95' or '95 %'), words=FILE (JSON of words and "
+            "confidences), classes=NAMES or FILE (names of the classes in order), missing=drop or group "
+            "(answers without a confidence), masses (options are probabilities), layout=lm-eval, inspect or "
+            "openai. May be repeated.",
+            metavar="HOW",
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
 ) -> "Columns":
     """Return which columns of a file hold what, as the command line says."""
-    from calibrant.data.columns import LAYOUTS, Columns, read_classes, read_words
-    from calibrant.inputs import check_choice
+    from calibrant.data.columns import Columns, read_classes, read_words
 
-    if drop_missing and missing_group:
-        raise InputError("--missing-group: expected either this or --drop-missing, got both; leave one out")
+    roles = _pairs("--column", column or (), _ROLES)
+    how = _pairs("--read", ways or (), _WAYS, flags=("percent", "masses"))
+    named = {key: split_list(roles[key]) for key in ("logits", "probs") if key in roles}
+    given: dict[str, Any] = roles | named | {key: how[key] for key in ("missing", "layout") if key in how}
+    if "words" in how:
+        given["words"] = read_words(Path(how["words"]))
+    if "classes" in how:
+        given["classes"] = read_classes(how["classes"])
     return Columns(
-        logits=() if logits is None else split_list(logits),
-        probs=() if probs is None else split_list(probs),
-        labels=labels,
-        weights=weights,
-        classes=None if classes is None else read_classes(classes),
         confidence=() if confidence is None else split_list(confidence),
         correct=correct,
         groups=by,
-        options=options,
-        masses=masses,
-        answer=answer,
-        percent=percent,
-        words=None if words is None else read_words(words),
-        missing="drop" if drop_missing else "group" if missing_group else "refuse",
-        layout=None if layout is None else check_choice(layout, "--layout", LAYOUTS),
+        percent="percent" in how,
+        masses="masses" in how,
+        **given,
     )
 
 
-def with_columns(command: Callable[..., None], **helps: str) -> Callable[..., None]:
+def _pairs(
+    option: str, words: Sequence[str], known: Sequence[str], flags: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the values that an option gives by key; a flag has no value."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{option}: expected one of its words, got {word!r}{hint}")
+        if bool(value) is (key in flags):
+            wanted = key if key in flags else f"{key}=NAME"
+            raise InputError(f"{option}: expected {wanted}, got {word!r}")
+        if key in found:
+            raise InputError(f"{option}: expected {key} once, got it twice; leave one out")
+        found[key] = value
+    return found
+
+
+def with_columns(command: Callable[..., None], *, without: Sequence[str] = ()) -> Callable[..., None]:
     """Give a command the options of :func:`columns_from`; it gets their result as ``columns``.
 
     Args:
         command: The command, with a parameter ``columns``.
-        **helps: What the help of this command says about an option, by the name of its parameter.
+        without: Parameters that this command does not have.
     """
-    shared = inspect.signature(columns_from).parameters
+    shared = {
+        name: each for name, each in inspect.signature(columns_from).parameters.items() if name not in without
+    }
     own = inspect.signature(command).parameters
 
     @functools.wraps(command)
@@ -149,22 +128,11 @@ def with_columns(command: Callable[..., None], **helps: str) -> Callable[..., No
         columns = columns_from(**{name: given.pop(name) for name in shared})
         command(**given, columns=columns)
 
-    parameters = [each for each in own.values() if each.name != "columns"]
-    parameters += [_with_help(each, helps.get(each.name)) for each in shared.values()]
+    parameters = [*(each for each in own.values() if each.name != "columns"), *shared.values()]
     # Typer reads both.
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # no attribute of a type
     return run
-
-
-def _with_help(parameter: inspect.Parameter, text: str | None) -> inspect.Parameter:
-    """Return the parameter of an option with another help, if there is one."""
-    if text is None:
-        return parameter
-    kind, option = get_args(parameter.annotation)
-    option = copy(option)
-    option.help = text
-    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def read(path: str | Path, columns: "Columns", *, need_labels: bool = True) -> "Predictions":

@@ -1,15 +1,13 @@
 """The command ``calibrant decide``."""
 
 import json
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, CalibratorBefore, Fast, Seed, word_or_list
+from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, fast_or, refuse_both
 from calibrant.cli.terminal.text import Console, line, say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
@@ -23,14 +21,8 @@ if TYPE_CHECKING:
     from calibrant.inputs import Progress
     from calibrant.posthoc.calibrator import Calibrator
 
-_LEVEL = 0.95
 
-
-@partial(
-    with_columns,
-    confidence="A number is the probability of the guarantee, such as 0.95; a name is the column of the "
-    "confidence of a black box; both with a comma.",
-)
+@with_columns
 def decide(
     path: Annotated[
         Path,
@@ -60,37 +52,29 @@ def decide(
         typer.Option("--ask", help="With --costs: the cost of a further action, asking a person."),
     ] = None,
     level: Annotated[
-        float | None,
-        typer.Option("--level", help="Probability of the guarantee and of intervals; 0.95 by default."),
-    ] = None,
-    correction: Annotated[
-        str,
-        typer.Option(
-            "--correction",
-            help="How --risk corrects for testing many thresholds.",
-            metavar="several_starts|fixed_sequence|bonferroni",
-        ),
-    ] = "several_starts",
+        float, typer.Option("--level", help="Probability of the guarantee and of intervals.")
+    ] = 0.95,
     calibrator: CalibratorBefore = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
             "--calibrate",
-            help="Method to fit on a random share of VAL (--split). With --costs: methods to compare out "
-            "of fold on all of VAL; auto by default, or none.",
+            help="Method to fit on a random half of VAL; the other half finds the threshold. With --costs: "
+            "methods to compare out of fold on all of VAL: auto (the default), fast, names, or none.",
             metavar="NAMES",
+            rich_help_panel=METHODS,
         ),
     ] = None,
-    split: Annotated[
-        float | None,
-        typer.Option("--split", help="Share of VAL for --calibrate; the rest finds the threshold."),
-    ] = None,
-    fast: Fast = False,
+    seed: Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File for the rule; apply and export read it.", metavar="FILE"),
+        typer.Option(
+            "--out",
+            help="File for the rule; apply and export read it.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
@@ -98,16 +82,16 @@ def decide(
     """Find when to answer and when to abstain, with a guarantee; or which action costs least.
 
     --risk 0.02 finds the confidence threshold that answers most samples, with at most 2 % wrong answers on
-    new data. This holds with a probability of 95 % (--level, or --confidence with a number). --coverage 0.9
+    new data. This holds with a probability of 95 % (--level). --coverage 0.9
     answers 90 % of the samples, and bounds the share of wrong answers.
 
     Both guarantees hold for new samples drawn like those of VAL. They do not hold if the model or the
-    calibrator was fitted on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on a
-    share of VAL.
+    calibrator was fitted on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on
+    half of VAL.
 
     --costs finds the action that costs least by a matrix of costs, and shows what calibration saves.
 
-    Example: calibrant decide val.npz --risk 0.02 --confidence 0.95 --out rule.safetensors
+    Example: calibrant decide val.npz --risk 0.02 --out rule.safetensors
 
     Example: calibrant decide val.npz --coverage 0.9 --calibrator calibrated/calibrator.safetensors
 
@@ -118,8 +102,7 @@ def decide(
     Example: calibrant apply rule.safetensors new.npz --out decisions.csv
     """
     _check_asked(risk, coverage, costs, ask)
-    _check_calibration(calibrator, calibrate, split, costs)
-    level, columns = _level(level, columns)
+    refuse_both(calibrate=calibrate, calibrator=calibrator)
     if out is not None:
         check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
     given, fitted = read(path, columns), _loaded(calibrator)
@@ -127,14 +110,14 @@ def decide(
     rule: Rule | None
     with progress_bar(visible=not as_json) as progress:
         if costs is not None:
-            matrix, methods = _costs(costs, ask), _methods(calibrate)
+            matrix, (methods, fast) = _costs(costs, ask), _methods(calibrate)
             rule, answer = _by_costs(
                 given, matrix, console, fitted, methods, fast=fast, level=level, seed=seed, progress=progress
             )
         else:
             if calibrate is not None:
-                fitted, given = _fit_part(given, calibrate, split, seed, progress)
-            rule, answer = _by_threshold(given, risk, coverage, console, fitted, level, correction)
+                fitted, given = _fit_part(given, calibrate, seed, progress)
+            rule, answer = _by_threshold(given, risk, coverage, console, fitted, level)
     if console is None:
         typer.echo(json.dumps(answer, allow_nan=False))
     elif calibrator is not None:
@@ -153,39 +136,6 @@ def _check_asked(risk: float | None, coverage: float | None, costs: Path | None,
         raise InputError("--ask: expected together with --costs, got no costs; name their file")
 
 
-def _check_calibration(
-    calibrator: Path | None, calibrate: str | None, split: float | None, costs: Path | None
-) -> None:
-    if calibrator is not None and calibrate is not None:
-        raise InputError("--calibrate: expected either this or --calibrator, got both; leave one out")
-    if split is not None and calibrate is None:
-        raise InputError("--split: expected together with --calibrate, got no method to fit; name one")
-    if split is not None and costs is not None:
-        raise InputError("--split: expected none with --costs, which fits out of fold, got one; leave it out")
-
-
-def _level(level: float | None, columns: "Columns") -> "tuple[float, Columns]":
-    """Return the probability of the guarantee, and columns without the number that ``--confidence`` gave."""
-    if level is not None:
-        return level, columns
-    numbers = [name for name in columns.confidence if _is_number(name)]
-    if len(numbers) > 1:
-        raise InputError(
-            f"--confidence: expected one number, got {' and '.join(numbers)}; name a column that is a number "
-            "beside --level"
-        )
-    others = tuple(name for name in columns.confidence if name not in numbers)
-    return float(numbers[0]) if numbers else _LEVEL, replace(columns, confidence=others)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _loaded(calibrator: Path | None) -> "Calibrator | None":
     from calibrant.evaluation.folder import load_bound_calibrator
 
@@ -193,12 +143,12 @@ def _loaded(calibrator: Path | None) -> "Calibrator | None":
 
 
 def _fit_part(
-    given: "Predictions", method: str, split: float | None, seed: int, progress: "Progress"
+    given: "Predictions", method: str, seed: int, progress: "Progress"
 ) -> "tuple[Calibrator, Predictions]":
-    """Fit a method on a share of the samples; return the calibrator and the other samples."""
+    """Fit a method on half of the samples; return the calibrator and the other samples."""
     from calibrant.decisions.sets import calibrate_part
 
-    return calibrate_part(given, 0.5 if split is None else split, method=method, seed=seed, progress=progress)
+    return calibrate_part(given, method=method, seed=seed, progress=progress)
 
 
 def _by_threshold(
@@ -208,30 +158,22 @@ def _by_threshold(
     console: Console | None,
     calibrator: "Calibrator | None",
     level: float,
-    correction: str,
 ) -> "tuple[Rule | None, dict[str, Any]]":
     from calibrant.cli.terminal.decide import print_threshold
     from calibrant.decisions.thresholds import (
-        CORRECTIONS,
         RISKS,
         threshold_for_coverage,
         threshold_for_risk,
         thresholds_for_risks,
     )
-    from calibrant.inputs import check_choice
 
-    chosen_correction = check_choice(correction, "--correction", CORRECTIONS)
     if risk is not None:
-        found = threshold_for_risk(
-            given, risk, level=level, correction=chosen_correction, calibrator=calibrator
-        )
+        found = threshold_for_risk(given, risk, level=level, calibrator=calibrator)
     else:
         assert coverage is not None
         found = threshold_for_coverage(given, coverage, level=level, calibrator=calibrator)
     risks = sorted({*RISKS, *([] if risk is None else [risk])})
-    table = thresholds_for_risks(
-        given, risks, level=level, correction=chosen_correction, calibrator=calibrator
-    )
+    table = thresholds_for_risks(given, risks, level=level, calibrator=calibrator)
     if console is not None:
         print_threshold(console, found, table)
     return found.rule, {**found.to_dict(), "risks": [each.to_dict() for each in table]}
@@ -261,9 +203,9 @@ def _costs(path: Path, ask: float | None) -> "Costs":
     return costs if ask is None else costs.with_ask(ask)
 
 
-def _methods(calibrate: str | None) -> str | list[str] | None:
-    """Return the methods to compare out of fold; None for no calibration."""
-    return None if calibrate == "none" else word_or_list(calibrate or "auto", "auto", "all")
+def _methods(calibrate: str | None) -> tuple[str | list[str] | None, bool]:
+    """Return the methods to compare out of fold, None for no calibration; and whether only quick ones."""
+    return (None, False) if calibrate == "none" else fast_or(calibrate or "auto")
 
 
 def _save(rule: "Rule | None", out: Path | None, console: Console | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, Fast, Methods, Seed, word_or_list
+from calibrant.cli.options import METHODS, AsJson, Methods, Seed, fast_or
 from calibrant.cli.terminal.text import Console
 from calibrant.progress import progress_bar
 
@@ -30,14 +30,11 @@ def estimate(
             help="A saved calibrator, fitted on other samples than LABELLED. By default one is chosen on "
             "LABELLED by cross-validation.",
             metavar="CALIBRATOR",
+            rich_help_panel=METHODS,
         ),
     ] = None,
     methods: Methods = "auto",
-    fast: Fast = False,
     level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
-    alpha: Annotated[
-        float, typer.Option("--alpha", help="Probability that the tests warn if nothing has changed.")
-    ] = 0.05,
     seed: Seed = 0,
     as_json: AsJson = False,
     *,
@@ -51,13 +48,14 @@ def estimate(
 
     Example: calibrant estimate val.npz production.npz
 
-    Example: calibrant estimate labelled.jsonl new.jsonl --confidence stated --correct is_right --percent
+    Example: calibrant estimate labelled.jsonl new.jsonl --confidence stated --correct is_right --read percent
     """
     from calibrant.cli.terminal.expected import print_expected
     from calibrant.decisions.expected import estimate_quality
     from calibrant.evaluation.folder import load_bound_calibrator
 
     fitted = None if calibrator is None else load_bound_calibrator(calibrator)
+    wanted, fast = fast_or(methods)
     known = read(labelled, columns)
     # Whoever has no labels has no column of them either.
     new = read(unlabelled, replace(columns, labels=None), need_labels=False)
@@ -66,10 +64,9 @@ def estimate(
             known,
             new,
             calibrator=fitted,
-            methods=word_or_list(methods, "auto", "all"),
+            methods=wanted,
             fast=fast,
             level=level,
-            alpha=alpha,
             seed=seed,
             progress=progress,
         )

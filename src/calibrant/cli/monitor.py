@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
     from calibrant.monitoring.monitor import Monitoring
 
-_DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0, "bins": 10}
+_DEFAULTS: dict[str, Any] = {"window": 1000, "alpha": 0.05, "tolerance": 0.0}
 
 
 def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa: ANN401  # as typer.Option
@@ -29,7 +29,7 @@ def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
 
-@with_columns
+@partial(with_columns, without=("by",))
 def monitor(
     reference: Annotated[
         str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")
@@ -50,7 +50,6 @@ def monitor(
     tolerance: Annotated[
         float | None, _option("tolerance", "Change of (accuracy - confidence) to ignore.")
     ] = None,
-    bins: Annotated[int | None, _option("bins", "Number of bins of confidence.")] = None,
     state: Annotated[
         Path | None, _option("state", "Continue from this file if it exists; save the state in it.", "FILE")
     ] = None,
@@ -80,21 +79,16 @@ def monitor(
 
     Example: calibrant monitor test.parquet predictions/ --state model.json --prometheus model.prom
 
-    Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --percent
+    Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --read percent
     """
     from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
     from calibrant.monitoring.files import gather
     from calibrant.monitoring.run import MonitorRun, read_steps
 
-    if columns.groups is not None:
-        raise InputError(
-            f"--by: expected none, because a monitor tests all groups together, got {columns.groups!r}; "
-            "monitor the rows of each group in files of their own"
-        )
     _check_targets([reference, *stream], state, events, prometheus)
     if reset and (state is None or not state.exists()):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
-    given = {"window": window, "alpha": alpha, "tolerance": tolerance, "bins": bins}
+    given = {"window": window, "alpha": alpha, "tolerance": tolerance}
     load = partial(read, columns=columns) if columns.needs_whole_files else None
     before = gather(reference, load=load) if _is_stream(reference) else read(reference, columns)
     monitoring = _begin(before, state, given)
@@ -150,14 +144,12 @@ def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) 
 
     if state is None or not state.exists():
         chosen = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
-        n_bins = chosen.pop("bins")
-        return Monitoring(reference, **chosen, n_bins=n_bins)
+        return Monitoring(reference, **chosen)
     old = Monitoring.load(state, reference)
     kept = {
         "window": old.window,
         "alpha": old.monitor.alpha,
         "tolerance": old.monitor.reference.tolerance,
-        "bins": old.n_bins,
     }
     for name, value in given.items():
         if value is not None and value != kept[name]:

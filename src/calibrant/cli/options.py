@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 
 import typer
 
-if TYPE_CHECKING:
-    from calibrant.evaluation.choose import Score as ScoreName
+from calibrant.errors import InputError
 
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Random seed: equal seeds give equal results.")]
+if TYPE_CHECKING:
+    from calibrant.evaluation.choose import Score
+
+#: Panels of the help; options without a panel stand first.
+COLUMNS, METHODS, STREAMS, OUTPUT = "Columns", "Methods", "Streams", "Output"
+
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
+]
+Seed: TypeAlias = Annotated[
+    int,
+    typer.Option("--seed", help="Random seed: equal seeds give equal results.", rich_help_panel=METHODS),
+]
 Ood: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -20,32 +30,16 @@ Ood: TypeAlias = Annotated[
         metavar="FILE",
     ),
 ]
+Bins: TypeAlias = Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")]
 Methods: TypeAlias = Annotated[
     str,
     typer.Option(
         "--methods",
-        help="Methods to fit: auto, all, or names separated by commas, with options as in "
-        "'smart(settled=0)'.",
+        help="Methods to fit: auto, fast (the quick ones), all, or names separated by commas, with options "
+        "as in 'smart(settled=0)'.",
         metavar="NAMES",
+        rich_help_panel=METHODS,
     ),
-]
-Fast: TypeAlias = Annotated[bool, typer.Option("--fast", help="Compare the quick methods only.")]
-KeepAccuracy: TypeAlias = Annotated[
-    bool,
-    typer.Option("--keep-accuracy", help="Compare only methods that never change the predicted class."),
-]
-Score: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--score", help="Score that decides the choice: nll, brier, ece or classwise_ece.", metavar="SCORE"
-    ),
-]
-Simple: TypeAlias = Annotated[
-    bool, typer.Option("--simple", help="Prefer the simplest method within one standard error of the pool.")
-]
-Stream: TypeAlias = Annotated[
-    bool,
-    typer.Option("--stream", help="Read a Parquet file batch by batch; the default above 200 MB."),
 ]
 SavedCalibrator: TypeAlias = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A file saved by 'calibrant calibrate'.")
@@ -56,17 +50,30 @@ CalibratorBefore: TypeAlias = Annotated[
         "--calibrator",
         help="A calibrator to apply first, fitted on other samples than VAL.",
         metavar="CALIBRATOR",
+        rich_help_panel=METHODS,
     ),
 ]
 
 
-def checked_score(score: str) -> "ScoreName":
-    """Return what ``--score`` names, or refuse it before anything is fitted."""
-    from calibrant.evaluation.choose import Score as ScoreName
+def checked_criterion(criterion: str) -> "Score":
+    """Return what ``--criterion`` names, or refuse it before anything is fitted."""
+    from calibrant.evaluation.choose import Score
     from calibrant.inputs import check_choice
 
-    known: tuple[ScoreName, ...] = get_args(ScoreName)
-    return check_choice(score, "--score", known)
+    known: tuple[Score, ...] = get_args(Score)
+    return check_choice(criterion, "--criterion", known)
+
+
+def refuse_both(**options: object) -> None:
+    """Refuse the second of two options if both are given; their names are those of parameters."""
+    first, second = (f"--{name.replace('_', '-')}" for name in options)
+    if all(options.values()):
+        raise InputError(f"{first}: expected either this or {second}, got both; leave one out")
+
+
+def fast_or(methods: str) -> "tuple[str | list[str], bool]":
+    """Return the methods that ``--methods`` names, and whether only the quick ones of them are wanted."""
+    return ("auto", True) if methods == "fast" else (word_or_list(methods, "auto", "all"), False)
 
 
 def split_list(text: str) -> list[str]:

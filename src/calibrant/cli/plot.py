@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import split_list
+from calibrant.cli.flags import flag_of
+from calibrant.cli.options import METHODS, OUTPUT, split_list
 from calibrant.cli.terminal.text import Console, say
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
@@ -20,7 +21,7 @@ def _print_kinds(wanted: bool) -> None:
         from calibrant.cli.terminal import tables
         from calibrant.plots.kinds import KINDS, RUN_KINDS
 
-        taken = {name: ", ".join(f"--{each}" for each in sorted(kind.takes)) for name, kind in KINDS.items()}
+        taken = {name: ", ".join(sorted(map(flag_of, kind.takes))) for name, kind in KINDS.items()}
         ends = {name: f" ({options})" if options else "" for name, options in taken.items()}
         of_files = {name: kind.meaning + ends[name] for name, kind in KINDS.items()}
         of_runs = {name: kind.meaning for name, kind in RUN_KINDS.items()}
@@ -39,26 +40,39 @@ def plot(
     path: Annotated[
         Path, typer.Argument(metavar="FILE|RUN", help="Predictions with labels, or the folder of a run.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The figure: .pdf, .svg or .png.", metavar="FIGURE")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="The figure: .pdf, .svg or .png.", metavar="FIGURE", rich_help_panel=OUTPUT
+        ),
+    ],
     bins: Annotated[int | None, typer.Option("--bins", help="Number of bins or groups.")] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            "--method",
+            "--methods",
             help="Methods to fit on --val: names separated by commas, with options as in 'smart(settled=0)'.",
             metavar="NAMES",
+            rich_help_panel=METHODS,
         ),
     ] = None,
     val: Annotated[
-        Path | None, typer.Option("--val", help="Predictions to fit methods on.", metavar="VAL")
+        Path | None,
+        typer.Option("--val", help="Predictions to fit methods on.", metavar="VAL", rich_help_panel=METHODS),
     ] = None,
     ood: Annotated[
         Path | None, typer.Option("--ood", help="Predictions of out-of-distribution samples.", metavar="FILE")
     ] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Text above the figure.")] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", help="Text above the figure.", rich_help_panel=OUTPUT)
+    ] = None,
     width: Annotated[
         float | None,
-        typer.Option("--width", help="Width in inches: 3.3 for a column of a paper, 6.8 for a page."),
+        typer.Option(
+            "--width",
+            help="Width in inches: 3.3 for a column of a paper, 6.8 for a page.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     _list: Annotated[
         bool,
@@ -69,16 +83,16 @@ def plot(
 ) -> None:
     """Draw a figure of saved predictions, for a paper or a slide.
 
-    With --method, the figure shows FILE calibrated by that method. Some figures show it before and after, or
+    With --methods, the figure shows FILE calibrated by that method. Some figures show it before and after, or
     several methods side by side. --list describes every figure and its options.
 
-    Example: calibrant plot reliability test.npz --method smart --val val.npz --out after.pdf
+    Example: calibrant plot reliability test.npz --methods smart --val val.npz --out after.pdf
     """
     from calibrant.plots.display import check_format
     from calibrant.plots.kinds import RUN_KINDS, Request, check_kind, draw, draw_run
 
     if kind in RUN_KINDS:
-        given = {"--bins": bins, "--method": method, "--val": val, "--ood": ood}
+        given = {"--bins": bins, "--methods": method, "--val": val, "--ood": ood}
         for option in (name for name, value in given.items() if value is not None):
             raise InputError(f"{option}: expected none for {kind}, which draws a run, got one")
         from calibrant.training.folder import load_rows

@@ -1,23 +1,19 @@
 """The command ``calibrant report``."""
 
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
-    Fast,
-    KeepAccuracy,
+    OUTPUT,
     Methods,
     Ood,
-    Score,
-    Seed,
-    Simple,
-    checked_score,
     command_line,
+    fast_or,
     word_or_list,
 )
 from calibrant.cli.terminal.text import say
@@ -44,7 +40,11 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="File for the page.", metavar="PAGE", show_default="report.html, in DIR if given"
+            "--out",
+            help="File for the page.",
+            metavar="PAGE",
+            show_default="report.html, in DIR if given",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     val: Annotated[
@@ -52,10 +52,6 @@ def report(
         typer.Option("--val", help="Predictions to fit post-hoc methods on, to compare them.", metavar="VAL"),
     ] = None,
     methods: Methods = "auto",
-    fast: Fast = False,
-    keep_accuracy: KeepAccuracy = False,
-    score: Score = "nll",
-    simple: Simple = False,
     measures: Annotated[
         str | None,
         typer.Option(
@@ -69,15 +65,17 @@ def report(
         typer.Option("--shift", help="Labelled predictions under distribution shift.", metavar="FILE"),
     ] = None,
     ood: Ood = None,
-    seed: Seed = 0,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=OUTPUT)
+    ] = False,
     *,
     columns: "Columns",
 ) -> None:
     """Write one interactive page: a verdict, a comparison of methods, and charts.
 
     The page is a single file that works offline. With --val, methods are fitted on VAL and compared; the
-    chart of temperatures needs smart and temperature among them. Without --val, nothing is fitted.
+    chart of temperatures needs smart and temperature among them. Without --val, nothing is fitted. 'calibrant
+    calibrate --out' writes the same page, with more options for the comparison.
 
     Example: calibrant report test.npz --val val.npz --out report.html --open
 
@@ -90,16 +88,8 @@ def report(
     check_targets([target], [path for path in given if path.is_file()])
     with progress_bar() as progress:
         if paths[0].is_dir():
-            more = (
-                val is not None,
-                ood is not None,
-                measures is not None,
-                fast,
-                keep_accuracy,
-                score != "nll",
-                simple,
-            )
-            page = _of_folder(paths, shift, columns, has_more=any(more))
+            has_more = any(each is not None for each in (val, ood, measures))
+            page = _of_folder(paths, shift, columns, has_more=has_more)
         else:
             if val is not None and len(paths) > 1:
                 raise InputError(
@@ -109,10 +99,7 @@ def report(
             named = {"validation": val, "test": test, "shift": shift, "foreign": ood}
             files = {role: path for role, path in named.items() if path is not None}
             further = () if measures is None else word_or_list(measures, "core", "all")
-            wanted = word_or_list(methods, "auto", "all")
-            compared = {"methods": wanted, "fast": fast, "keep_accuracy": keep_accuracy}
-            decided = {"score": checked_score(score), "simple": simple}
-            page = _of_files(paths, files, columns, compared, decided, further, seed, progress)
+            page = _of_files(paths, files, columns, methods, further, progress)
         progress("writing the page", 1, 1)
         write_report(page, target)
     say(f"{target}: {page.verdict.headline}")
@@ -142,17 +129,11 @@ def _of_files(
     paths: list[Path],
     files: dict[str, Path],
     columns: "Columns",
-    compared: Mapping[str, Any],
-    decided: Mapping[str, Any],
+    methods: str,
     measures: str | Sequence[str],
-    seed: int,
     progress: "Progress",
 ) -> "Page":
-    """Describe the first file; compare it with the others, or with methods that are fitted on a file.
-
-    ``compared`` says which methods, as keywords of :func:`~calibrant.evaluation.compare.compare`, and
-    ``decided`` how one is chosen, as keywords of :func:`~calibrant.evaluation.choose.decide`.
-    """
+    """Describe the first file; compare it with the others, or with methods that are fitted on a file."""
     from calibrant.evaluation import compare, decide
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
@@ -168,14 +149,15 @@ def _of_files(
         test=given.get("test"),
         shift=given.get("shift"),
         foreign=given.get("foreign"),
-        origin=Origin(command_line(), files | shown, seed),
+        origin=Origin(command_line(), files | shown, 0),
     )
     if not models:
+        wanted, fast = fast_or(methods)
         comparison = compare(
-            given["validation"], test=given["test"], seed=seed, progress=progress, **compared
+            given["validation"], test=given["test"], methods=wanted, fast=fast, progress=progress
         )
         progress("measuring", 0, 1)
-        return describe_comparison(comparison, decide(comparison, **decided), sources, measures=measures)
+        return describe_comparison(comparison, decide(comparison), sources, measures=measures)
     if len(models) < len(paths):
         raise InputError("FILE: expected different files, got one of them twice")
     progress("measuring", 0, 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import AsJson, CalibratorBefore, Seed, split_list
+from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, refuse_both, split_list
 from calibrant.cli.terminal.text import Console, line
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
@@ -49,18 +49,13 @@ def sets(
         str | None,
         typer.Option(
             "--calibrate",
-            help="Methods to fit on a random share of VAL (--split): names separated by commas, or auto.",
+            help="Methods to fit on a random half of VAL, names separated by commas or auto; the sets are "
+            "fitted on the other half.",
             metavar="NAMES",
+            rich_help_panel=METHODS,
         ),
     ] = None,
-    split: Annotated[
-        float | None,
-        typer.Option("--split", help="Share of VAL for --calibrate; the sets are fitted on the rest."),
-    ] = None,
-    allow_empty: Annotated[
-        bool,
-        typer.Option("--allow-empty", help="Keep sets empty if no class belongs to them by its score."),
-    ] = False,
+    seed: Seed = 0,
     include_small: Annotated[
         bool,
         typer.Option(
@@ -71,9 +66,13 @@ def sets(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File for the sets; apply and export read it.", metavar="FILE"),
+        typer.Option(
+            "--out",
+            help="File for the sets; apply and export read it.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
@@ -82,7 +81,7 @@ def sets(
 
     The probability is at least 1 - alpha for new samples drawn like those of VAL: over all samples, for each
     class (--by-class), or in each group (--by). This does not hold if the model or the calibrator was fitted
-    on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on a share of VAL. The table
+    on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on half of VAL. The table
     shows the sets of all methods, before and after calibration; --out saves one.
 
     Example: calibrant sets val.npz --alpha 0.1 --test test.npz --out sets.safetensors
@@ -96,10 +95,8 @@ def sets(
     from calibrant.decisions.sets import compare_sets
     from calibrant.inputs import check_choice
 
-    _refuse_both({"--by-class": by_class, "--by": columns.groups})
-    _refuse_both({"--calibrate": calibrate, "--calibrator": calibrator})
-    if split is not None and calibrate is None:
-        raise InputError("--split: expected together with --calibrate, got no method to fit; name one")
+    refuse_both(by_class=by_class, by=columns.groups)
+    refuse_both(calibrate=calibrate, calibrator=calibrator)
     wanted = check_choice(method, "--method", METHODS)
     if randomised and wanted == "lac":
         raise InputError("--randomised: expected none for lac, got one; add --method aps or --method raps")
@@ -110,14 +107,13 @@ def sets(
     fitting = read(path, columns)
     held_out = None if test is None else read(test, columns)
     with progress_bar(visible=not as_json) as progress:
-        calibrators, rest = _calibrators(fitting, calibrator, calibrate, split, seed, progress)
+        calibrators, rest = _calibrators(fitting, calibrator, calibrate, seed, progress)
         found = compare_sets(
             rest,
             held_out,
             alpha=alpha,
             by="class" if by_class else "group" if columns.groups else None,
             calibrators=calibrators,
-            allow_empty=allow_empty,
             small="include" if include_small else "refuse",
             seed=seed,
             progress=progress,
@@ -134,17 +130,10 @@ def sets(
         console.print(line(f"Saved in {out}: {chosen.name} sets of {chosen.scores} scores"))
 
 
-def _refuse_both(options: dict[str, object]) -> None:
-    first, second = options
-    if all(options.values()):
-        raise InputError(f"{first}: expected either this or {second}, got both; leave one out")
-
-
 def _calibrators(
     fitting: "Predictions",
     saved: Path | None,
     names: str | None,
-    split: float | None,
     seed: int,
     progress: "Progress",
 ) -> "tuple[dict[str, Calibrator], Predictions]":
@@ -155,7 +144,5 @@ def _calibrators(
     made = {} if saved is None else {saved.stem: load_bound_calibrator(saved)}
     rest = fitting
     for name in [] if names is None else split_list(names):
-        made[name], rest = calibrate_part(
-            fitting, 0.5 if split is None else split, method=name, seed=seed, progress=progress
-        )
+        made[name], rest = calibrate_part(fitting, method=name, seed=seed, progress=progress)
     return made, rest

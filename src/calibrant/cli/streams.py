@@ -17,7 +17,6 @@ from calibrant.cli.terminal.text import say
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
-from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
@@ -70,16 +69,14 @@ def unserved(measures: str) -> list[str]:
     return [f"--measures {name}" for name in names if name not in streamed_measures()]
 
 
-def engine_named(engine: str, *, address: str | None) -> StreamEngine | None:
+def engine_named(engine: str) -> StreamEngine | None:
     """Return the function that evaluates streams on an engine; none for the local one."""
     if engine == "ray":
         from calibrant.streams.ray import evaluate_stream_on_ray
 
-        return partial(evaluate_stream_on_ray, address=address)
+        return evaluate_stream_on_ray
     if engine != "local":
         raise InputError(f"--engine: expected local or ray, got {engine}; name one of these")
-    if address is not None:
-        raise InputError(f"--address: expected together with --engine ray, got --engine {engine}")
     return None
 
 
@@ -89,7 +86,6 @@ def evaluate(
     measures: str,
     n_bins: int,
     by: str | None,
-    correction: Correction,
     skip_bad: bool,
     as_json: bool,
     engine: StreamEngine | None = None,
@@ -106,7 +102,7 @@ def evaluate(
     names = [name for name in MEASURES if name in resolved and name in result.metrics]
     skipped = {name: why for name, why in result.skipped.items() if name in resolved}
     result = dataclasses.replace(result, skipped=skipped)
-    groups = show.StreamGroups(stream_group_tests(result, correction=correction), correction, by or "")
+    groups = show.StreamGroups(stream_group_tests(result), by or "")
     if as_json:
         show.stream_json(result, names, groups, seconds=seconds)
     else:

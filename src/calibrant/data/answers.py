@@ -56,7 +56,7 @@ def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
         )
         raise InputError(
             f"expected a column {column!r} that says which answers are right, got none; name it with "
-            f"--{option} ({option}=)"
+            f"{option}='NAME'"
         )
     if not need_labels and stated.hits is not None and np.isnan(stated.hits).any():
         stated = _Stated(stated.confidence, None, stated.signals, stated.classes)
@@ -112,8 +112,8 @@ def _percent(rows: Rows, name: str, columns: Columns) -> Floats:
     plain = values[~marked & ~np.isnan(values)]
     if len(plain) and plain.max() <= 1 and ((plain > 0) & (plain < 1)).any():
         raise InputError(
-            f"{name}: expected percent, got at most {plain.max():.6g} everywhere; leave out --percent "
-            "(percent=True) if these are probabilities"
+            f"{name}: expected percent, got at most {plain.max():.6g} everywhere; leave out "
+            "percent=True if these are probabilities"
         )
     return np.where(marked, values, values / 100)
 
@@ -150,7 +150,7 @@ def _from_text(text: str, name: str, columns: Columns, place: str) -> tuple[floa
     if not columns.percent:
         raise InputError(
             f"{name}: expected a number between 0 and 1, got {text!r} in {place}; if the confidence is in "
-            "percent, say so with --percent (percent=True)"
+            "percent, say so with percent=True"
         )
     return value / 100, True
 
@@ -160,7 +160,7 @@ def _unknown_word(text: str, name: str, words: Mapping[str, float], place: str) 
     if not words:
         return InputError(
             f"{name}: expected a number, {got}; if words stand for confidences, give their numbers in a JSON "
-            "file with --words (words=)"
+            "file with words=FILE"
         )
     return InputError(
         f"{name}: expected a number or one of the words {', '.join(words)}, {got}; add this one"
@@ -198,15 +198,13 @@ def _sort_out(rows: Rows, columns: Columns, stated: _Stated) -> tuple[npt.NDArra
     if columns.missing == "refuse" and missing.any():
         raise InputError(
             f"{name}: expected a confidence in every row, got none in {_rows(rows, missing)}; leave such "
-            'answers out with --drop-missing (missing="drop") or keep them as a group of their own with '
-            '--missing-group (missing="group")'
+            "answers out with missing='drop' or keep them as a group of their own with missing='group'"
         )
     if columns.missing != "drop":
         if unknown.any():
             raise InputError(
                 f"{columns.answer if columns.options else columns.correct}: expected a value in every row, "
-                f"got none in {_rows(rows, unknown)}; leave such answers out with --drop-missing "
-                '(missing="drop")'
+                f"got none in {_rows(rows, unknown)}; leave such answers out with missing='drop'"
             )
         return np.ones(len(c), dtype=bool), {}
     reasons = {f"without {name}": missing, f"impossible in {name}": impossible}
@@ -236,9 +234,9 @@ def _refuse_impossible(
     else:
         expected = "numbers between 0 and 1"
     if not columns.percent and 1 < value <= 100:
-        advice = "if the confidence is in percent, say so with --percent (percent=True)"
+        advice = "if the confidence is in percent, say so with percent=True"
     else:
-        advice = 'leave such answers out with --drop-missing (missing="drop")'
+        advice = "leave such answers out with missing='drop'"
     raise InputError(f"{name}: expected {expected}, got {value:.10g} in {_rows(rows, impossible)}; {advice}")
 
 

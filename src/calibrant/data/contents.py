@@ -293,13 +293,13 @@ def _advice(keys: Sequence[str], names: Sequence[str]) -> str:
     for name in names:
         stem, mark, rest = name.partition("_")
         if close := get_close_matches(name.lower(), keys, n=1, cutoff=0.75):
-            return f"did you mean {close[0]!r} by {name!r}? Say --{close[0]} {name}, or rename it"
+            return f"did you mean {close[0]!r} by {name!r}? Say {close[0]}='{name}', or rename it"
         if close := get_close_matches(stem.lower(), set(keys).intersection(MATRICES), n=1, cutoff=0.75):
             meant = close[0] + mark + rest
-            return f"did you mean {meant!r} by {name!r}? Say --{close[0]} {stem}, or rename it"
+            return f"did you mean {meant!r} by {name!r}? Say {close[0]}='{stem}', or rename it"
     usual = [name for name in names if name.lower() in _USUAL.get(keys[0], ())]
-    option = f"--{keys[0]} {usual[0]}" if usual else " or ".join(f"--{key} NAME" for key in keys)
-    return f"say what holds the {' or '.join(keys)} with {option}, or rename it"
+    said = f"{keys[0]}='{usual[0]}'" if usual else " or ".join(f"{key}='NAME'" for key in keys)
+    return f"say what holds the {' or '.join(keys)} with {said}, or rename it"
 
 
 def check_once(columns: Iterable[str], names: Sequence[str]) -> None:

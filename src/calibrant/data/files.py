@@ -136,8 +136,8 @@ def _fractions(percent: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return percent as fractions; rows that sum to 100 up to rounding sum to one."""
     if percent.size and percent.max() <= 1:
         raise InputError(
-            f"probs: expected percent, got at most {percent.max():.6g} everywhere; leave out --percent "
-            "(percent=True) if these are probabilities"
+            f"probs: expected percent, got at most {percent.max():.6g} everywhere; leave out "
+            "percent=True if these are probabilities"
         )
     shares = percent / 100
     sums = shares.sum(axis=-1, keepdims=True)
@@ -166,7 +166,7 @@ def _log(source: Format, columns: Columns) -> tuple[Rows, Columns] | None:
     if columns.layout is not None:
         raise InputError(
             f"layout: expected a .jsonl or .json file of {columns.layout}, got another format; leave out "
-            "--layout (layout=)"
+            "layout="
         )
     return None
 

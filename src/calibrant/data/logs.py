@@ -154,7 +154,7 @@ def _task(path: Path) -> str:
 def _inspect(source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
     """Read the score of each sample and its confidence: from its metadata, else from its tokens."""
     if not isinstance(source, InspectLog):
-        raise InputError("layout: expected a .json file of inspect, got .jsonl; leave out --layout (layout=)")
+        raise InputError("layout: expected a .json file of inspect, got .jsonl; leave out layout=")
     samples = source.records
     if columns.correct == "correct":
         values = [_score(sample, row).get("value") for row, sample in enumerate(samples)]
@@ -178,7 +178,7 @@ def _score(sample: Mapping[str, Any], row: int) -> Mapping[str, Any]:
     if len(scores) > 1:
         raise InputError(
             f"scores: expected one scorer, got {', '.join(scores)} in sample {row}; name one, as in "
-            f"--correct scores.{next(iter(scores))}.value (correct=)"
+            f"correct='scores.{next(iter(scores))}.value'"
         )
     score: Any = next(iter(scores.values()), {})
     return score if isinstance(score, Mapping) else {"value": score}

@@ -120,13 +120,13 @@ def _check_scores(scores: Floats, name: str, place: str, *, masses: bool) -> Non
         raise InputError(f"{name}: expected at least two options, got one in {place}; drop such rows")
     if masses and scores.min() < 0:
         raise InputError(
-            f"{name}: expected masses of at least 0, got {scores.min():.6g} in {place}; leave out --masses "
-            "(masses=True) if these are log-probabilities"
+            f"{name}: expected masses of at least 0, got {scores.min():.6g} in {place}; leave out "
+            "masses=True if these are log-probabilities"
         )
     if not masses and scores.max() > _ROUNDING:
         raise InputError(
             f"{name}: expected log-probabilities, which are at most 0, got {scores.max():.6g} in {place}; if "
-            "these are probabilities, say so with --masses (masses=True)"
+            "these are probabilities, say so with masses=True"
         )
 
 

@@ -283,11 +283,7 @@ def _numbers(column: pa.ChunkedArray, name: str, *, percent: bool) -> pa.Chunked
             pc.invert(pc.match_substring(column, ".")), column, name, "; write all of them with a point"
         )
         column = pc.replace_substring(column, ",", ".")
-    advice = (
-        "; these are percent: say --percent (percent=True), or write fractions"
-        if pc.any(marked).as_py()
-        else ""
-    )
+    advice = "; these are percent: say percent=True, or write fractions" if pc.any(marked).as_py() else ""
     column = pc.if_else(pc.is_in(pc.utf8_lower(column), pa.array(["nan", "na", "null", "n/a"])), None, column)
     _refuse_unless(pc.match_substring_regex(column, _NUMBER), column, name, advice)
     return column.cast(pa.float64())

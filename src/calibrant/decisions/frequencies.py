@@ -16,14 +16,19 @@ from torch import Tensor
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, FormatError, InputError
-from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.calibrated import calibrated, of_classes
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Progress, check_count, check_seed
 from calibrant.outcomes import LEAST_PROB, refused_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.frequencies import FrequencyCorrection, log_ratios
+from calibrant.posthoc.frequencies import (
+    FrequenciesLike,
+    FrequencyCorrection,
+    log_ratios,
+    treats_classes_alike,
+)
 from calibrant.results import Result
 
 Integers = npt.NDArray[np.int64]
@@ -212,6 +217,62 @@ def given_unlabelled(given: PredictionsLike, *, name: str = "unlabelled") -> Pre
     if isinstance(given, (str, Path)):
         return load_predictions(given, need_labels=False)
     return given_predictions(given, name=name)
+
+
+def correct_frequencies(
+    calibrator: Calibrator,
+    *,
+    prior: FrequenciesLike | None = None,
+    undo_resampling: FrequenciesLike | None = None,
+    old_prior: FrequenciesLike | None = None,
+    labelled: Predictions | None = None,
+) -> FrequencyCorrection:
+    """Correct a calibrator for class frequencies that are known and differ from those of its fitting set.
+
+    Args:
+        calibrator: A calibrator of classes.
+        prior: Class frequencies of the new data; by default those of the fitting set.
+        undo_resampling: Class frequencies of a resampled training set, to undo the resampling; only if the
+            calibrator treats all classes alike.
+        old_prior: Class frequencies of the fitting set, if the calibrator does not know them.
+        labelled: Predictions with the classes and frequencies of the fitting set, instead of ``old_prior``.
+    """
+    if labelled is not None:
+        _note_frequencies(calibrator, labelled)
+    known = calibrator.class_frequencies if old_prior is None else old_prior
+    if known is None and (undo_resampling is None or prior is None):
+        raise InputError(
+            "old_prior: expected the class frequencies of the set that the calibrator was fitted on, which "
+            "an earlier version did not save, got none; give them, or that set as labelled="
+        )
+    if undo_resampling is None:
+        if prior is None:
+            raise InputError("prior: expected the class frequencies of the new data, got none; give them")
+        return FrequencyCorrection.of(
+            calibrator, prior, old=old_prior, new_name="prior", old_name="old_prior"
+        )
+    new = known if prior is None else prior
+    assert new is not None
+    corrected = FrequencyCorrection.of(
+        calibrator, new, old=undo_resampling, new_name="prior", old_name="undo_resampling"
+    )
+    if not treats_classes_alike(calibrator, len(corrected.intercept)):
+        raise InputError(
+            "undo_resampling: expected a calibrator that treats all classes alike, such as temperature, "
+            f"got {type(calibrator).__name__}, which has learned the class frequencies of its fitting set "
+            "and so has undone the resampling; leave it out, and give prior if they are others elsewhere"
+        )
+    return corrected
+
+
+def _note_frequencies(calibrator: Calibrator, labelled: Predictions) -> None:
+    """Let a calibrator know the class frequencies of labelled predictions."""
+    names = calibrator.class_names or labelled.class_names
+    if labelled.k is None or calibrator.n_classes not in (None, labelled.k):
+        got = "confidences" if labelled.k is None else f"{labelled.k} classes"
+        raise InputError(f"labelled: expected the classes of the calibrator, got {got}")
+    of_classes(calibrator, labelled.in_order(names, name="labelled"))
+    calibrator.class_names = names
 
 
 def given_frequencies(given: str) -> str | dict[str, float]:

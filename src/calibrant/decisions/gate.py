@@ -263,8 +263,7 @@ class _Gauge:
             )
         except InputError as error:
             raise InputError(
-                f"baseline: {error}; compare other samples of the same population without pairs: --unpaired, "
-                "or paired=False"
+                f"baseline: {error}; compare other samples of the same population without pairs: paired=False"
             ) from None
         spans = {name: _Span(first.n, reason=reason) for name, reason in found.skipped.items()}
         spans |= {

@@ -262,7 +262,7 @@ class PredictionSets(Rule):
         if self.by == "group" and predictions.groups is None:
             raise InputError(
                 "groups: expected the group of each sample, because each group has a threshold of its own, "
-                "got none; pass groups=, or name their column with --by"
+                "got none; pass groups="
             )
 
     def check_stored(self) -> None:
@@ -523,8 +523,7 @@ def _fit_all(
         given = given.in_order(common.calibrator.class_names)
     if common.by == "group" and given.groups is None:
         raise InputError(
-            "groups: expected the group of each sample for sets by group, got none; pass groups=, or name "
-            "their column with --by"
+            "groups: expected the group of each sample for sets by group, got none; pass groups="
         )
     check_enough(given.n, common.alpha)
     order = np.random.default_rng([common.seed, _TUNING]).permutation(given.n)
@@ -603,7 +602,7 @@ def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common
         raise InputError(
             f"predictions: expected at least {needed:,} samples of each {common.by} for alpha "
             f"{common.alpha:g}, got {listed(shown, _MOST_NAMED)}; take more samples or a larger alpha, or "
-            f"small='include' (--include-small), which {effect}"
+            f"small='include', which {effect}"
         )
 
 

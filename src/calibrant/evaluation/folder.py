@@ -30,7 +30,7 @@ def read_results(folder: Path) -> dict[str, Any]:
     path = folder / RESULTS
     if not path.exists():
         raise FormatError(
-            f"{folder}: expected a folder written by calibrant calibrate --out, got one without {RESULTS}"
+            f"{folder}: expected a folder written by calibrant calibrate, got one without {RESULTS}"
         )
     results = read_json(path, "what calibrate wrote", dict[str, Any])
     if DIGEST in results:  # older versions have none

@@ -201,7 +201,7 @@ def find_logger(text: str, *, folder: Path) -> Callable[[], Logger]:
     }
     if kind not in makers:
         raise InputError(
-            f"--log: expected {', '.join(makers)}, or one of them with an equals sign and a place, "
+            f"log: expected {', '.join(makers)}, or one of them with an equals sign and a place, "
             f"got {text!r}{did_you_mean(kind, makers)}"
         )
     _package(*_PACKAGES[kind])

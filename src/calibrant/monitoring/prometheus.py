@@ -55,7 +55,7 @@ def check_metrics_file(path: Path) -> None:
     """Refuse a file that the textfile collector would ignore."""
     if path.suffix != SUFFIX:
         raise InputError(
-            f"--prometheus: expected a file that ends in {SUFFIX}, because the textfile collector reads no "
+            f"prometheus: expected a file that ends in {SUFFIX}, because the textfile collector reads no "
             f"others, got {path.name}; name it {path.stem}{SUFFIX}"
         )
 

@@ -30,7 +30,7 @@ from calibrant.plots.thresholds import GuaranteedRiskDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import canonical_name
 
-Part: TypeAlias = Literal["bins", "method", "val", "ood"]
+Part: TypeAlias = Literal["n_bins", "methods", "validation", "foreign"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +68,14 @@ class Request:
     def shown(self) -> Predictions:
         """The predictions, calibrated if a method is named."""
         if len(self.methods) > 1:
-            raise InputError(f"--method: expected one for this figure, got {', '.join(self.methods)}")
+            raise InputError(f"methods: expected one for this figure, got {', '.join(self.methods)}")
         return list(self.before_and_after.values())[-1]
 
     @property
     def before_and_after(self) -> dict[str, Predictions]:
         """The predictions as the model gave them, and those calibrated by each method, by name."""
         if self.validation is not None and not self.methods:
-            raise InputError("--method: expected the name of a method to fit on --val, got none")
+            raise InputError("methods: expected the name of a method to fit on validation, got none")
         named = {"as stated" if self.predictions.k is None else "uncalibrated": self.predictions}
         for name in self.methods:
             named[name] = calibrated(fit_named(name, self.fitting_set), self.predictions)
@@ -84,22 +84,22 @@ class Request:
     @property
     def fitting_set(self) -> Predictions:
         """The predictions to fit methods on; an error if there are none."""
-        return _given(self.validation, "--val", "to fit the method on", "name a validation file")
+        return _given(self.validation, "validation", "to fit the method on", "give validation predictions")
 
     @property
     def labelled(self) -> Predictions:
         """Predictions with labels to compare unlabelled ones with; an error if there are none."""
-        return _given(self.validation, "--val", "with labels", "name a validation file")
+        return _given(self.validation, "validation", "with labels", "give validation predictions")
 
     @property
     def conformal_set(self) -> Predictions:
         """The predictions to fit prediction sets on; an error if there are none."""
-        return _given(self.validation, "--val", "to fit the sets on", "name a validation file")
+        return _given(self.validation, "validation", "to fit the sets on", "give validation predictions")
 
     @property
     def out_of_distribution(self) -> Predictions:
         """The predictions of out-of-distribution samples; an error if there are none."""
-        return _given(self.foreign, "--ood", "of out-of-distribution samples", "name their file")
+        return _given(self.foreign, "foreign", "of out-of-distribution samples", "give them")
 
 
 def _given(predictions: Predictions | None, option: str, purpose: str, advice: str) -> Predictions:
@@ -146,7 +146,7 @@ def _validation_size(request: Request) -> Display:
 
 def _frequencies(request: Request) -> Display:
     if len(request.methods) > 1:
-        raise InputError(f"--method: expected one for this figure, got {', '.join(request.methods)}")
+        raise InputError(f"methods: expected one for this figure, got {', '.join(request.methods)}")
     method = request.methods[0] if request.methods else None
     return FrequencyShiftDisplay.from_predictions(
         request.labelled, request.predictions, method=method, progress=request.progress, **request.at
@@ -163,8 +163,8 @@ def _estimate(request: Request) -> Display:
     )
 
 
-_REPAIR: frozenset[Part] = frozenset({"method", "val"})
-_BINNED: frozenset[Part] = _REPAIR | {"bins"}
+_REPAIR: frozenset[Part] = frozenset({"methods", "validation"})
+_BINNED: frozenset[Part] = _REPAIR | {"n_bins"}
 
 KINDS: Mapping[str, Kind] = {
     "reliability": Kind(
@@ -208,7 +208,7 @@ KINDS: Mapping[str, Kind] = {
     "temperature": Kind(
         lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
         "SMART's temperature along the margin, fitted on FILE",
-        frozenset({"bins"}),
+        frozenset({"n_bins"}),
         needs_classes=True,
     ),
     "risk-coverage": Kind(
@@ -228,17 +228,20 @@ KINDS: Mapping[str, Kind] = {
     ),
     "sets": Kind(
         lambda r: SetSizesDisplay.from_predictions(r.conformal_set, r.predictions, methods=r.methods, **r.at),
-        "sizes of prediction sets fitted on --val, before and after calibration",
+        "sizes of prediction sets fitted on validation predictions, before and after calibration",
         _REPAIR,
         needs_classes=True,
     ),
     "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
     "estimate": Kind(
-        _estimate, "error rate to expect without labels, from those of --val", _REPAIR, needs_labels=False
+        _estimate,
+        "error rate to expect without labels, from those of validation predictions",
+        _REPAIR,
+        needs_labels=False,
     ),
     "frequencies": Kind(
         _frequencies,
-        "class frequencies without labels, beside those of --val",
+        "class frequencies without labels, beside those of validation predictions",
         _REPAIR,
         needs_classes=True,
         needs_labels=False,
@@ -247,7 +250,7 @@ KINDS: Mapping[str, Kind] = {
     "ood": Kind(
         lambda r: OODRocDisplay.from_predictions(r.predictions, r.out_of_distribution, **r.at),
         "ROC curves of out-of-distribution detection",
-        frozenset({"ood"}),
+        frozenset({"foreign"}),
         needs_labels=False,
     ),
 }
@@ -276,15 +279,15 @@ def draw(kind: str, request: Request) -> Display:
     """Draw the figure of predictions with this name; refuse options that it does not take."""
     chosen = check_kind(kind)
     given: dict[Part, bool] = {
-        "bins": request.n_bins is not None,
-        "method": bool(request.methods),
-        "val": request.validation is not None,
-        "ood": request.foreign is not None,
+        "n_bins": request.n_bins is not None,
+        "methods": bool(request.methods),
+        "validation": request.validation is not None,
+        "foreign": request.foreign is not None,
     }
     for part, is_given in given.items():
         if is_given and part not in chosen.takes:
-            taken = ", ".join(f"--{name}" for name in sorted(chosen.takes)) or "none of them"
-            raise InputError(f"--{part}: expected none for {kind}, which takes {taken}, got one")
+            taken = ", ".join(name for name in sorted(chosen.takes)) or "none of them"
+            raise InputError(f"{part}: expected none for {kind}, which takes {taken}, got one")
     if chosen.needs_classes and request.predictions.k is None:
         others = ", ".join(name for name, each in KINDS.items() if not each.needs_classes)
         raise InputError(

@@ -46,14 +46,14 @@ _FREE = (
 def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
     """Create the folder and write the configuration, or check that the run in it has the same one."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out: expected a folder, got the file {folder}; name another one")
+        raise InputError(f"folder: expected a folder, got the file {folder}; name another one")
     known = (folder / CONFIG).exists()
     # A run that failed before its first epoch, perhaps because of a misspelt loss, may be started again.
     started = any((folder / name).exists() for name in (METRICS, MANIFEST, WEIGHTS))
     if started and not resume:
         raise InputError(
-            f"--out: expected a new folder, got {folder}, which contains a run; "
-            "continue it with --resume, or name another one"
+            f"folder: expected a new folder, got {folder}, which contains a run; "
+            "continue it with resume=True, or name another one"
         )
     if known and resume:
         changed = [
@@ -61,13 +61,13 @@ def open_folder(folder: Path, config: Config, *, resume: bool) -> None:
         ]
         if changed:
             raise InputError(
-                f"--resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
-                "leave out CONFIG to continue with the saved configuration"
+                f"resume: expected the configuration of the run in {folder}, got another {changed[0]}; "
+                "leave it out to continue with the saved configuration"
             )
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: expected a folder to write to, got {folder}: {error.strerror}") from None
+        raise InputError(f"folder: expected a folder to write to, got {folder}: {error.strerror}") from None
     remove_remains(folder)
     write_file(folder / CONFIG, config_to_toml(config))
 
@@ -88,11 +88,11 @@ def check_factory(config: Config, factory: str | None) -> None:
     name = config.model.name
     if is_code(name) and factory != name:
         raise InputError(
-            f"--factory: expected {name}, which the configuration of the run names, got {factory or 'none'}; "
+            f"factory: expected {name}, which the configuration of the run names, got {factory or 'none'}; "
             "it is code of your own, so pass it if you trust it"
         )
     if factory is not None and not is_code(name):
-        raise InputError(f"--factory: expected none for a run with our network {name}, got {factory}")
+        raise InputError(f"factory: expected none for a run with our network {name}, got {factory}")
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def check_common_folder(fabric: Fabric, path: Path) -> None:
     share = float(cast("Tensor", fabric.all_reduce(seen, reduce_op="mean")))
     if share < 1:
         raise InputError(
-            f"--out: expected a folder that all processes see, got {path.parent}, which "
+            f"folder: expected a folder that all processes see, got {path.parent}, which "
             f"{round(share * fabric.world_size)} of {fabric.world_size} do; name one on a shared file system"
         )
 

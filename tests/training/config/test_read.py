@@ -176,7 +176,7 @@ def test_a_change_is_read_as_toml_or_else_as_text(change, read, value) -> None:
 
 @pytest.mark.parametrize("change", ["seed", "=5", "training.=5", ".seed=5", "", "training..epochs=5"])
 def test_a_change_without_a_key_and_a_value_is_refused(change) -> None:
-    expected = f"--set: expected key=value, as in training.epochs=5, got {change!r}"
+    expected = f"changes: expected key=value, as in training.epochs=5, got {change!r}"
     with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
         load_config(changes=[change])
 

@@ -56,7 +56,6 @@ class Parts:
     groups: GroupTable | None = None
     by: str = "group"
     n_labels: int | None = None
-    gate: "Gate | None" = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class StreamGroups:
     """The tests of the groups of a stream, the worst first, and the column that made the groups."""
 
     tests: Mapping[str, GroupTest]
-    correction: Correction
     by: str
 
     @property
@@ -105,12 +103,11 @@ def _print_parts(console: Console, parts: Parts) -> None:
         console.print(tables.comparison(parts.comparison, width=console.width))
     if parts.detection is not None:
         console.print(tables.detection(parts.detection))
-    if parts.gate is not None:
-        _print_gate(console, parts.gate)
 
 
-def _print_gate(console: Console, gate: "Gate") -> None:
+def gate(gate: "Gate") -> None:
     """Print the verdicts, why some are unknown, and how the command ends."""
+    console = Console()
     console.print(tables.gate(gate))
     for verdict in gate.verdicts:
         if verdict.outcome == "unknown" and verdict.needed is None:
@@ -157,8 +154,6 @@ def _parts_answer(parts: Parts) -> dict[str, Any]:
         }
     if parts.detection is not None:
         answer["ood"] = {name: dataclasses.asdict(scores) for name, scores in parts.detection.items()}
-    if parts.gate is not None:
-        answer["gate"] = parts.gate.to_dict()
     return answer
 
 
@@ -174,7 +169,7 @@ def stream(
     console.print(_diagram(result))
     if groups.tests:
         console.print(tables.stream_groups(result, names, groups.tests, groups.by, level=groups.level))
-        found = summary(list(groups.tests.values()), correction=groups.correction, level=groups.level)
+        found = summary(list(groups.tests.values()), correction="holm", level=groups.level)
         console.print(line((f"* {found}", "dim")))
     for left_out in result.left_out:
         console.print(line((f"left out: {left_out.reason}", "dim")))

@@ -195,7 +195,7 @@ class PosthocSettings:
         methods: Names of post-hoc methods, with options as in ``"smart(settled=0)"``; the uncalibrated model
             is always compared too.
         choose: The method to save: a name, or ``"auto"`` to choose as ``calibrant calibrate`` does.
-        score: What decides an automatic choice, as in ``calibrant calibrate --score``.
+        score: What decides an automatic choice, as in ``calibrant calibrate --criterion``.
         simple: Whether it prefers the simplest method, as in ``calibrant calibrate --simple``.
         folds: Folds of the cross-validation.
     """

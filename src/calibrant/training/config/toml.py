@@ -116,7 +116,7 @@ def _parsed(change: str) -> _Table:
     keys, equals, text = change.partition("=")
     names = [name.strip() for name in keys.split(".")]
     if not equals or not all(names):
-        raise InputError(f"--set: expected key=value, as in training.epochs=5, got {change!r}")
+        raise InputError(f"changes: expected key=value, as in training.epochs=5, got {change!r}")
     try:
         value = parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
