@@ -18,7 +18,6 @@ from calibrant.evaluation.groups import GroupRow, GroupTable, GroupTest, summary
 from calibrant.evaluation.paired import PairedComparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.files import without_nan
-from calibrant.inference.corrections import Correction
 from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores
