@@ -87,6 +87,6 @@ def chromium():
             pytest.fail(f"{missing} is missing, and CALIBRANT_REQUIRE_BROWSER asks for it")
         pytest.skip(f"{missing} is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(_CHROMIUM), timeout=60_000)
+        browser = playwright.chromium.launch(executable_path=path, args=list(_CHROMIUM), timeout=300_000)
         yield browser
         browser.close()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant import evaluate, load_predictions
+from tests.conftest import at_length
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -36,6 +37,8 @@ ROWS = {
     "sets": 24,
     "pool_rules": 9,
 }
+# They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
+LONG = {"commands", "scaling", "posthoc", "posthoc_quality", "measures", "sets", "stream"}
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
 
@@ -58,7 +61,7 @@ def rows_of(monkeypatch, capsys):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", BESIDE_PEERS)
+@pytest.mark.parametrize("name", at_length(BESIDE_PEERS, BESIDE_PEERS.keys() - LONG))
 def test_a_benchmark_beside_peers_runs_in_small(name, rows_of):
     library, least = BESIDE_PEERS[name]
     ours = [row for row in rows_of(name) if row[library].startswith("calibrant")]
@@ -66,7 +69,7 @@ def test_a_benchmark_beside_peers_runs_in_small(name, rows_of):
     assert not any("fails" in cell for row in ours for cell in row)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", at_length(ROWS, ROWS.keys() - LONG))
 def test_a_benchmark_of_quality_runs_in_small(name, rows_of):
     rows = rows_of(name)
     assert len(rows) >= ROWS[name]

@@ -119,7 +119,7 @@ def test_temporary_files_of_killed_processes_are_removed_and_no_others(tmp_path)
 def _hold(folder, ready, end):
     with one_writer(folder):
         ready.set()
-        end.wait(30)
+        end.wait(300)
 
 
 def test_the_second_writer_of_a_folder_is_refused_until_the_first_ends_or_is_killed(tmp_path):
@@ -128,11 +128,11 @@ def test_the_second_writer_of_a_folder_is_refused_until_the_first_ends_or_is_kil
         ready, end = context.Event(), context.Event()
         first = context.Process(target=_hold, args=(tmp_path, ready, end))
         first.start()
-        assert ready.wait(30)
+        assert ready.wait(300)
         with pytest.raises(InputError, match="into which another process is writing"), one_writer(tmp_path):
             pass
         first.kill() if kill else end.set()
-        first.join(30)
+        first.join(300)
         with one_writer(tmp_path):
             pass
         assert list(tmp_path.iterdir()) == []

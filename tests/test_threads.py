@@ -1,7 +1,6 @@
 """Threads: one for small problems unless the user chose, jobs side by side, no waiting after an error."""
 
 import threading
-import time
 from functools import partial
 
 import pytest
@@ -59,7 +58,7 @@ def test_the_number_comes_back_after_an_error():
 
 @pytest.mark.usefixtures("nothing_chosen")
 def test_jobs_run_side_by_side_and_may_be_followed_by_others():
-    both_run = threading.Barrier(2, timeout=10)
+    both_run = threading.Barrier(2, timeout=300)
 
     def work(number):
         if number < 2:
@@ -80,22 +79,22 @@ def test_jobs_run_side_by_side_and_may_be_followed_by_others():
 
 def test_after_an_error_nobody_waits_for_what_still_runs(monkeypatch):
     monkeypatch.setattr(threads, "_abandoned", threading.Event())
-    begun, release = threading.Event(), threading.Event()
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def endless():
         begun.set()
-        release.wait(timeout=60)
+        release.wait(timeout=600)
+        ended.set()
 
     def interrupted():
         with SideBySide(1 << 30) as jobs:
             jobs.add("endless", endless)
-            assert begun.wait(timeout=10)
+            assert begun.wait(timeout=300)
             raise KeyboardInterrupt
 
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert time.monotonic() - start < 30
+    assert not ended.is_set()
     assert threads.work_was_abandoned()
     release.set()
 

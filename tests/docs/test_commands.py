@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from calibrant.training.config import toml
-from tests.docs.checks import NOT_RUN, check, instead_of
+from tests.conftest import at_length
+from tests.docs.checks import NOT_RUN, check, has_options_that_exist, instead_of
 from tests.docs.pages import BLOCKS, ROOT, SHELL, Block, words_of
 from tests.docs.running import Ended, run_ours
 from tests.docs.worlds import BEFORE, PLACES, WORLDS
@@ -20,6 +21,8 @@ LINES = [line for block in SCRIPTS for line in block.commands()]
 PAGES = dict.fromkeys(
     block.page for block in SCRIPTS if any(instead_of(line) is None for line in block.commands())
 )
+# Their commands draw every figure and print every table; the tests of both are elsewhere.
+LONG = {"docs/gallery.md", "docs/benchmark.md", "docs/results/reproduces.md"}
 # Programs that a shell runs in the folder of the page.
 PLAIN = {"cat", "cd", "export", "printf"}
 # Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.
@@ -102,13 +105,19 @@ def short_training(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")  # as for a user: shown, not raised
 @pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", at_length(PAGES, PAGES.keys() - LONG))
 def test_the_commands_of_a_page_run_in_their_order(page, folder_of, monkeypatch):
     monkeypatch.setattr(webbrowser, "open", lambda _: True)
     folder = folder_of(page)
     monkeypatch.chdir(folder.path)
     lines = [line for block in SCRIPTS if block.page == page for line in block.commands()]
     run_all([*BEFORE.get(page, ()), *lines], folder.done)
+
+
+def test_every_command_of_ours_has_options_that_exist():
+    for line in LINES:
+        if (words := words_of(line))[0] == "calibrant":
+            has_options_that_exist([word for word in words if word not in (">", "2>&1")])
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from scripts.website.names import PACKAGES, public_names
 from scripts.website.navigation import navigation
 from scripts.website.outputs import SHOWN, SLOW, is_same, kept, printed
 
+from tests.conftest import at_length
+
 pytestmark = pytest.mark.slow
 
 # A page of each room, and those with wide formulas, tables and figures.
@@ -156,7 +158,7 @@ def test_broken_links_lost_pages_and_foreign_scripts_are_problems(tmp_path):
     assert (report.pages, report.links, report.outside, report.documented) == (3, 4, 1, 0)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", at_length(USERS, ["training a model"]))
 def test_each_user_reaches_the_page_for_the_job_in_three_clicks(visit, user):
     words, heading, anchor = USERS[user]
     assert len(words) <= 3
@@ -168,6 +170,7 @@ def test_each_user_reaches_the_page_for_the_job_in_three_clicks(visit, user):
     assert page.url.partition("#")[2] == anchor
 
 
+@pytest.mark.long
 def test_rooms_are_reached_by_the_tabs(visit):
     page = visit().page
     for room, heading in FIRST.items():
@@ -177,8 +180,15 @@ def test_rooms_are_reached_by_the_tabs(visit):
         assert page.locator("h1").inner_text().removesuffix("¶").strip() == heading
 
 
-@pytest.mark.parametrize("from_disk", [False, True], ids=["served", "opened from disk"])
-@pytest.mark.parametrize("path", ["index.html", "reference/commands/calibrate.html"])
+@pytest.mark.parametrize(
+    ("path", "from_disk"),
+    [
+        ("reference/commands/calibrate.html", True),
+        pytest.param("reference/commands/calibrate.html", False, marks=pytest.mark.long),
+        pytest.param("index.html", True, marks=pytest.mark.long),
+        pytest.param("index.html", False, marks=pytest.mark.long),
+    ],
+)
 def test_the_search_finds_a_name_without_a_network(visit, path, from_disk):
     seen = visit(path, from_disk=from_disk)
     query = seen.page.locator("input[name=query]")
@@ -202,9 +212,10 @@ def test_colours_follow_the_system_and_the_button(visit):
     assert scheme(visit(scheme="light").page) == "default"
 
 
-def test_pages_fit_a_narrow_screen_and_load_nothing_from_elsewhere(visit):
+@pytest.mark.parametrize("paths", at_length([PAGES[:4], PAGES[4:]], [PAGES[:4]]), ids=["some", "others"])
+def test_pages_fit_a_narrow_screen_and_load_nothing_from_elsewhere(visit, paths):
     seen = visit(width=400)
-    for path in PAGES:
+    for path in paths:
         seen.page.goto(f"{seen.page.url.partition('://')[0]}://{seen.page.url.split('/')[2]}/{path}")
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400, path
     assert (seen.messages, seen.requests) == ([], [])

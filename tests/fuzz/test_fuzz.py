@@ -1,4 +1,4 @@
-"""Every fuzzer finds nothing: a few cases of each here, as many as you like with ``make fuzz``."""
+"""Every fuzzer finds nothing: a few cases of each here, more with ``make test-long`` or ``make fuzz``."""
 
 import os
 
@@ -20,6 +20,12 @@ CASES = int(ASKED or 10)
 @pytest.mark.parametrize("fuzzer", FUZZERS, ids=lambda fuzzer: f"{fuzzer.part} {fuzzer.kind}")
 def test_all_that_is_tried_is_right_or_refused_in_one_sentence(fuzzer):
     fuzzer.check(CASES, random=bool(ASKED))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fuzzer", FUZZERS, ids=lambda fuzzer: f"{fuzzer.part} {fuzzer.kind}")
+def test_all_of_many_other_cases_are_right_or_refused_in_one_sentence(fuzzer):
+    fuzzer.check(20 * CASES, random=True)
 
 
 def _refuse(text):

@@ -22,7 +22,7 @@ def results_of_two(module: str, folder: Path) -> list[Any]:
         for rank in (0, 1)
     ]
     try:
-        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+        assert [worker.wait(timeout=600) for worker in workers] == [0, 0]
     finally:
         for worker in workers:
             worker.kill()
@@ -34,7 +34,7 @@ def save_from_group(rank: int, folder: Path, work: Callable[[], Any]) -> None:
     """Join the group, do the work, and save its result under this process's rank."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timedelta(seconds=300)
     )
     torch.save(work(), folder / f"{rank}.pt")
     dist.barrier()

@@ -128,7 +128,7 @@ class Visit:
 def open_file(chromium, path):
     """Open a file in a new window of the browser, and wait until it is drawn."""
     page = chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light").new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(120_000)
     seen = Visit(page, [], [])
 
     def dismiss(dialog):

@@ -77,7 +77,9 @@ def test_the_picker_changes_what_is_compared(page, written):
     before = {name: drawing(page, name) for name in CHARTS}
     page.select_option("#method", other.name)
     page.wait_for_function(f"document.querySelector('.picked').textContent === {other.title!r}")
-    page.wait_for_timeout(500)
+    drawn = "([id, old]) => document.querySelector(`#${id} svg`)?.innerHTML !== old"
+    for name in ("reliability-after", "histogram-after", "margins-after"):
+        page.wait_for_function(drawn, arg=[name, before[name]])
     after = {name: drawing(page, name) for name in CHARTS}
     changed = {name for name in CHARTS if before[name] != after[name]}
     assert changed >= {"reliability-after", "histogram-after", "margins-after"}
