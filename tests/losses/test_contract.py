@@ -14,6 +14,7 @@ from calibrant import losses
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
 from calibrant.losses.names import LOSSES, make_loss
+from tests.contracts import Contract
 from tests.losses.batches import batch
 
 N, K = 12, 5
@@ -67,6 +68,12 @@ def cases_of(names):
 
 
 each = pytest.mark.parametrize(("name", "form"), CASES)
+contract = Contract()
+
+
+@each
+def test_a_loss_keeps_every_promise(name, form, subtests):
+    contract.check(subtests, name, form)
 
 
 def made(name, form="bare", **options):
@@ -101,8 +108,8 @@ def assert_finite(loss, logits, labels):
     return value, gradient
 
 
-@each
-def test_it_takes_logits_and_labels_and_returns_one_number(name, form):
+@contract.promise
+def it_takes_logits_and_labels_and_returns_one_number(name, form):
     value, gradient = assert_finite(made(name, form), *batch(N, K))
     assert value.shape == ()
     assert gradient.shape == (N, K)
@@ -208,25 +215,25 @@ def test_class_weights_of_the_wrong_shape_are_refused(name, shape):
         made(name, weight=torch.ones(shape))
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [1e2, 1e4])
-def test_large_logits_have_finite_values_and_gradients_right_or_wrong(name, form, size, dtype):
-    logits = torch.full((N, K), -size, dtype=dtype)
-    labels = torch.arange(N) % K
-    logits[torch.arange(N), (labels + torch.arange(N) % 2) % K] = size  # every other one is wrong
-    assert_finite(made(name, form), logits, labels)
-    assert_finite(made(name, form), logits[::2], labels[::2])  # all right
-    assert_finite(made(name, form), logits[1::2], labels[1::2])  # all wrong
+@contract.promise
+def large_logits_have_finite_values_and_gradients_right_or_wrong(name, form):
+    for size in (1e2, 1e4):
+        for dtype in (torch.float32, torch.float64):
+            logits = torch.full((N, K), -size, dtype=dtype)
+            labels = torch.arange(N) % K
+            logits[torch.arange(N), (labels + torch.arange(N) % 2) % K] = size  # every other one is wrong
+            assert_finite(made(name, form), logits, labels)
+            assert_finite(made(name, form), logits[::2], labels[::2])  # all right
+            assert_finite(made(name, form), logits[1::2], labels[1::2])  # all wrong
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_probabilities_that_round_to_0_or_1_have_finite_values_and_gradients(name, form, dtype):
-    for gap in (15.0, 17.0, 37.0, 90.0, 104.0, 750.0):
-        logits = torch.zeros(N, K, dtype=dtype)
-        logits[:, 0] = gap
-        assert_finite(made(name, form), logits, torch.arange(N) % K)
+@contract.promise
+def probabilities_that_round_to_0_or_1_have_finite_values_and_gradients(name, form):
+    for dtype in (torch.float32, torch.float64):
+        for gap in (15.0, 17.0, 37.0, 90.0, 104.0, 750.0):
+            logits = torch.zeros(N, K, dtype=dtype)
+            logits[:, 0] = gap
+            assert_finite(made(name, form), logits, torch.arange(N) % K)
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
@@ -257,19 +264,19 @@ def test_the_gradient_of_other_forms_is_that_of_the_value_too(name, options):
     assert torch.autograd.gradgradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
 
 
-@each
-def test_equal_logits_have_finite_values_and_gradients(name, form):
+@contract.promise
+def equal_logits_have_finite_values_and_gradients(name, form):
     assert_finite(made(name, form), torch.zeros(N, K), torch.arange(N) % K)
 
 
-@each
-def test_a_batch_of_one_is_enough(name, form):
+@contract.promise
+def a_batch_of_one_is_enough(name, form):
     logits, labels = batch(1, K)
     assert_finite(made(name, form), logits, labels)
 
 
-@each
-def test_a_batch_of_one_class_only_is_enough(name, form):
+@contract.promise
+def a_batch_of_one_class_only_is_enough(name, form):
     logits, labels = batch(N, K)
     assert_finite(made(name, form), logits, torch.full_like(labels, 2))
 
@@ -325,8 +332,8 @@ def test_one_logit_has_labels_0_and_1_and_a_direction_needs_two(shape):
         losses.LogitNormLoss()(z, torch.tensor([0, 1, 1]))
 
 
-@each
-def test_a_batch_without_samples_or_with_ignored_ones_alone_is_0_and_has_no_gradient(name, form):
+@contract.promise
+def a_batch_without_samples_or_with_ignored_ones_alone_is_0_and_has_no_gradient(name, form):
     loss = made(name, form)
     logits, labels = batch(N, K)
     for z, y in ((logits, torch.full_like(labels, -100)), (logits[:0], labels[:0])):
@@ -335,8 +342,8 @@ def test_a_batch_without_samples_or_with_ignored_ones_alone_is_0_and_has_no_grad
         assert torch.equal(gradient, torch.zeros_like(z))
 
 
-@each
-def test_ignored_samples_count_for_nothing_whatever_their_logits(name, form):
+@contract.promise
+def ignored_samples_count_for_nothing_whatever_their_logits(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(N, K)
     logits = torch.cat([torch.full((2, K), 1e4, dtype=logits.dtype), logits])
@@ -352,42 +359,42 @@ def test_ignored_samples_count_for_nothing_whatever_their_logits(name, form):
     assert torch.equal(leaf.grad[1], torch.zeros(K, dtype=logits.dtype))
 
 
-@each
-def test_a_logit_that_is_not_a_number_is_never_hidden(name, form):
+@contract.promise
+def a_logit_that_is_not_a_number_is_never_hidden(name, form):
     logits, labels = batch(N, K)
     logits[3, 2] = torch.nan
     assert torch.isnan(call(made(name, form), logits, labels))
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_logits_are_computed_in_single_precision(name, form, dtype):
-    logits, labels = batch(N, K)
-    loss = made(name, form).eval()
-    value, gradient = assert_finite(loss, logits.to(dtype), labels)
-    assert value.dtype == torch.float32
-    assert gradient.dtype == dtype
-    expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
-    torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(gradient.float(), its_gradient, rtol=1e-2, atol=1e-4)
+@contract.promise
+def half_precision_logits_are_computed_in_single_precision(name, form):
+    for dtype in (torch.float16, torch.bfloat16):
+        logits, labels = batch(N, K)
+        loss = made(name, form).eval()
+        value, gradient = assert_finite(loss, logits.to(dtype), labels)
+        assert value.dtype == torch.float32
+        assert gradient.dtype == dtype
+        expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(gradient.float(), its_gradient, rtol=1e-2, atol=1e-4)
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_autocast_changes_nothing_about_the_loss_itself(name, form, dtype):
-    logits, labels = batch(N, K)
-    loss = made(name, form).eval()
-    expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
-    with torch.autocast("cpu", torch.bfloat16):
-        leaf = logits.to(dtype).requires_grad_()
-        value = call(loss, leaf, labels)
-    value.backward()
-    torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(leaf.grad.float(), its_gradient, rtol=1e-2, atol=1e-4)
+@contract.promise
+def autocast_changes_nothing_about_the_loss_itself(name, form):
+    for dtype in (torch.float32, torch.bfloat16):
+        logits, labels = batch(N, K)
+        loss = made(name, form).eval()
+        expected, its_gradient = value_and_gradient(loss, logits.to(dtype).float(), labels)
+        with torch.autocast("cpu", torch.bfloat16):
+            leaf = logits.to(dtype).requires_grad_()
+            value = call(loss, leaf, labels)
+        value.backward()
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(leaf.grad.float(), its_gradient, rtol=1e-2, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "form"), cases_of(DENSE))
-def test_dense_predictions_are_those_of_their_positions(name, form):
+@contract.promise(only=lambda name, _: name in DENSE)
+def dense_predictions_are_those_of_their_positions(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(2 * 3 * 4, K)
     labels[5] = -100
@@ -415,8 +422,8 @@ def test_views_of_a_sample_are_samples_of_its_class(name):
     )
 
 
-@pytest.mark.parametrize(("name", "form"), cases_of(SOFT))
-def test_soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name, form):
+@contract.promise(only=lambda name, _: name in SOFT)
+def soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name, form):
     logits, labels = batch(N, K)
     loss = made(name, form)
     certain = torch.nn.functional.one_hot(labels, K).to(logits.dtype)
@@ -427,8 +434,8 @@ def test_soft_labels_that_are_certain_are_the_labels_and_others_are_finite(name,
         assert_finite(loss, (size * logits).float(), unsure.float())
 
 
-@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - set(SOFT)))
-def test_soft_labels_without_a_meaning_are_refused_in_one_sentence(name, form):
+@contract.promise(only=lambda name, _: name in set(BARE) - set(SOFT))
+def soft_labels_without_a_meaning_are_refused_in_one_sentence(name, form):
     logits, _ = batch(N, K)
     with pytest.raises(InputError, match=r"^labels: expected [^\n]*$"):
         call(made(name, form), logits, torch.softmax(logits, dim=1))
@@ -443,8 +450,8 @@ def test_labels_out_of_range_are_refused_by_value(name, wrong):
         call(made(name), logits, labels)
 
 
-@each
-def test_labels_of_another_shape_are_refused(name, form):
+@contract.promise
+def labels_of_another_shape_are_refused(name, form):
     logits, labels = batch(N, K)
     loss = made(name, form)
     for wrong in (labels[:-1], labels[:, None], labels[0]):
@@ -453,16 +460,16 @@ def test_labels_of_another_shape_are_refused(name, form):
             loss(logits, wrong, **extra)
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
-def test_labels_of_another_type_are_refused(name, form, dtype):
-    logits, labels = batch(N, K)
-    with pytest.raises(InputError, match=f"^labels: expected integer classes .*, got {dtype}"):
-        call(made(name, form), logits, labels.to(dtype))
+@contract.promise
+def labels_of_another_type_are_refused(name, form):
+    for dtype in (torch.float32, torch.int32, torch.bool):
+        logits, labels = batch(N, K)
+        with pytest.raises(InputError, match=f"^labels: expected integer classes .*, got {dtype}"):
+            call(made(name, form), logits, labels.to(dtype))
 
 
-@each
-def test_logits_that_are_no_scores_are_refused(name, form):
+@contract.promise
+def logits_that_are_no_scores_are_refused(name, form):
     logits, labels = batch(N, K)
     for z, y in ((logits[:, 0], labels), (logits.long(), labels), (logits[0], torch.rand(K))):
         with pytest.raises(InputError, match=r"^(logits|embeddings|labels): expected"):
@@ -475,24 +482,24 @@ def test_logits_of_no_class_are_refused(name):
         call(made(name), torch.zeros(N, 0), torch.zeros(N).long())
 
 
-@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - CONSTANTS))
-def test_the_gradient_is_that_of_the_value(name, form):
+@contract.promise(only=lambda name, _: name in set(BARE) - CONSTANTS)
+def the_gradient_is_that_of_the_value(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(6, K, spread=1.0, seed=4)
     labels[1] = -100
     assert torch.autograd.gradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
 
 
-@pytest.mark.parametrize(("name", "form"), cases_of(set(BARE) - CONSTANTS))
-def test_the_second_derivative_is_that_of_the_value(name, form):
+@contract.promise(only=lambda name, _: name in set(BARE) - CONSTANTS)
+def the_second_derivative_is_that_of_the_value(name, form):
     loss = made(name, form).eval()
     logits, labels = batch(6, K, spread=1.0, seed=4)
     labels[1] = -100
     assert torch.autograd.gradgradcheck(lambda z: call(loss, z, labels), logits.requires_grad_())
 
 
-@each
-def test_second_order_gradients_are_finite(name, form):
+@contract.promise
+def second_order_gradients_are_finite(name, form):
     loss = made(name, form)
     logits, labels = batch(N, K)
     # A row of zeros has no direction.
@@ -504,23 +511,23 @@ def test_second_order_gradients_are_finite(name, form):
             assert second is None or torch.isfinite(second).all()
 
 
-@each
-def test_the_same_batch_has_the_same_value_and_gradient_bit_for_bit(name, form):
+@contract.promise
+def the_same_batch_has_the_same_value_and_gradient_bit_for_bit(name, form):
     loss = made(name, form)
     once, again = (value_and_gradient(loss, *batch(50, K)) for _ in range(2))
     assert torch.equal(once[0], again[0])
     assert torch.equal(once[1], again[1])
 
 
-@each
-def test_inputs_are_left_as_they_are(name, form):
+@contract.promise
+def inputs_are_left_as_they_are(name, form):
     logits, labels = batch(N, K)
     value_and_gradient(made(name, form), logits, labels)
     torch.testing.assert_close((logits, labels), batch(N, K), rtol=0, atol=0)
 
 
-@each
-def test_without_a_gradient_the_value_is_the_same_and_nothing_is_learned(name, form):
+@contract.promise
+def without_a_gradient_the_value_is_the_same_and_nothing_is_learned(name, form):
     loss = made(name, form)
     logits, labels = batch(N, K)
     before = {key: value.clone() for key, value in loss.state_dict().items()}
@@ -551,8 +558,8 @@ def test_the_state_survives_a_file_and_gives_the_same_loss_and_history(name, for
     torch.testing.assert_close(call(fresh, *batch(N, K)), call(loss, *batch(N, K)), rtol=0, atol=0)
 
 
-@each
-def test_it_prints_what_it_is_on_one_line(name, form):
+@contract.promise
+def it_prints_what_it_is_on_one_line(name, form):
     text = repr(made(name, form))
     assert LOSSES[name].module.__name__ in text
     assert "\n" not in text

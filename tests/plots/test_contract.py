@@ -72,7 +72,7 @@ contract = Contract()
 
 @pytest.mark.parametrize("name", DISPLAYS)
 def test_a_display_keeps_every_promise(name, logits, tmp_path, subtests):
-    contract.check(Entry(DISPLAYS[name](getattr(calibrant.plots, name), logits), tmp_path), subtests)
+    contract.check(subtests, Entry(DISPLAYS[name](getattr(calibrant.plots, name), logits), tmp_path))
 
 
 def test_every_public_display_is_checked_here():

@@ -83,7 +83,7 @@ contract = Contract()
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_keeps_every_promise(name, tmp_path, subtests):
-    contract.check(Entry(name, fitted(name), tmp_path), subtests)
+    contract.check(subtests, Entry(name, fitted(name), tmp_path))
 
 
 @contract.promise
