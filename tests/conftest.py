@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -23,7 +25,12 @@ def pytest_collection_modifyitems(items):
 
 def at_length(values, now):
     """Return parameters of a test: those ``now`` run always, the others in ``make test-long`` only."""
-    return [value if value in now else pytest.param(value, marks=pytest.mark.long) for value in values]
+    return [
+        value
+        if value in now
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+        for value in values
+    ]
 
 
 def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):
@@ -57,6 +64,18 @@ def sample():
     probs[40:50] = np.eye(4)[(labels[40:50] + 1) % 4]  # certain and wrong
     probs[50:90] = [0.4, 0.3, 0.2, 0.1]
     return probs, labels
+
+
+@pytest.fixture
+def jobs_in_this_process(monkeypatch):
+    """Run the jobs of an experiment in a thread: a process of its own imports everything first."""
+
+    @contextmanager
+    def workers(_):
+        with ThreadPoolExecutor(1) as pool:
+            yield pool
+
+    monkeypatch.setattr("calibrant.bench.runner._workers", workers)
 
 
 _CHROMIUM = (

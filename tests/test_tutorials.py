@@ -111,6 +111,7 @@ def test_a_page_whose_output_changed_is_noticed():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own
+@pytest.mark.long
 def test_a_kernel_shows_results_figures_and_a_bar_that_goes_away(tmp_path, monkeypatch):
     """One notebook as a reader runs it, with a cell that shows progress."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -368,6 +368,7 @@ def test_no_rows_make_no_page():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jobs_in_this_process")
 def test_the_command_writes_a_leaderboard_and_resumes_when_files_were_added(data, tmp_path):
     experiment = tmp_path / "mine.toml"
     experiment.write_text(TEXT)

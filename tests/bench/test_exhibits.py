@@ -26,6 +26,7 @@ from calibrant.training.config.toml import config_from_table, load_config
 from calibrant.training.folder import load_rows
 from calibrant.training.models import MODELS
 from calibrant.training.run import train
+from tests.conftest import at_length
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,7 +169,11 @@ def files_folder(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+# They train or fit for a second or more even in small.
+LONG = {"smart_training", "lambda_delta", "indicators", "run_time", "refcal", "adafocal_bins"}
+
+
+@pytest.mark.parametrize("name", at_length(EXPERIMENTS, set(EXPERIMENTS) - LONG))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_quick_experiment_runs(name, tmp_path):
     (tmp_path / "predictions").mkdir()

@@ -259,6 +259,7 @@ def test_the_figure_shows_what_models_state_and_what_is_right(finished):
     assert all(math.isfinite(each.error_after) for each in figure.models)
 
 
+@pytest.mark.usefixtures("jobs_in_this_process")
 def test_the_command_takes_some_models_and_writes_page_and_figure(data, tmp_path):
     (tmp_path / "mine.toml").write_text(TEXT.replace("[100, 600]", "[100]"))
     words = ["bench", "run", str(tmp_path / "mine.toml"), "--data", str(data), "--out", str(tmp_path / "out")]

@@ -60,6 +60,7 @@ def test_finished_rows_are_not_run_again(finished):
     assert {row.seed for row in more} == {2}
 
 
+@pytest.mark.usefixtures("jobs_in_this_process")
 def test_a_row_goes_stale_with_its_files_and_settings(tmp_path):
     text = TEXT.replace('["digits"]', '["files:{data}/a.npz,{data}/b.npz"]').replace("seeds = 2", "seeds = 1")
     text = text.replace('"temperature", "smart"', '"temperature"')
@@ -104,6 +105,7 @@ def test_an_unknown_worker_is_refused(tmp_path):
         next(run_experiment(experiment, tmp_path))
 
 
+@pytest.mark.usefixtures("jobs_in_this_process")
 def test_a_failing_job_stops_with_its_reason_and_keeps_what_is_done(tmp_path):
     text = TEXT.replace('"smart"]', '"no_such_method"]')
     with pytest.raises(InputError, match="no_such_method"):
@@ -111,6 +113,7 @@ def test_a_failing_job_stops_with_its_reason_and_keeps_what_is_done(tmp_path):
     assert {row.key["method"] for row in finished_rows(tmp_path)} <= {"uncalibrated", "temperature"}
 
 
+@pytest.mark.long
 def test_after_a_kill_two_processes_run_the_rest_and_find_the_numbers_of_one(finished, tmp_path):
     _, rows, _ = finished
     file = tmp_path / "small.toml"

@@ -129,6 +129,7 @@ def test_the_command_prints_verdicts_as_text_and_as_values(run):
     assert "--format: expected one of text, markdown, json, got 'html'" in error
 
 
+@pytest.mark.usefixtures("jobs_in_this_process")
 def test_only_runs_the_jobs_with_these_values(run, tmp_path):
     (tmp_path / "mine.toml").write_text(TEXT)
     out = tmp_path / "out"

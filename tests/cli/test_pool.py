@@ -86,7 +86,7 @@ def test_keep_accuracy_never_changes_a_class_through_the_file_and_apply(run, poo
     assert np.allclose(applied.to_probs(), pool.predict_proba(test.logits), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_onnx_graph_of_a_pool_equals_predict_proba(run, pooled, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     code, text, _ = run("export", pooled.file, "--out", tmp_path / "pool.onnx")

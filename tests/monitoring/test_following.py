@@ -331,7 +331,7 @@ def test_files_before_a_bad_one_are_counted(monitoring, stream, damage, message,
     assert monitoring.n == 431
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(10_000, 250)).astype(np.float32), rng.integers(0, 250, 10_000)

@@ -482,7 +482,13 @@ def test_a_pool_is_a_module(pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("methods", [["temperature", "smart", "vector"], ["temperature", "feature_clipping"]])
+@pytest.mark.parametrize(
+    "methods",
+    [
+        pytest.param(["temperature", "smart", "vector"], marks=pytest.mark.long),
+        ["temperature", "feature_clipping"],
+    ],
+)
 def test_a_pool_is_one_graph_with_features_if_a_member_needs_them(methods, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     from calibrant.integrations.onnx import export_onnx

@@ -14,7 +14,7 @@ from calibrant.training.config.toml import load_first_run
 from tests.training.killed_runs import CHANGES
 from tests.training.small import changed, differing, final_weights, untimed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 
