@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from calibrant.data import load_bundled
 from calibrant.inference.chance import could_be_calibrated, if_calibrated
-from calibrant.inference.draws import CountResampler, difference, terms_of, weighted_of
+from calibrant.inference.draws import CountResampler, draw_all, terms_of, weighted_of
 from calibrant.inference.intervals import corrected_ends
 from calibrant.inference.paired import paired_difference
 from calibrant.inference.rows import Rows
@@ -225,9 +225,10 @@ def significant(
     """Return whether two models differ, by the tail of resampled differences and by the test in use."""
     measure = MEASURES[name]
     first, second = (rows_of(measure, p, labels) for p in (a, b))
-    counts = difference(counted(measure, first), counted(measure, second))
-    drawn = CountResampler(counts.value, counts, Units.of(None, counts.n)).replicates(RESAMPLES["tests"], rng)
-    drawn = drawn[np.isfinite(drawn)]
+    units = Units.of(None, len(labels))
+    both = [CountResampler(0.0, counted(measure, rows), units) for rows in (first, second)]
+    ours, theirs = draw_all(both, RESAMPLES["tests"], rng)
+    drawn = (ours - theirs)[np.isfinite(ours - theirs)]
     beyond = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
     plain = 2 * (1 + beyond) / (1 + len(drawn))
     reads = next(iter(first))

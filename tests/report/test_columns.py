@@ -7,11 +7,13 @@ import torch
 from calibrant import Predictions, evaluate
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics.names import MEASURES
-from calibrant.report.columns import columns
-from calibrant.report.significance import Samples, can_test, significantly_worse
+from calibrant.report.columns import can_test, columns, to_test
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow
+
+
+TESTED = [name for name, measure in MEASURES.items() if can_test(measure) and measure.min_classes <= 4]
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,9 @@ def models():
     return {name: Predictions(logits=each, labels=labels) for name, each in scores.items()}
 
 
-def samples(models, measures=("accuracy", "nll", "brier")):
-    return {name: Samples.of(each, each.outcomes(), measures) for name, each in models.items()}
+def samples(models):
+    found = {name: evaluate(each, measures=TESTED).metrics for name, each in models.items()}
+    return {name: to_test(each, each.outcomes(), found[name]) for name, each in models.items()}
 
 
 def test_the_best_is_marked_and_so_is_what_chance_explains(models):
@@ -56,9 +59,6 @@ def test_what_has_no_better_direction_is_not_marked(models):
     assert column.best == column.near == ()
 
 
-TESTED = [name for name, measure in MEASURES.items() if can_test(measure) and measure.min_classes <= 4]
-
-
 # From ten thousand samples on, counts of bins are drawn instead of rows.
 @pytest.mark.parametrize(("n", "form"), [(300, "logits"), (300, "probs"), (300, "mixed"), (10_100, "mixed")])
 def test_the_tests_of_all_candidates_at_once_are_those_of_each_pair(n, form):
@@ -71,26 +71,16 @@ def test_the_tests_of_all_candidates_at_once_are_those_of_each_pair(n, form):
         else Predictions(logits=each, labels=labels)
         for name, each in scores.items()
     }
-    tests = [(name, other, "a") for name in TESTED for other in "bcd"]
-    found = significantly_worse(tests, samples(models, TESTED), seed=5)
-    for name, other, best in tests:
-        (pair,) = paired_comparison(
-            models[other],
-            models[best],
-            measures=[name],
-            n_resamples=200 if MEASURES[name].terms is None else 400,
-            seed=5,
-        ).differences.values()
-        assert ((name, other, best) in found) == (pair.p_value < 0.05), (name, other)
-    assert 0 < len(found) < len(tests)
-
-
-def test_terms_in_parts_are_those_of_all_rows(monkeypatch, models):
-    whole = samples(models)
-    monkeypatch.setattr("calibrant.report.significance._ENTRIES", 28)
-    for name, each in samples(models).items():
-        for measure, terms in each.terms.items():
-            assert np.array_equal(terms, whole[name].terms[measure])
+    metrics = {name: dict(evaluate(each, measures=TESTED).metrics) for name, each in models.items()}
+    found = columns(TESTED, metrics, samples(models), seed=5)
+    n_near = 0
+    for column in found:
+        for other, p_value in column.p_values.items():
+            pair = paired_comparison(models[other], models[column.best[0]], measures=[column.name], seed=5)
+            assert p_value == pytest.approx(pair.differences[column.name].p_value, abs=1e-12)
+            assert (other in column.near) == (p_value >= 0.05)
+            n_near += other in column.near
+    assert 0 < n_near < sum(len(column.p_values) for column in found)
 
 
 def test_confidences_without_classes_are_tested_too():
@@ -100,5 +90,5 @@ def test_confidences_without_classes_are_tested_too():
         for name, value in (("right", 0.75), ("sure", 0.99))
     }
     metrics = {name: dict(evaluate(each, measures=["ece"]).metrics) for name, each in models.items()}
-    (column,) = columns(["ece"], metrics, samples(models, ["accuracy"]))
+    (column,) = columns(["ece"], metrics, samples(models))
     assert (column.best, column.near, column.tested) == (("right",), (), True)

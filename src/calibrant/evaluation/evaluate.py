@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
 from calibrant.data.labels import LabelPredictions, units_of
@@ -14,9 +15,10 @@ from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.html import card, notes, p_value, reliability, table
 from calibrant.inference.chance import Chance, by_chance
+from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import Interval, with_interval
 from calibrant.inputs import ArrayLike, Progress
-from calibrant.metrics.measure import Measure
+from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
@@ -107,7 +109,7 @@ def evaluate(
     measures: str | Sequence[str] = "core",
     n_bins: int = 15,
     intervals: bool = False,
-    n_resamples: int = 1000,
+    n_resamples: int = RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
     chance: bool = False,
@@ -148,7 +150,7 @@ def evaluate(
         raise InputError(
             "predictions: expected at least two samples, got 1; calibration is a property of many predictions"
         )
-    inputs = _inputs(predictions, outcomes)
+    inputs = inputs_of(predictions, outcomes, predictions.weights)
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     drawn_by_chance: dict[str, Chance] = {}
@@ -278,13 +280,14 @@ def why_not(measure: Measure, predictions: Predictions, *, asked_for: bool) -> s
     return ""
 
 
-def _inputs(predictions: Predictions, outcomes: Outcomes) -> dict[str, dict[str, Any]]:
+def inputs_of(
+    predictions: Predictions, outcomes: Outcomes, weights: Tensor | None
+) -> dict[Reads, dict[str, Any]]:
     """Return the inputs of measures by what they read; probabilities replace logits, and pairs both."""
-    pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
-    if predictions.weights is not None:
-        pairs["weights"] = predictions.weights
-    inputs: dict[str, dict[str, Any]] = dict.fromkeys(("outcomes", "probs", "logits"), pairs)
-    labelled = {"labels": predictions.labels} | {name: pairs[name] for name in ("weights",) if name in pairs}
+    weighed = {} if weights is None else {"weights": weights}
+    pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct, **weighed}
+    inputs: dict[Reads, dict[str, Any]] = {"outcomes": pairs, "probs": pairs, "logits": pairs}
+    labelled = {"labels": predictions.labels, **weighed}
     if predictions.k is not None:
         inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), **labelled}
     if predictions.logits is not None:

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import MAX_WORK, during, shown_value, why_not
+from calibrant.evaluation.evaluate import MAX_WORK, during, inputs_of, shown_value, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.html import card, notes, p_value, table
-from calibrant.inference.paired import PairedDifference, paired_difference
+from calibrant.inference.draws import RESAMPLES
+from calibrant.inference.paired import Measured, PairedDifference, differences_from
 from calibrant.inputs import Progress
-from calibrant.metrics.measure import Measure
+from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.results import FrozenDict, Result
 
@@ -48,7 +48,7 @@ def paired_comparison(
     *,
     measures: str | Sequence[str] = "core",
     n_bins: int = 15,
-    n_resamples: int = 1000,
+    n_resamples: int = RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
@@ -72,8 +72,8 @@ def paired_comparison(
     """
     a, b = given_predictions(a, name="a"), given_predictions(b, name="b")
     _check_pair(a, b)
-    outcomes = a.outcomes(), b.outcomes()
     w = a.weights if a.weights is not None else b.weights
+    of_a, of_b = (inputs_of(each, each.outcomes(), w) for each in (a, b))
     differences, skipped = {}, {}
     named = resolve_measures(measures)
     for done, name in enumerate(named):
@@ -87,26 +87,22 @@ def paired_comparison(
         if reason:
             skipped[name] = reason
             continue
-        given: dict[str, Any] = _pair(measure, a, b) or {
-            "a": outcomes[0].confidence,
-            "b": outcomes[1].confidence,
-            "correct_a": outcomes[0].correct,
-            "correct_b": outcomes[1].correct,
-        }
-        if w is not None:
-            given["weights"] = w
+        form = _form(measure, a, b)
         try:
-            differences[name] = paired_difference(
-                measure.function,
-                **given,
-                **measure.arguments(n_bins),
+            models = {
+                who: Measured.of(measure.function, inputs[form], measure.arguments(n_bins))
+                for who, inputs in (("a", of_a), ("b", of_b))
+            }
+            differences[name] = differences_from(
+                models,
+                "b",
+                units=units_of(a),
                 n_resamples=n_resamples,
                 level=level,
-                units=units_of(a),
                 seed=seed,
                 max_work=MAX_WORK,
                 progress=during(progress, measure, done, len(named)),
-            )
+            )["a"]
         except InputError as error:
             skipped[name] = str(error)
     return PairedComparison(a.n, FrozenDict(differences), FrozenDict(skipped))
@@ -140,10 +136,9 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
         )
 
 
-def _pair(measure: Measure, a: Predictions, b: Predictions) -> dict[str, Any] | None:
-    """Return logits or probabilities of both, as the measure reads them; None if it reads outcomes."""
-    if measure.reads == "outcomes" or None in (a.k, b.k):
-        return None
-    if measure.reads == "logits" and a.logits is not None and b.logits is not None:
-        return {"a": a.logits, "b": b.logits, "labels": a.labels, "reads": "logits"}
-    return {"a": a.to_probs(), "b": b.to_probs(), "labels": a.labels}
+def _form(measure: Measure, a: Predictions, b: Predictions) -> Reads:
+    """Return what a measure reads of both: pairs if one has nothing else, logits only if both have them."""
+    if None in (a.k, b.k):
+        return "outcomes"
+    without_logits = a.logits is None or b.logits is None
+    return "probs" if measure.reads == "logits" and without_logits else measure.reads

@@ -1,8 +1,8 @@
 """Bootstrap: a measure on units that are drawn again, in the fastest of four ways that allows it.
 
-- A mean over rows: its terms are computed once and drawn again (:class:`TermResampler`).
-- A measure of bins of many independent rows: the counts of fine bins are drawn (:class:`BinResampler`).
-- A measure that is a function of counts: how often each unit is drawn (:class:`CountResampler`).
+- Means and other functions of counts: how often each unit is drawn (:class:`CountResampler`).
+- A mean over many rows: the counts of cells of similar terms are drawn (:class:`TermResampler`).
+- A measure of bins of many rows: the counts of fine bins are drawn (:class:`BinResampler`).
 - Any other function: rows are copied, and it is called again (:class:`RowResampler`).
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.inference.rows import Rows, call, take
 from calibrant.inference.units import Indices, Units
-from calibrant.inputs import Floats, Progress, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.counted import Counts, EqualMass, Weighted, binned_weights, mean_weights
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
@@ -35,7 +35,7 @@ RESAMPLES = 1000
 _ENOUGH = 100
 # Up to this many rows are drawn even for binned measures: this is exact and fast enough.
 _FEW = 10_000
-# Up to this many terms are drawn one by one; more are sorted into cells.
+# Up to this many units, terms are counted one by one; more are sorted into cells.
 _EXACT, _CELLS = 1 << 15, 1024
 # Bins of equal width have the same edges in every resample. Those of equal count move to edges of fine bins.
 _FINE_WIDTH, _FINE_MASS = 128, 2048
@@ -65,13 +65,6 @@ class Resampler(ABC):
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of each of a few resamples; NaN where it is undefined."""
 
-    def affordable(self, n_resamples: int, max_work: int | None) -> int:
-        """Return how many resamples ``max_work`` numbers allow, but at least 100 if that many are wanted."""
-        if max_work is None or self.work == 0:
-            return n_resamples
-        affordable = check_count(max_work, "max_work", at_least=0, at_most=sys.maxsize) // self.work
-        return min(n_resamples, max(_ENOUGH, affordable))
-
     def replicates(
         self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
     ) -> Floats:
@@ -85,15 +78,47 @@ class Resampler(ABC):
         return values
 
 
+def affordable(n_resamples: int, work: int, max_work: int | None) -> int:
+    """Return how many resamples ``max_work`` numbers allow, but at least 100 if that many are wanted."""
+    if max_work is None or work == 0:
+        return n_resamples
+    allowed = check_count(max_work, "max_work", at_least=0, at_most=sys.maxsize) // work
+    return min(n_resamples, max(_ENOUGH, allowed))
+
+
+def draw_all(
+    resamplers: Sequence[Resampler],
+    n_resamples: int,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> list[Floats]:
+    """Return the measures of several models on the same resamples, with the same random numbers for each."""
+    counted = [each for each in resamplers if isinstance(each, CountResampler)]
+    if len(counted) == len(resamplers):
+        units, at_once = counted[0].units, min(each.at_once for each in counted)
+        values = np.empty((len(counted), n_resamples))
+        for start in range(0, n_resamples, at_once):
+            stop = min(start + at_once, n_resamples)
+            counts = units.of_rows(units.draw_counts(stop - start, rng))
+            values[:, start:stop] = [each.weighted.of(counts) for each in counted]
+            if progress is not None:
+                progress("resamples", stop, n_resamples)
+        return list(values)
+    before, drawn = rng.bit_generator.state, []
+    for each in resamplers:
+        rng.bit_generator.state = before
+        drawn.append(each.replicates(n_resamples, rng, progress))
+    return drawn
+
+
 @dataclass(frozen=True, eq=False)
 class TermResampler(Resampler):
-    """Resamples of a mean of one term per unit.
+    """Resamples of a mean of many terms, one per unit.
 
-    Up to 32,768 terms are drawn one by one. More terms are first sorted into 1,024 cells of equal width. The
-    number of terms in each cell of a resample is multinomial and drawn exactly; their sum is drawn from the
-    normal distribution with the mean and the variance of the cell. So the variance of the mean is exact;
-    only the skewness *within* a narrow cell is lost. For terms with at most two values, such as hits,
-    nothing is lost.
+    The terms are sorted into 1,024 cells of equal width. The number of terms in each cell of a resample is
+    multinomial and drawn exactly; their sum is drawn from the normal distribution with the mean and the
+    variance of the cell. So the variance of the mean is exact; only the skewness *within* a narrow cell is
+    lost. For terms with at most two values, such as hits, nothing is lost.
     """
 
     terms: Floats
@@ -107,16 +132,12 @@ class TermResampler(Resampler):
 
     @property
     def at_once(self) -> int:
-        """Number of resamples whose terms or counts fill a block of memory."""
-        n = len(self.terms)
-        return max(1, _BLOCK // (n if n <= _EXACT else _CELLS))
+        """Number of resamples whose counts fill a block of memory."""
+        return _BLOCK // _CELLS
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the mean of each resample."""
         n = len(self.terms)
-        if n <= _EXACT:
-            means: Floats = self.terms.take(rng.integers(n, size=(n_resamples, n))).mean(axis=1)
-            return means
         count, mean, variance = self._cells
         counts = rng.multinomial(n, count / n, size=n_resamples)
         # Given the counts, the sums of the cells are independent and normal, so their total is normal.
@@ -245,11 +266,13 @@ class CountResampler(Resampler):
         measured: The measure of the sample itself.
         weighted: The measure as a function of how often each row is counted.
         units: What is drawn.
+        is_mean: Whether the measure is a mean over samples, which has no bias.
     """
 
     measured: float
     weighted: Weighted
     units: Units
+    is_mean: bool = False
 
     @property
     def value(self) -> float:
@@ -263,8 +286,8 @@ class CountResampler(Resampler):
 
     @property
     def work(self) -> int:  # type: ignore[override]  # depends on the sample
-        """Numbers computed for each resample."""
-        return max(self.weighted.n, self.weighted.held, self.weighted.work)
+        """Numbers computed for each resample; those of a mean are few."""
+        return 0 if self.is_mean else max(self.weighted.n, self.weighted.held, self.weighted.work)
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of units drawn with replacement; NaN where it is undefined."""
@@ -297,67 +320,51 @@ class RowResampler(Resampler):
 
 def resampler_of(
     metric: Callable[..., Any],
-    models: Sequence[Rows],
+    rows: Rows,
     options: Mapping[str, Any],
     units: Units,
     *,
     value: float | None = None,
+    exact: bool = False,
 ) -> Resampler:
-    """Return resamples of a measure of one model, or of its difference between two on the same rows.
+    """Return resamples of a measure, in the fastest way that allows it.
 
     Args:
         metric: The measure.
-        models: The rows of one model or of two.
+        rows: What it is measured on.
         options: Options of the measure.
         units: What is drawn.
-        value: The measure or the difference, if it is known.
+        value: The measure of the rows, if it is known.
+        exact: Whether the resamples must be those of rows, so that two models can have the same.
     """
     measure = measure_of(metric)
-    terms = [terms_of(measure, {**rows, **options}) for rows in models]
-    if terms[0] is not None:
-        return mean_resampler(_difference(terms), models[0].get("weights"), units)
-    if (
-        measure is not None
-        and measure.of_bins is not None
-        and "weights" not in models[0]
-        and len(models) == 1
-    ):
-        bins, outcomes = bin_options(measure, options), check_outcomes(**models[0])
-        if len(outcomes) > _FEW and bins is not None and units.are_rows:
+    terms = terms_of(measure, {**rows, **options})
+    if terms is not None:
+        return mean_resampler(terms, rows.get("weights"), units)
+    if measure is not None and measure.of_bins is not None and "weights" not in rows:
+        bins, outcomes = bin_options(measure, options), check_outcomes(**rows)
+        if len(outcomes) > _FEW and bins is not None and units.are_rows and not exact:
             return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
-        models = [{"confidence": outcomes.confidence, "correct": outcomes.correct}]
-
-    def of(some: Sequence[Rows]) -> float:
-        return float(_difference([call(metric, rows, options) for rows in some]))
-
-    measured = of(models) if value is None else value
-    counted = [each for rows in models if (each := weighted_of(measure, rows, options)) is not None]
-    if len(counted) == len(models):
-        weighted = counted[0] if len(counted) == 1 else difference(*counted)
-        return CountResampler(measured, weighted, units)
-    return RowResampler(measured, lambda drawn: of([take(rows, drawn) for rows in models]), units)
+        rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    value = call(metric, rows, options) if value is None else value
+    weighted = weighted_of(measure, rows, options)
+    if weighted is not None:
+        return CountResampler(value, weighted, units)
+    return RowResampler(value, lambda drawn: call(metric, take(rows, drawn), options), units)
 
 
-def mean_resampler(terms: Floats, weights: Any | None, units: Units) -> Resampler:  # noqa: ANN401  # an array
+def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Resampler:
     """Return resamples of a mean over rows: of one term per unit if units have the same size."""
     if weights is None and len(set(units.sizes)) == 1:
-        return TermResampler(terms if units.are_rows else units.sums(terms) / units.sizes[0])
+        means, alone = units.sums(terms) / units.sizes[0], Units.of(None, units.n)
+        if units.n > _EXACT:
+            return TermResampler(means)
+        return CountResampler(float(means.mean()), mean_weights(means), alone, is_mean=True)
     w = np.ones(len(terms)) if weights is None else effective(torch.as_tensor(weights)).cpu().numpy()
     sizes = units.sums(w)
     means = units.sums(np.where(w > 0, w * terms, 0.0)) / np.where(sizes > 0, sizes, 1.0)
     weighted = mean_weights(means, torch.from_numpy(sizes))
     return CountResampler(weighted.value, weighted, Units.of(None, units.n))
-
-
-def difference(a: Weighted, b: Weighted) -> Weighted:
-    """Return the difference of a measure between two models, with the same counts for both."""
-    return Weighted(
-        a.n,
-        lambda counts: a.values(counts) - b.values(counts),
-        held=max(a.held, b.held),
-        work=a.work + b.work,
-        weights=a.weights,
-    )
 
 
 def weighted_of(measure: Measure | None, rows: Rows, options: Mapping[str, Any]) -> Weighted | None:
@@ -393,8 +400,3 @@ def terms_of(measure: Measure | None, arguments: Mapping[str, Any]) -> Floats | 
     arguments = {name: value for name, value in arguments.items() if name != "weights"}
     values: Floats = measure.terms(**arguments).double().cpu().numpy()
     return values
-
-
-def _difference(values: Sequence[Any]) -> Any:  # noqa: ANN401  # numbers or arrays
-    """Return the only value, or the first minus the second."""
-    return values[0] if len(values) == 1 else values[0] - values[1]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from calibrant.inference.chance import could_be_calibrated, if_calibrated
-from calibrant.inference.draws import RESAMPLES, BinResampler, resampler_of
+from calibrant.inference.draws import RESAMPLES, BinResampler, affordable, resampler_of
 from calibrant.inference.rows import (
     as_rows,
     check_finite,
@@ -128,9 +128,9 @@ def with_interval(
     drawn = Units.of(units, n_rows(rows))
     rng = generator(seed)
     with few_threads(n_numbers(rows)):
-        resampler = resampler_of(metric, [rows], options, drawn)
+        resampler = resampler_of(metric, rows, options, drawn)
         value = check_finite(resampler.value)
-        n_resamples = resampler.affordable(n_resamples, max_work)
+        n_resamples = affordable(n_resamples, resampler.work, max_work)
         replicates = defined(resampler.replicates(n_resamples, rng, progress))
         low, high = corrected_ends(value, replicates, level=level, biased=not resampler.is_mean)
         draw = if_calibrated(metric, rows, options, drawn, rng)

@@ -1,6 +1,7 @@
 """Paired comparison: is one model better than another on the same samples, beyond chance?"""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,15 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inference.chance import if_calibrated
-from calibrant.inference.draws import RESAMPLES, resampler_of
+from calibrant.inference.draws import (
+    RESAMPLES,
+    Resampler,
+    affordable,
+    draw_all,
+    mean_resampler,
+    resampler_of,
+    terms_of,
+)
 from calibrant.inference.intervals import corrected_ends, two_sided_p_value
 from calibrant.inference.rows import (
     Rows,
@@ -25,7 +34,7 @@ from calibrant.inference.rows import (
     same_length,
 )
 from calibrant.inference.units import Units
-from calibrant.inputs import ArrayLike, Progress, check_choice, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.outcomes import check_outcomes
 from calibrant.threads import few_threads
@@ -135,41 +144,180 @@ def paired_difference(
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 13 and 15.
         Koehn, "Statistical significance tests for machine translation evaluation", EMNLP 2004.
     """
-    n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
     rows_a, rows_b = _read(a, b, labels, correct_a, correct_b, reads, weights)
-    drawn = Units.of(units, n_rows(rows_a))
     with few_threads(n_numbers(rows_a)):
-        value_a = check_finite(call(metric, rows_a, options))
-        value_b = check_finite(call(metric, rows_b, options))
-        found = value_a - value_b
-        resampler = resampler_of(metric, [rows_a, rows_b], options, drawn, value=found)
-        n_resamples = resampler.affordable(n_resamples, max_work)
-        rng = generator(seed)
-        differences = defined(resampler.replicates(n_resamples, rng, progress))
-        # The same random numbers for both models: equal predictions have equal floors.
-        floors = [_floor(metric, rows, options, drawn, seed) for rows in (rows_a, rows_b)]
-        biased, floor = not resampler.is_mean, floors[0] - floors[1]
-        low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor)
-        p_value = two_sided_p_value(found, differences, biased=biased, floor=floor)
-        both = [_to_swap(metric, rows, options) for rows in (rows_a, rows_b)]
-        if p_value <= 1 - level and both[0] is not None and both[1] is not None:
-            explained = swap_p_value(
-                lambda rows: call(metric, rows, options),
-                both[0],
-                both[1],
-                drawn,
-                n_swaps=round(3 / (1 - level)) - 1,
-                rng=rng,
-            )
-            if explained > 1 - level:
-                low, high, p_value = min(low, 0.0), max(high, 0.0), explained
+        models = {"a": Measured.of(metric, rows_a, options), "b": Measured.of(metric, rows_b, options)}
+        found = differences_from(
+            models,
+            "b",
+            units=units,
+            n_resamples=n_resamples,
+            level=level,
+            seed=seed,
+            max_work=max_work,
+            progress=progress,
+        )
+    return found["a"]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A measure of one model, with what a comparison with others on the same samples needs.
+
+    Attributes:
+        metric: The measure.
+        options: Its options.
+        rows: What it is measured on; for measures of confidence and correctness these alone. For a mean over
+            samples only the weights, if there are any.
+        value: The measure.
+        terms: The terms whose mean it is, if it is a mean over samples.
+    """
+
+    metric: Callable[..., Any]
+    options: Mapping[str, Any]
+    rows: Rows
+    value: float
+    terms: Floats | None
+
+    @classmethod
+    def of(
+        cls,
+        metric: Callable[..., Any],
+        rows: Rows,
+        options: Mapping[str, Any],
+        *,
+        value: float | None = None,
+    ) -> "Measured":
+        """Measure a model, unless its value is known, and keep what comparisons need."""
+        same_length(rows)
+        value = check_finite(call(metric, rows, options) if value is None else value)
+        terms = terms_of(measure_of(metric), {**rows, **options})
+        if terms is not None:
+            rows = {name: values for name, values in rows.items() if name == "weights"}
+        return cls(metric, options, rows, value, terms)
+
+    def __len__(self) -> int:
+        return n_rows(self.rows) if self.terms is None else len(self.terms)
+
+    def resampler(self, units: Units, minus: "Measured") -> Resampler:
+        """Return resamples like those of other models; for means over samples, of the difference."""
+        if self.terms is not None and minus.terms is not None:
+            return mean_resampler(self.terms - minus.terms, self.rows.get("weights"), units)
+        return resampler_of(self.metric, self.rows, self.options, units, value=self.value, exact=True)
+
+    def floor(self, units: Units, seed: int) -> float:
+        """Return what a calibrated model with these predictions has on average by chance; 0 if nothing."""
+        if self.terms is not None:
+            return 0.0
+        # The same random numbers for all models: equal predictions have equal floors.
+        draw = if_calibrated(self.metric, self.rows, self.options, units, generator(seed))
+        return 0.0 if draw is None else float(np.mean([draw() for _ in range(_FLOOR_DRAWS)]))
+
+    def to_swap(self) -> Rows | None:
+        """Return the rows for the swap test; None for means, AUROC of classes, and other functions.
+
+        Of measures of the order of the confidences, ranks are swapped: mixing two scales would spoil it.
+        """
+        measure = measure_of(self.metric)
+        if measure is None or measure.terms is not None or "score" in self.options:
+            return None
+        if measure.noise_floor or measure.of_ranks is None:
+            return self.rows if measure.better == "lower" else None
+        outcomes = check_outcomes(**self.rows)
+        values = outcomes.confidence.cpu().numpy()
+        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+        ranks = (count.cumsum() - (count - 1) / 2)[place] / (1 + len(outcomes))
+        others = {"weights": self.rows["weights"]} if "weights" in self.rows else {}
+        return {"confidence": ranks, "correct": outcomes.correct.cpu().numpy(), **others}
+
+
+def differences_from(
+    models: Mapping[str, Measured],
+    reference: str,
+    *,
+    units: ArrayLike | None = None,
+    n_resamples: int = RESAMPLES,
+    level: float = 0.95,
+    seed: int = 0,
+    max_work: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, PairedDifference]:
+    """Return the difference of a measure of each other model from one of them, as ``paired_difference`` does.
+
+    All models are measured on the same resamples, and each of them only once.
+
+    Args:
+        models: A measure of each model, on the same samples.
+        reference: The model from which the others may differ.
+        units: An integer for each sample, as for :func:`paired_difference`.
+        n_resamples: Number of resamples.
+        level: Share of repeated samples whose interval should cover the true difference.
+        seed: Equal seeds give equal results.
+        max_work: Limit on the numbers that are computed for a difference.
+        progress: Called with ``"resamples"``, the number done, and the total.
+    """
+    n_resamples, level = check_count(n_resamples, "n_resamples", at_least=2), check_level(level)
+    best = models[reference]
+    others = {name: each for name, each in models.items() if name != reference}
+    drawn = Units.of(units, len(best))
+    # Those of means over samples are resamples of differences; of others the models themselves are resampled.
+    to_draw = [*others.values(), *([best] if best.terms is None else [])]
+    resamplers = [each.resampler(drawn, minus=best) for each in to_draw]
+    work = sum(sorted(each.work for each in resamplers)[-2:])
+    rng = generator(seed)
+    values = draw_all(resamplers, affordable(n_resamples, work, max_work), rng, progress)
+    own = values.pop() if best.terms is None else 0.0
+    floor = best.floor(drawn, seed)
+    return {
+        name: _judged(
+            each,
+            best,
+            replicates - own,
+            each.floor(drawn, seed) - floor,
+            drawn,
+            biased=not resamplers[0].is_mean,
+            level=level,
+            rng=copy.deepcopy(rng),
+        )
+        for (name, each), replicates in zip(others.items(), values, strict=True)
+    }
+
+
+def _judged(
+    a: Measured,
+    b: Measured,
+    differences: Floats,
+    floor: float,
+    units: Units,
+    *,
+    biased: bool,
+    level: float,
+    rng: np.random.Generator,
+) -> PairedDifference:
+    """Return the difference with its interval and p-value, from resampled differences."""
+    found, n_resamples = a.value - b.value, len(differences)
+    differences = defined(differences)
+    low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor)
+    p_value = two_sided_p_value(found, differences, biased=biased, floor=floor)
+    ours, theirs = a.to_swap(), b.to_swap()
+    if p_value <= 1 - level and ours is not None and theirs is not None:
+        explained = swap_p_value(
+            lambda rows: call(a.metric, rows, a.options),
+            ours,
+            theirs,
+            units,
+            n_swaps=round(3 / (1 - level)) - 1,
+            rng=rng,
+        )
+        if explained > 1 - level:
+            low, high, p_value = min(low, 0.0), max(high, 0.0), explained
     return PairedDifference(
         difference=found,
         low=low,
         high=high,
         p_value=p_value,
-        value_a=value_a,
-        value_b=value_b,
+        value_a=a.value,
+        value_b=b.value,
         level=level,
         standard_error=float(differences.std(ddof=1)),
         n_resamples=len(differences),
@@ -206,29 +354,6 @@ def _read(
         )
     same_length({"a": next(iter(both[0].values())), "b": next(iter(both[1].values()))})
     return both
-
-
-def _floor(metric: Callable[..., Any], rows: Rows, options: dict[str, Any], units: Units, seed: int) -> float:
-    """Return what a calibrated model with these predictions has on average by chance; 0 if nothing."""
-    draw = if_calibrated(metric, rows, options, units, generator(seed))
-    return 0.0 if draw is None else float(np.mean([draw() for _ in range(_FLOOR_DRAWS)]))
-
-
-def _to_swap(metric: Callable[..., Any], rows: Rows, options: dict[str, Any]) -> Rows | None:
-    """Return the rows of a model for the swap test; None for means, AUROC of classes, and other functions.
-
-    Of measures of the order of the confidences, ranks are swapped: mixing two scales would spoil the order.
-    """
-    measure = measure_of(metric)
-    if measure is None or measure.terms is not None or "score" in options:
-        return None
-    if measure.noise_floor or measure.of_ranks is None:
-        return rows if measure.better == "lower" else None
-    outcomes = check_outcomes(**rows)
-    _, place, count = np.unique(outcomes.confidence.cpu().numpy(), return_inverse=True, return_counts=True)
-    ranks = (count.cumsum() - (count - 1) / 2)[place] / (1 + len(outcomes))
-    others = {"weights": rows["weights"]} if "weights" in rows else {}
-    return {"confidence": ranks, "correct": outcomes.correct.cpu().numpy(), **others}
 
 
 def swap_p_value(

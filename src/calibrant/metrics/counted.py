@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import sparse
 from torch import Tensor
 
-from calibrant.bins import Binning, Bins, mass_ends, rounded_down
+from calibrant.bins import Binning, Bins, equal_width_index, mass_ends, rounded_down
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
 from calibrant.outcomes import Outcomes
@@ -205,12 +206,35 @@ def binned_weights(
     outcomes: Outcomes, of_bins: Callable[[Bins], Tensor], *, n_bins: int, binning: Binning
 ) -> Weighted:
     """Return a measure of bins of the confidence as a function of counts."""
-    ordered = Ordered.from_outcomes(outcomes)
+    n = len(outcomes)
+    if binning == "width":
+        bins = _width_bins(outcomes, n_bins)
+    else:
+        ordered = Ordered.from_outcomes(outcomes)
 
-    def values(counts: Counts) -> Floats:
-        return np.asarray(of_bins(ordered.sums(counts).bins(n_bins, binning)), dtype=np.float64)
+        def bins(counts: Counts) -> Bins:
+            return ordered.sums(counts).bins(n_bins, binning)
 
-    return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
+    return Weighted(
+        n, lambda counts: np.asarray(of_bins(bins(counts)), dtype=np.float64), 4 * n, 0, outcomes.weights
+    )
+
+
+def _width_bins(outcomes: Outcomes, n_bins: int) -> Callable[[Counts], Bins]:
+    """Return what sums counts, confidences and hits over bins of equal width, which are always the same."""
+    confidence, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
+    places = equal_width_index(confidence, n_bins), np.arange(len(confidence))
+    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
+    tables = [
+        sparse.csr_array((each.astype(np.float64), places), shape=(n_bins, len(confidence)))
+        for each in (np.ones(len(confidence)), confidence, hits)
+    ]
+
+    def bins(counts: Counts) -> Bins:
+        across = counts.T.astype(np.float64)
+        return Bins(edges, *(torch.from_numpy((table @ across).T) for table in tables))
+
+    return bins
 
 
 def ranked_weights(of_ranking: Callable[[Ranking], Floats]) -> Callable[..., Weighted]:

@@ -15,6 +15,7 @@ from calibrant.inference.chance import could_be_calibrated
 from calibrant.inference.draws import TermResampler
 from calibrant.inference.intervals import Interval, corrected_ends, with_interval
 from calibrant.inference.rows import generator
+from calibrant.inference.units import Units
 from calibrant.inputs import Floats
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.proper import log_losses, squared_errors
@@ -139,13 +140,11 @@ def with_intervals(terms: Floats, correct: Floats, confidence: Floats, *, n_bins
 def _means(terms: Floats, seed: int) -> Floats:
     """Return the means of all terms in each resample, shape ``(resamples, terms)``."""
     rng, n = generator(seed), terms.shape[1]
-    step = max(1, _BLOCK // n)
+    units, step = Units.of(None, n), max(1, _BLOCK // n)
     blocks = []
     for start in range(0, _RESAMPLES, step):
-        size = min(step, _RESAMPLES - start)
-        rows = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         # With the number of times each row was drawn, one matrix product gives the means of all terms.
-        times = np.bincount(rows.ravel(), minlength=size * n).reshape(size, n)
+        times = units.draw_counts(min(step, _RESAMPLES - start), rng)
         blocks.append(times.astype(np.float64) @ terms.T / n)
     return np.concatenate(blocks)
 

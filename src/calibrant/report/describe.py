@@ -4,12 +4,11 @@ A page about files shows the core measures, a page about a comparison those that
 names further ones.
 """
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from calibrant.data.labels import LabelPredictions
+from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
@@ -17,10 +16,11 @@ from calibrant.evaluation.evaluate import Evaluation, evaluate, why_not
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
+from calibrant.inference.paired import Measured
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
-from calibrant.report.columns import columns
+from calibrant.report.columns import columns, to_test
 from calibrant.report.figures import (
     POINTS,
     TESTED_UP_TO,
@@ -33,7 +33,6 @@ from calibrant.report.figures import (
     ood_panel,
 )
 from calibrant.report.page import Candidate, ComparedMeasure, Fact, Figures, Page, Shift
-from calibrant.report.significance import Samples
 from calibrant.report.sources import Sources, count
 from calibrant.report.verdict import verdict, verdict_on_models
 from calibrant.threads import few_threads
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from calibrant.evaluation.compare import Comparison, MethodResult
 
 
-_RESAMPLES = 400
 _BY_GROUP = "the pool, corrected for each group by empirical Bayes"
 # What a method is called in a sentence, if that needs an article.
 _THE = {POOL: "the pool", BY_GROUP: "the repair by group"}
@@ -79,7 +77,7 @@ def _page_of_files(
     wanted = [*resolve_measures("core"), *extra]
     quick = first.n <= TESTED_UP_TO
     measured = {
-        name: evaluate(each, measures=wanted, intervals=quick, n_resamples=_RESAMPLES, seed=seed, chance=True)
+        name: evaluate(each, measures=wanted, intervals=quick, seed=seed, chance=True)
         for name, each in models.items()
     }
     metrics = {name: each.metrics for name, each in measured.items()}
@@ -102,7 +100,7 @@ def _page_of_files(
         title=sources.title,
         measured_on=f"{sources.title}: {count(first)}",
         verdict=verdict_on_models(metrics, pairs) if pairs else verdict(next(iter(metrics.values()))),
-        columns=_columns(shown, candidates, drawn, seed=seed),
+        columns=_columns(shown, candidates, drawn, first, seed=seed),
         candidates=candidates,
         chosen=other,
         own=own_name(first),
@@ -168,7 +166,7 @@ def _page_of_comparison(
             is_identity=is_identity,
             own=own_name(before),
         ),
-        columns=_columns((*chosen.metrics, *extra), rows, drawn, seed=seed),
+        columns=_columns((*chosen.metrics, *extra), rows, drawn, before, seed=seed),
         candidates=rows,
         chosen=None if is_identity else chosen.name,
         is_choice=True,
@@ -275,20 +273,24 @@ class _Drawn:
     """What remains of a candidate's predictions, which can be as large as memory allows."""
 
     figures: Figures
-    samples: Samples
+    tested: Mapping[str, Measured]
 
 
 def _draw(predictions: Predictions, metrics: Mapping[str, float]) -> _Drawn:
     outcomes = predictions.outcomes()
-    defined = [name for name, value in metrics.items() if math.isfinite(value)]
-    return _Drawn(figures(predictions, outcomes, metrics), Samples.of(predictions, outcomes, defined))
+    return _Drawn(figures(predictions, outcomes, metrics), to_test(predictions, outcomes, metrics))
 
 
 def _columns(
-    names: Sequence[str], rows: Sequence[Candidate], drawn: Mapping[str, _Drawn], *, seed: int = 0
+    names: Sequence[str],
+    rows: Sequence[Candidate],
+    drawn: Mapping[str, _Drawn],
+    predictions: Predictions,
+    *,
+    seed: int = 0,
 ) -> tuple[ComparedMeasure, ...]:
-    samples = {name: each.samples for name, each in drawn.items()}
-    return columns(names, {row.name: row.metrics for row in rows}, samples, seed=seed)
+    models, units = {name: each.tested for name, each in drawn.items()}, units_of(predictions)
+    return columns(names, {row.name: row.metrics for row in rows}, models, units=units, seed=seed)
 
 
 def _candidates(
@@ -350,7 +352,7 @@ def _shift(
     return Shift(
         name=name,
         n=shifted.n,
-        columns=_columns(tuple(rows[0].metrics), rows, drawn),
+        columns=_columns(tuple(rows[0].metrics), rows, drawn, shifted),
         before=rows[0],
         after=rows[1] if len(rows) > 1 else None,
     )

@@ -133,6 +133,7 @@ class ComparedMeasure:
         best: Names of the candidates with the best value.
         near: Names of those that are not significantly worse.
         tested: Whether the differences were tested.
+        p_values: Two-sided p-value of the difference of each other candidate from the first of the best.
     """
 
     name: str
@@ -143,6 +144,7 @@ class ComparedMeasure:
     best: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     tested: bool = False
+    p_values: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
