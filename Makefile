@@ -14,11 +14,15 @@ INSTALL = @if [ -f $(LOCK) ]; then set -- -c $(LOCK); \
 # Processes with one thread each are faster than one with several; one more than two cores, because some tests wait for a
 # browser or for processes of their own. A whole file goes to one process, which then makes once what its tests share.
 # The tests start many processes: bytecode is kept even where the environment says not to.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-# What `make quick` runs, e.g. TESTS=tests/posthoc. These import frameworks that take long to load:
-TESTS ?= tests
-LATER := tests/integrations tests/bench tests/streams/test_ray.py tests/test_benchmarks.py tests/test_examples.py
+# What `make quick` runs, in 45 seconds on two cores: the contracts, and the tests of what everything is made of.
+# Or the fast tests of other places, e.g. TESTS=tests/posthoc.
+TESTS ?= $(addprefix tests/test_,$(addsuffix .py,bins expressions files inputs mistakes outcomes outputs results signals \
+	surrogates threads)) tests/data tests/losses tests/posthoc/test_contract.py tests/posthoc/test_temperature.py \
+	$(addprefix tests/metrics/test_,$(addsuffix .py,core_measures binned_variants decomposition ranking scores selective)) \
+	tests/evaluation/test_evaluate.py tests/decisions/test_costs.py tests/decisions/test_thresholds.py \
+	tests/streams/test_accumulators.py tests/docs/test_project.py
 
 # What `make lowest` and `make newest` run, each in its own environment below build/. Left out are tests that
 # compare with other libraries or write files for which they need newer versions than the code does.
@@ -38,18 +42,18 @@ test: style
 
 # The same without the checks of `make lint`.
 tests: $(VENV)/.installed-dev
-	$(PYTEST)
+	$(PYTEST) -n 3
 
 # Also the tests marked `long`: every grid in full, fuzzing at length, every page in the browser.
 test-long: $(VENV)/.installed-dev
-	$(PYTEST) -m ""
+	$(PYTEST) -n 3 -m ""
 
 # The tests of `make test`, traced: a third slower.
 coverage: $(VENV)/.installed-dev
-	$(PYTEST) --cov=src/calibrant
+	$(PYTEST) -n 3 --cov=src/calibrant
 
 quick: style
-	$(PYTEST) -m "not slow and not long" $(TESTS) $(LATER:%=--ignore=%)
+	$(PYTEST) -n 2 -m "not slow and not long" $(TESTS)
 
 lint: style types
 

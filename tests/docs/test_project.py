@@ -16,7 +16,10 @@ import calibrant
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8"))
+WORKFLOW, NIGHTLY = (
+    yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+    for name in ("checks", "nightly")
+)
 HOME = "https://github.com/calibrant/calibrant"
 
 
@@ -40,13 +43,30 @@ def test_the_workflow_and_the_matrix_have_every_python_that_is_supported():
     assert PROJECT["requires-python"] == f">={supported[0]}"
 
 
-def test_the_workflow_runs_targets_of_the_makefile_and_may_write_nothing():
-    runs = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+@pytest.mark.parametrize(
+    ("workflow", "expected"),
+    [
+        (WORKFLOW, {"lint", "tests", "lowest", "docs", "release-check"}),
+        (NIGHTLY, {"test-long", "coverage"}),
+    ],
+    ids=["every push", "every night"],
+)
+def test_a_workflow_runs_targets_of_the_makefile_and_may_write_nothing(workflow, expected):
+    runs = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
     targets = {words.split()[1] for words in runs}
-    assert targets == {"lint", "tests", "lowest", "docs", "release-check"}
+    assert targets == expected
     declared = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     assert targets <= set(declared)
-    assert WORKFLOW["permissions"] == {"contents": "read"}
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_make_quick_names_tests_that_exist():
+    given = re.search(r"^TESTS \?= ((?:.*\\\n)*.*)$", MAKEFILE, re.MULTILINE)[1].replace("\\\n", " ")
+    for prefix, names in re.findall(r"\$\(addprefix (\S+?),\$\(addsuffix \.py,(.*?)\)\)", given):
+        given += "".join(f" {prefix}{name}.py" for name in names.split())
+    places = re.findall(r"tests/[\w/]+(?:\.py)?(?=\s|$)", given)
+    assert len(places) > 20
+    assert [place for place in places if not (ROOT / place).exists()] == []
 
 
 def test_templates_are_valid_and_ask_for_what_helps():

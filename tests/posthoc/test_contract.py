@@ -28,6 +28,8 @@ SAME_GRAPH = {
 GRAPHS = [name for name in METHODS if name not in SAME_GRAPH]
 # The paper's 100,000 steps take minutes; these are enough for what is promised here.
 FEWER = {"parameterized_paper": {"steps": 2000, "learning_rate": 1e-3}}
+# Their fits take long.
+LONG = {name for name, method in METHODS.items() if method.slow or name.startswith(("logistic", "pool"))}
 # One entry for each class of calibrators; the others differ in their options.
 CLASSES = {method.calibrator: name for name, method in reversed(METHODS.items())}.values()
 
@@ -81,7 +83,9 @@ def fitted(name):
 contract = Contract()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in METHODS]
+)
 def test_a_method_keeps_every_promise(name, tmp_path, subtests):
     contract.check(subtests, Entry(name, fitted(name), tmp_path))
 
@@ -271,7 +275,6 @@ HARD = {
 
 # Of the options of a class that is tried with all, and of fits that take long, `make test` tries these only.
 HARDEST = ("fifty samples", "constant logits", "logits of ten thousand")
-LONG = {name for name, method in METHODS.items() if method.slow or name.startswith(("logistic", "pool"))}
 
 
 def cases_of(name):
