@@ -33,6 +33,18 @@ def at_length(values, now):
     ]
 
 
+def placed(array):
+    """Return an array of floats, in other memory if ``CALIBRANT_TEST_MISALIGNED`` is set: one element on.
+
+    Libraries for matrices may then sum in another order.
+    """
+    if not os.environ.get("CALIBRANT_TEST_MISALIGNED"):
+        return array
+    whole = np.empty(array.size + 1, array.dtype)
+    whole[1:] = array.ravel()
+    return whole[1:].reshape(array.shape)
+
+
 def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):
     """Logits whose softmax would be the true distribution of the labels, then sharpened."""
     rng = np.random.default_rng(seed)
@@ -40,13 +52,13 @@ def draw(n, k, *, seed=0, spread=2.0, sharpen=1.0):
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
     labels = (probs.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return logits * sharpen, labels
+    return placed(logits * sharpen), labels
 
 
 def softmax(logits):
     """The definition, in float64."""
     e = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
+    return placed(e / e.sum(axis=1, keepdims=True))
 
 
 @pytest.fixture(scope="session")

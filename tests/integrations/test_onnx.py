@@ -18,7 +18,7 @@ from calibrant.posthoc import (
     TemperatureScaling,
 )
 from calibrant.posthoc.names import METHODS
-from tests.conftest import at_length, softmax
+from tests.conftest import at_length, placed, softmax
 
 # The others have tests of their graphs among their own tests.
 CALIBRATORS = [
@@ -38,7 +38,7 @@ def linear_model(n, k=4, d=6, seed=0):
     features = rng.normal(size=(n, d)).astype(np.float32)
     logits = features @ np.random.default_rng(99).normal(size=(d, k)).astype(np.float32)
     labels = (softmax(logits).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return 2 * logits, labels, features
+    return placed(2 * logits), labels, placed(features)
 
 
 def run(path, logits, features=None):

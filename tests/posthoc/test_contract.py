@@ -15,7 +15,7 @@ from calibrant.evaluation.calibrated import fit_method
 from calibrant.metrics import negative_log_likelihood
 from calibrant.posthoc import Calibrator, load_calibrator
 from calibrant.posthoc.names import METHODS
-from tests.conftest import at_length, softmax
+from tests.conftest import at_length, placed, softmax
 from tests.contracts import Contract
 from tests.posthoc.mutations import check_mutations
 from tests.rounding import assert_equal_up_to_rounding
@@ -43,7 +43,9 @@ def linear_model(n, k, *, seed=0, sharpen=3.0, dtype=np.float64):
     logits = features @ weight
     labels = (softmax(logits).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     return Predictions(
-        logits=(sharpen * logits).astype(dtype), labels=labels, features=features.astype(np.float32)
+        logits=placed((sharpen * logits).astype(dtype)),
+        labels=labels,
+        features=placed(features.astype(np.float32)),
     )
 
 
