@@ -155,11 +155,7 @@ def test_a_killed_worker_changes_nothing(folder, tmp_path):
     result = evaluate_stream_on_ray(on_file_system(folder, deadly), by="version")
     with pytest.raises(ProcessLookupError):
         os.kill(int(marker.read_text()), 0)
-    assert result.metrics == undisturbed.metrics
-    assert result.bounds == undisturbed.bounds
-    assert {name: group.metrics for name, group in result.groups.items()} == {
-        name: group.metrics for name, group in undisturbed.groups.items()
-    }
+    assert_same(result, undisturbed)
 
 
 def call(monkeypatch, *arguments):
@@ -385,8 +381,7 @@ def test_a_machine_lost_half_way_changes_nothing(cluster, folder, tmp_path):
         ended.set()
         thread.join()
     assert marker.exists()
-    assert result.metrics == undisturbed.metrics
-    assert result.bounds == undisturbed.bounds
+    assert_same(result, undisturbed)
 
 
 def test_a_process_without_a_cluster_starts_one_on_loopback_and_takes_it_down(folder):
