@@ -26,8 +26,9 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.expressions import parse_term
 from calibrant.outcomes import refused_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.temperature_training import best_single_temperature
+from calibrant.posthoc.fitting.tempered import TemperedSamples
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.names import canonical_name, method_named
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.surrogates import check_objective
@@ -111,7 +112,9 @@ def fit_by_name(name: str, predictions: Predictions, *, seed: int = 0, **options
     every = {**method.options, **options}
     objective = every.get("objective", "nll")
     if method.calibrator is TemperatureScaling and objective not in ("nll", "ece", "ece_equal_mass"):
-        return TemperatureScaling(best_single_temperature(FittingSet(z, y), check_objective(objective)))
+        return TemperatureScaling(
+            best_single_temperature(TemperedSamples(FittingSet(z, y)), check_objective(objective))
+        )
     return method.calibrator.fit(z, y, features=predictions.features, seed=seed, **every)
 
 

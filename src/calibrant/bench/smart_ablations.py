@@ -23,7 +23,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.outcomes import margin
-from calibrant.posthoc.smart import INDICATORS, SMART, feasible_temperatures
+from calibrant.posthoc.smart import INDICATORS, SMARTPaper, feasible_temperatures
 
 _GROUPS = 20
 
@@ -110,21 +110,15 @@ def sensitivity_study(
 ) -> Iterator[Record]:
     """Yield the measures of SMART as printed, with the key's ``sigma`` and ``delta``, on its ``source``.
 
-    The default recipe has no such numbers to vary, and its early stopping would hide a bad bandwidth.
+    The default has no such numbers to vary, and its early stopping would hide a bad bandwidth.
     """
     source = load_model_predictions(key["source"], seed=seed, data=data)
     fitting = source.validation
     assert fitting.labels is not None
     sigma, delta = float(key["sigma"]), float(key["delta"])
     epochs = settings.get("epochs", 200)
-    printed = SMART.fit(
-        fitting.to_logits(),
-        fitting.labels,
-        recipe="paper",
-        sigma=sigma,
-        delta=delta,
-        epochs=epochs,
-        seed=seed,
+    printed = SMARTPaper.fit(
+        fitting.to_logits(), fitting.labels, sigma=sigma, delta=delta, epochs=epochs, seed=seed
     )
     repaired = calibrated(printed, source.tests["test"])
     labels = {"method": "smart_paper", "setting": f"lambda={sigma:.2f};delta={delta:.3f}"}

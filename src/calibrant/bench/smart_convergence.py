@@ -12,9 +12,10 @@ from calibrant.bench.model_predictions import load_model_predictions
 from calibrant.bench.rows import Record
 from calibrant.errors import InputError
 from calibrant.outcomes import margin
-from calibrant.posthoc.fitting.fitting_set import fitting_set
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_training import Adam, linear_layers, standardised
+from calibrant.posthoc.fitting.tempered import TemperedSamples
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.smart import HIDDEN_UNITS
 from calibrant.surrogates import check_objective, objective_value
 
@@ -34,7 +35,7 @@ def convergence_study(
     if fitting.labels is None:
         raise InputError("labels: expected the true class of each sample to fit on, got none")
     logits = fitting.to_logits()
-    samples = fitting_set(logits, fitting.labels)
+    samples = TemperedSamples(FittingSet.of(logits, fitting.labels))
     x, _, _ = standardised(margin(logits)[:, None].double())
     objective = check_objective(key["objective"])
     start = linear_layers((1, HIDDEN_UNITS, 1), seed=seed, like=x)

@@ -21,15 +21,15 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import without_nan
 from calibrant.html import Html, card, notes, table
 from calibrant.inference.paired import PairedDifference, paired_difference
-from calibrant.inputs import Progress, at_least_float32, check_count, masked_classes
+from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.outcomes import Pairs
 from calibrant.posthoc.by_group import ByGroup
-from calibrant.posthoc.calibrator import Calibrator, Identity, within_reach
+from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
-from calibrant.posthoc.fitting.shared import borrowed_seconds, in_folds, part_of, without_fold
+from calibrant.posthoc.fitting.folds import each_fold
+from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, FittingSet, borrowed_seconds
 from calibrant.posthoc.names import (
     BY_GROUP,
     POOL,
@@ -49,9 +49,6 @@ from calibrant.threads import SideBySide, few_threads
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
 _UNCALIBRATED = "uncalibrated"
-
-# With more logits than this, three folds are enough: each still leaves many samples to fit on.
-_MANY_LOGITS = 1 << 23
 
 # A fit may need this much memory, or this many times the memory of the logits if that is more.
 _MEMORY = 1 << 30
@@ -255,17 +252,8 @@ def compare(
     if test is not None and test.k is not None:
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
-    if n_folds is None:
-        n_folds = 5 if validation.n * problem.k <= _MANY_LOGITS else 3
-    check_count(n_folds, "n_folds", at_least=2)
-    per_row = entries_per_row(validation)
-    n_rows = validation.n // per_row
-    if n_rows < 2 * n_folds:
-        raise InputError(
-            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n_rows}"
-        )
-    folds = random_folds(n_rows, n_folds, seed=seed).repeat_interleave(per_row)
-    work = _Work(validation, test, folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    n_folds = _checked_folds(validation, n_folds, n_logits=validation.n * problem.k)
+    work = _Work(validation, test, n_folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
     results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
     return Comparison(
@@ -275,6 +263,19 @@ def compare(
         validation.n,
         None if test is None else test.n,
     )
+
+
+def _checked_folds(validation: Predictions, n_folds: int | None, *, n_logits: int) -> int:
+    """Return the number of folds: the given one, or as many as a fitting set has by default."""
+    if n_folds is None:
+        n_folds = FOLDS if n_logits <= MANY_LOGITS else 3
+    check_count(n_folds, "n_folds", at_least=2)
+    n_rows = validation.n // entries_per_row(validation)
+    if n_rows < 2 * n_folds:
+        raise InputError(
+            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n_rows}"
+        )
+    return n_folds
 
 
 def _too_large(name: str, logits: Tensor) -> str:
@@ -311,13 +312,13 @@ class _Work:
         self,
         validation: Predictions,
         test: Predictions | None,
-        folds: Tensor,
+        n_folds: int,
         *,
         n_bins: int,
         n_resamples: int,
         seed: int,
     ) -> None:
-        self._validation, self._test, self._folds = validation, test, folds
+        self._validation, self._test = validation, test
         self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
         problem = _problem(validation, "validation")
         assert problem.labels is not None
@@ -325,9 +326,22 @@ class _Work:
         self._ends = ends_of(logits) if validation.k is None else None
         self._weights = validation.weights
         inside = logits if self._ends is None else within(logits, self._ends)
-        self._logits = in_folds(within_reach(inside), folds, self._weights)
-        self._masked = masked_classes(logits) is not None
-        self._features = validation.beside
+        self._features, per_row = validation.beside, entries_per_row(validation)
+        self._data = FittingSet.of(
+            inside,
+            self._labels,
+            features=self._features,
+            weights=self._weights,
+            units=None if per_row == 1 else torch.arange(len(inside)) // per_row,
+            seed=seed,
+        )
+        self._logits = self._data.logits if self._data.rows is None else inside
+        # Fits on all samples keep their own folds, so that they are those of a fit alone.
+        same = len(self._data.folds.unique()) == n_folds
+        self._parts = self._data if same else self._data.in_folds(n_folds)
+        # A sample that teaches nothing is predicted with the first fold: it has one class.
+        self._folds = torch.zeros_like(self._labels)
+        self._folds[slice(None) if self._data.rows is None else self._data.rows] = self._parts.folds
         self._fitted: dict[str, Calibrator] = {}
         self._held_out: dict[str, Tensor] = {}
         self._seconds: dict[_Job, float] = {}
@@ -369,7 +383,7 @@ class _Work:
         """Return why a method is not fitted; an empty string if it is."""
         if self._weights is not None and not self._method(name).takes_weights:
             return "it cannot take weights"
-        if self._masked and not self._method(name).takes_masked:
+        if self._data.masked and not self._method(name).takes_masked:
             return "it cannot take masked classes"
         return _too_large(name, self._logits)
 
@@ -408,20 +422,13 @@ class _Work:
         method, features = self._method(job.name), self._features
         if job.measures:
             # Beside each other, the copies that measures make of many predictions would take much memory.
-            with self._one_at_a_time if self._logits.numel() > _MANY_LOGITS else nullcontext():
+            with self._one_at_a_time if self._logits.numel() > MANY_LOGITS else nullcontext():
                 return self._measure(job.name)
         if job.fold is None:
-            return method.fit(
-                self._logits, self._labels, features=features, weights=self._weights, seed=self._seed
-            )
-        rest, held_out = self._folds != job.fold, self._folds == job.fold
-        calibrator = method.fit(
-            *without_fold(self._logits, self._labels, job.fold),
-            features=None if features is None else features[rest],
-            weights=None if self._weights is None else self._weights[rest],
-            seed=self._seed,
-            **self._fitted[job.name].searched,
-        )
+            return method.fit(self._data)
+        held_out = self._folds == job.fold
+        part = self._parts.without(job.fold)
+        calibrator = method.fit(part, options=self._fitted[job.name].for_folds)
         held_out_features = None if features is None else features[held_out]
         return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
 
@@ -434,14 +441,14 @@ class _Work:
             self.skipped[POOL] = "fewer than two methods could be fitted"
             return
         start = time.perf_counter()
-        self._fitted[POOL], self._held_out[POOL] = Pool.of(
+        held_out, rows = [self._log_probs(member) for member in members], self._data.rows
+        self._fitted[POOL], mixed = Pool.of(
             {member.name: self._fitted[member.name] for member in members},
-            [self._log_probs(member) for member in members],
-            self._labels,
-            self._folds,
-            weights=self._weights,
+            held_out if rows is None else [each[rows] for each in held_out],
+            self._parts,
             safe=safe_method([member.name for member in members], of_pairs=self._ends is not None),
         )
+        self._held_out[POOL] = mixed if rows is None else held_out[-1].index_copy(0, rows, mixed)
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
         self._finish(POOL, spent + time.perf_counter() - start)
 
@@ -546,7 +553,7 @@ class _Work:
         )
 
     def _is_large(self) -> bool:
-        return self._test is not None and self._test.n * self._logits.shape[1] > _MANY_LOGITS
+        return self._test is not None and self._test.n * self._logits.shape[1] > MANY_LOGITS
 
     def _times(self, names: Sequence[str]) -> tuple[int, int]:
         """Return the milliseconds that were spent, and those that everything will take at this rate."""
@@ -564,12 +571,10 @@ class _Work:
     def _forget_parts(self) -> None:
         """Drop shared results that no fit will use again; fits on all samples may use those of any part."""
         folds_in_use = {job.fold for job in self._waiting}
-        part = part_of(self._logits)
-        assert part is not None
         if None not in folds_in_use:
-            part.forget()
+            self._data.forget()
             for fold in set(self._folds.unique().tolist()) - folds_in_use:
-                part.forget(fold)
+                self._parts.forget(fold)
 
 
 def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:

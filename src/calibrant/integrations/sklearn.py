@@ -204,7 +204,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             seed = check_random_state(seed).randint(2**31)
         features = _features(X) if method.calibrator.needs_features else None
         rows = None if weights is None else _counted(weights, n=len(labels))
-        weighted = {} if weights is None or rows is not None else {"weights": weights}
+        weights = None if rows is not None else weights
         if rows is not None:
             logits, labels = logits[rows], labels[rows]
             features = None if features is None else features[rows]
@@ -213,9 +213,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 logits,
                 labels,
                 features=features,
+                weights=weights,
                 seed=int(seed),
-                **weighted,
-                **(self.options or {}),
+                options=self.options,
             )
         except FitError as error:
             if self.on_fit_error == "raise":

@@ -8,14 +8,13 @@ from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.combination import Combination
 from calibrant.posthoc.confidence import ConfidenceCalibrator
-from calibrant.posthoc.density_aware import DensityAware
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
 from calibrant.posthoc.files import load_calibrator
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.frequencies import FrequencyCorrection
 from calibrant.posthoc.group import GroupCalibration
-from calibrant.posthoc.h_calibration import HCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
@@ -23,13 +22,14 @@ from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
+from calibrant.posthoc.methods import METHODS
 from calibrant.posthoc.model import CalibratedModel
-from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
+from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, PTSPaper
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
-from calibrant.posthoc.smart import SMART
+from calibrant.posthoc.smart import SMART, SMARTPaper
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.posthoc.structured_smart import StructuredSMART, StructuredVectorSMART
@@ -39,6 +39,7 @@ from calibrant.posthoc.venn_abers import VennAbers
 
 __all__ = [
     "BBQ",
+    "METHODS",
     "SMART",
     "BetaCalibration",
     "ByGroup",
@@ -48,13 +49,12 @@ __all__ = [
     "ClassTemperatureScaling",
     "Combination",
     "ConfidenceCalibrator",
-    "DensityAware",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "FeatureClipping",
+    "FittingSet",
     "FrequencyCorrection",
     "GroupCalibration",
-    "HCalibration",
     "HistogramBinning",
     "Identity",
     "IntraOrderPreserving",
@@ -63,11 +63,13 @@ __all__ = [
     "LogisticSpline",
     "MatrixScaling",
     "MetaCal",
+    "PTSPaper",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
     "Pool",
     "ProximityCalibration",
     "QuadraticCalibration",
+    "SMARTPaper",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",

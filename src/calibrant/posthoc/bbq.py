@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
 from calibrant.posthoc.fitting.score_map import StepMap, ragged, stacked
 from calibrant.posthoc.fitting.sorted_scores import SortedScores
 from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 _PRIOR_SAMPLES = 2.0  # N' of the paper, shared out over the bins of a model
 _RANGE = 10  # C of the paper: from a tenth of the cube root of n bins to ten times as many
@@ -37,14 +37,14 @@ class BBQ(StepMap):
     """
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "top_label",
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Weigh histograms from a tenth of the cube root of the number of samples to ten times as many bins.
 
@@ -55,19 +55,18 @@ class BBQ(StepMap):
             labels: Integer classes of shape ``(n,)``.
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        questions = binary_questions(z, y, mode, w)
+        data = cls.data(logits, labels, **rows)
+        questions = binary_questions(data, mode)
         thresholds, values = zip(*map(_steps, questions.of_same_samples()), strict=True)
         fitted = cls(
             mode,
             stacked(thresholds, fill=torch.inf),
             stacked(values, fill=0.0),
             questions.both_answers,
-            n_classes=z.shape[1],
+            n_classes=data.n_classes,
         )
-        return fitted.unless_worse(z, y, score="brier", weights=w)
+        return fitted.unless_worse(data, score="brier")
 
 
 def _steps(questions: Questions) -> tuple[Tensor, Tensor]:

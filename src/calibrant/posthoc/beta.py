@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class BetaCalibration(ScoreMap):
@@ -45,14 +45,14 @@ class BetaCalibration(ScoreMap):
         self.register_buffers(a=a, b=b, intercept=intercept)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         shrinkage: float = 10.0,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Fit a logistic regression of each class on :math:`\log p` and :math:`-\log(1 - p)`.
 
@@ -61,14 +61,13 @@ class BetaCalibration(ScoreMap):
             labels: Integer classes of shape ``(n,)``.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together,
                 in samples; classes with few samples need it. 0 is the method of the paper.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        questions = binary_questions(z, y, "one_vs_rest", w)
+        questions = binary_questions(data, "one_vs_rest")
         if shrinkage == 0:
             refuse_separable(questions, method="beta calibration")
         theta, shared = fit_logistic(
@@ -82,8 +81,8 @@ class BetaCalibration(ScoreMap):
         )
         own = questions.both_answers
         a, b, intercept = torch.where(own[:, None], theta, shared).unbind(dim=1)
-        fitted = cls(a, b, intercept, own.any(), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll", weights=w)
+        fitted = cls(a, b, intercept, own.any(), n_classes=data.n_classes)
+        return fitted.unless_worse(data, score="nll")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return log-odds bent at both ends."""

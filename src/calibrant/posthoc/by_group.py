@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, to_tensor
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set, group_places
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator, group_places
 from calibrant.posthoc.fitting.masked import mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.names import method_named
 
 # Candidates for how much intercepts and slopes differ between groups, as standard deviations. 0 means that
 # all groups share one map.
@@ -41,6 +43,7 @@ class ByGroup(Calibrator):
         spreads: :math:`\tau_a` and :math:`\tau_b`.
     """
 
+    masks = True
     options = ("names", "needs_features", "preserves_accuracy")
 
     stored = declare(
@@ -74,16 +77,15 @@ class ByGroup(Calibrator):
         )
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
         method: str = "temperature",
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit a method to all samples, and a correction for each group to what it leaves.
 
@@ -95,20 +97,16 @@ class ByGroup(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             groups: The name of the group of each sample, of shape ``(n,)``.
             method: The method for all samples, from :data:`calibrant.posthoc.names.METHODS`.
-            features: Penultimate activations of shape ``(n, d)``, for methods that use them.
-            weights: How much each sample counts, shape ``(n,)``.
-            seed: Seed of the fit.
         """
-        from calibrant.posthoc.names import method_named
-
         if groups is None:
             raise InputError("groups: expected the name of each sample's group, got none")
-        z, y = check_fitting_set(logits, labels)
-        base = method_named(method).fit(z, y, features=features, weights=weights, seed=seed)
-        names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
-        places = group_places(groups, names, n=len(z))
-        w = None if weights is None else to_tensor(weights, "weights").to(z.device)
-        return cls.of(base, base.predict_log_proba(z, features), y, names, places, weights=w)
+        data = cls.data(logits, labels, **rows)
+        base = method_named(method).fit(data)
+        given = np.asarray(groups).astype(str)
+        names = tuple(np.unique(given).tolist())
+        places = group_places(given if data.rows is None else given[data.rows.cpu()], names, n=len(data))
+        log_probs = base.predict_log_proba(data.logits, data.features)
+        return cls.of(base, log_probs, data.labels, names, places, weights=data.weights)
 
     @classmethod
     @torch.no_grad()
@@ -147,18 +145,6 @@ class ByGroup(Calibrator):
         if samples.n_parameters == 1:
             chosen, theta = (0.0, *chosen), torch.cat([torch.zeros_like(theta), theta], dim=1)
         return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen)
-
-    @classmethod
-    def takes_masked(cls, *, method: str = "temperature", **_: Any) -> bool:  # noqa: ANN401  # as fit
-        """Return whether a fit takes masked classes: if the method for all samples does."""
-        from calibrant.posthoc.names import method_named
-
-        return method_named(method).takes_masked
-
-    @property
-    def applies_to_masked(self) -> bool:
-        """Whether the common calibrator takes logits in which classes are masked."""
-        return self.base.applies_to_masked
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -1,70 +1,35 @@
 """What every calibrator is: a fitted, immutable map from logits to calibrated log-probabilities."""
 
-import functools
-import inspect
-import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import FitError, FormatError, InputError
+from calibrant.errors import FormatError, InputError
 from calibrant.inputs import (
     ArrayLike,
     at_least_float32,
     check_features,
-    check_label_exists,
-    check_labels,
     check_logits,
-    check_weights,
     masked_classes,
     same_kind,
-    to_tensor,
 )
-from calibrant.outcomes import effective, refused_weights
-from calibrant.posthoc.fitting.shared import part_of
+from calibrant.outcomes import refused_weights
+from calibrant.posthoc.fitting.masked import within_reach
 from calibrant.posthoc.fitting.stored import Numbers, declare
-from calibrant.threads import few_threads
+from calibrant.posthoc.fitting_set import FittingSet, Rows
 
 # Entries that are calibrated at a time.
 _BLOCK_ENTRIES = 1 << 22
 
-# Finite logits below minus this stand for a class that a row does not have.
-_FAR = 1e15
-
 # A calibrator with at most this many numbers shows them all; options that are only promises are not shown.
 _FEW_NUMBERS = 8
 _PROMISES = ("preserves_accuracy", "needs_features")
-
-
-class UnusedSeed(TypedDict, total=False):
-    """The seed, which every method accepts, for a method without randomness."""
-
-    seed: int
-
-
-class UnusedFeatures(TypedDict, total=False):
-    """Penultimate features, which every method accepts, for a method that reads logits only."""
-
-    features: ArrayLike | None
-
-
-class Unused(UnusedFeatures, UnusedSeed, total=False):
-    """Features and a seed, for a method that uses neither."""
-
-
-class RefusedWeights(UnusedFeatures, total=False):
-    """Features, for a method that reads logits only, and weights, which it refuses."""
-
-    weights: ArrayLike | None
-
-
-class Refused(RefusedWeights, UnusedSeed, total=False):
-    """Features and a seed, for a method that uses neither, and weights, which it refuses."""
 
 
 class Calibrator(nn.Module, ABC):
@@ -81,11 +46,15 @@ class Calibrator(nn.Module, ABC):
             another order are reordered by :func:`calibrant.evaluation.calibrated`, others refused.
         class_frequencies: The share of each class in the fitting set, if it is known; what
             :func:`calibrant.evaluation.compare` and ``fit_method`` return knows it.
+        for_folds: Options for fits on parts of the same samples: what this fit found by a search, and how
+            exactly to fit. A file does not keep them.
 
     Class attributes:
         preserves_accuracy: Whether the predicted class can never change.
         needs_features: Whether ``fit`` and ``forward`` require penultimate features.
-        masks: Whether classes may be masked by logits of ``-inf``, see :meth:`takes_masked`.
+        takes_weights: Whether samples may have weights.
+        masks: Whether classes may be masked by logits of ``-inf``. Their calibrated probability is exactly 0,
+            and the others sum to one.
         options: Names of plain attributes (numbers, text, lists of them) that are saved to a file; their
             annotations say what a file may hold.
         stored: What each buffer must be, beside those that a base class declares; a file with others is
@@ -94,6 +63,7 @@ class Calibrator(nn.Module, ABC):
 
     preserves_accuracy: bool = False
     needs_features: bool = False
+    takes_weights: ClassVar[bool] = True
     masks: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ()
     stored: ClassVar[Mapping[str, Numbers] | None] = None
@@ -102,6 +72,7 @@ class Calibrator(nn.Module, ABC):
     n_classes: int | None
     class_names: tuple[str, ...] | None
     class_frequencies: tuple[float, ...] | None
+    for_folds: Mapping[str, Any] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
         super().__init_subclass__(**kwargs)
@@ -109,9 +80,6 @@ class Calibrator(nn.Module, ABC):
         is_copy = Calibrator.methods.get(cls.__name__) in cls.__mro__
         if not is_copy and (cls.__module__ != "calibrant.posthoc.chain" or cls.__name__ == "Chain"):
             Calibrator.methods[cls.__name__] = cls
-        if "fit" in cls.__dict__:
-            fit = _on_few_threads(_with_masked_classes(_with_checked_weights(cls.__dict__["fit"].__func__)))
-            setattr(cls, "fit", classmethod(fit))  # noqa: B010  # mypy refuses a plain assignment
 
     def __init__(self, *, n_classes: int | None = None) -> None:
         super().__init__()
@@ -123,39 +91,35 @@ class Calibrator(nn.Module, ABC):
     @abstractmethod
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
+        **rows: Unpack[Rows],
     ) -> Self:
-        """Learn the map from held-out logits and labels; equal seeds give equal fits.
-
-        A method that takes weights gets them checked: positive, and with the effective number of samples as
-        their sum, see :func:`~calibrant.outcomes.effective`. Samples of weight 0 are left out before, and
-        equal weights are none.
+        """Learn the map from held-out logits and labels; equal samples and seeds give equal fits.
 
         Args:
-            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1; or a fitting set,
+                which holds everything else too.
             labels: Integer classes of shape ``(n,)``.
-            features: Penultimate activations of shape ``(n, d)``; most methods do not use them.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of whatever is random in the fit.
+            **rows: Features, weights and a seed, see :class:`~calibrant.posthoc.fitting_set.Rows`.
         """
 
     @classmethod
-    def takes_masked(cls, **options: Any) -> bool:  # noqa: ANN401  # those of fit
-        """Return whether a fit with these options takes logits in which classes are masked by ``-inf``.
-
-        The calibrated probability of a masked class is exactly 0, and the others sum to one.
-        """
-        return cls.masks
+    def data(
+        cls, logits: ArrayLike | FittingSet, labels: ArrayLike | None = None, **rows: Unpack[Rows]
+    ) -> FittingSet:
+        """Return the arguments of ``fit`` as a fitting set, or refuse what this method cannot take."""
+        data = FittingSet.of(logits, labels, **rows)
+        if data.weights is not None and not cls.takes_weights:
+            raise refused_weights(cls.__name__)
+        if data.masked and not cls.masks:
+            raise refused_masked(cls.__name__)
+        return data
 
     @property
     def applies_to_masked(self) -> bool:
-        """Whether this calibrator takes logits in which classes are masked by ``-inf``."""
-        return self.takes_masked(**{name: getattr(self, name) for name in self.options})
+        """Whether this calibrator, and all that it holds, take logits in which classes are masked."""
+        return all(part.masks for part in self.modules() if isinstance(part, Calibrator))
 
     @classmethod
     def memory(cls, n: int, k: int) -> int:
@@ -266,11 +230,6 @@ class Calibrator(nn.Module, ABC):
         return chain(cls, other)
 
     @property
-    def searched(self) -> Mapping[str, Any]:
-        """Options that ``fit`` found by a search; passed to another ``fit`` they save the search."""
-        return {}
-
-    @property
     def n_parameters(self) -> int:
         """How many numbers were learned."""
         return sum(buffer.numel() for buffer in self.buffers() if buffer.is_floating_point())
@@ -312,57 +271,6 @@ def _short(value: Any) -> str:  # noqa: ANN401  # an option, a number or a list 
     return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
-def _on_few_threads(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fit that uses one thread for few logits; threads of small operations wait for each other."""
-
-    @functools.wraps(fit)
-    def fit_on_few_threads(cls: type[Calibrator], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as fit
-        logits = args[0] if args else options.get("logits")
-        with few_threads(math.prod(getattr(logits, "shape", ()))):
-            return fit(cls, *args, **options)
-
-    return fit_on_few_threads
-
-
-def _with_masked_classes(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fit that refuses masked classes unless its method takes them.
-
-    Samples with a single class teach nothing, because its probability is 1 whatever the map; they are left
-    out.
-    """
-
-    @functools.wraps(fit)
-    def fit_with_masked_classes(
-        cls: type[Calibrator],
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *args: Any,  # noqa: ANN401  # as fit
-        **options: Any,  # noqa: ANN401  # as fit
-    ) -> Any:  # noqa: ANN401  # as fit
-        z = to_tensor(logits, "logits")
-        masked = masked_classes(z) if z.ndim == 2 and z.numel() else None
-        if masked is None:
-            return fit(cls, logits, labels, *args, **options)
-        z = check_logits(z)
-        if not cls.takes_masked(**options):
-            raise refused_masked(cls.__name__)
-        several = (~masked).sum(dim=1) > 1
-        if bool(several.all()):
-            return fit(cls, logits, labels, *args, **options)
-        if not bool(several.any()):
-            raise FitError(
-                "logits: expected two classes that are not masked in some row, got one in every row"
-            )
-        y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
-        check_label_exists(z, y)
-        used = several.nonzero().squeeze(1)
-        if options.get("weights") is not None:
-            options["weights"] = check_weights(options["weights"], n=len(z))[used.cpu()]
-        return fit(cls, z[used], y[used], *args, **{**options, **_options_of_rows(options, used)})
-
-    return fit_with_masked_classes
-
-
 def refused_masked(what: str) -> InputError:
     """Return the error of a method that cannot take masked classes."""
     return InputError(
@@ -370,47 +278,6 @@ def refused_masked(what: str) -> InputError:
         "-1e4 for a class that is only improbable, or use a method that takes masked classes, as those of "
         "'calibrant methods' do"
     )
-
-
-def _options_of_rows(options: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
-    """Return the features and groups among the options of a fit, of some rows."""
-    taken: dict[str, Any] = {}
-    if options.get("features") is not None:
-        taken["features"] = to_tensor(options["features"], "features")[rows]
-    if options.get("groups") is not None:
-        taken["groups"] = np.asarray(options["groups"])[rows.cpu().numpy()]
-    return taken
-
-
-def _with_checked_weights(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fit whose weights are positive and effective; equal weights are not passed on at all."""
-    takes_weights = "weights" in inspect.signature(fit).parameters
-
-    @functools.wraps(fit)
-    def fit_with_checked_weights(
-        cls: type[Calibrator],
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *args: Any,  # noqa: ANN401  # as fit
-        weights: ArrayLike | None = None,
-        **options: Any,  # noqa: ANN401  # as fit
-    ) -> Any:  # noqa: ANN401  # as fit
-        if weights is None:
-            return fit(cls, logits, labels, *args, **options)
-        z = logits if isinstance(logits, Tensor) and part_of(logits) else check_logits(logits)
-        w = check_weights(weights, n=len(z)).to(z.device)
-        y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
-        if not bool(w.all()):
-            used = w.nonzero().squeeze(1)
-            z, y, w = z[used], y[used], w[used]
-            options |= _options_of_rows(options, used)
-        if float(w.min()) < float(w.max()):
-            if not takes_weights:
-                raise refused_weights(cls.__name__)
-            options["weights"] = effective(w)
-        return fit(cls, z, y, *args, **options)
-
-    return fit_with_checked_weights
 
 
 class Identity(Calibrator):
@@ -422,69 +289,14 @@ class Identity(Calibrator):
 
     @classmethod
     def fit(
-        cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        cls, logits: ArrayLike | FittingSet, labels: ArrayLike | None = None, **rows: Unpack[Rows]
     ) -> Self:
-        """Check the fitting set as every method does; there is nothing to learn, from weights neither."""
-        z, _, _ = check_weighted_set(logits, labels, weights, **unused)
-        return cls(n_classes=z.shape[1])
+        """Check the fitting set as every method does; there is nothing to learn."""
+        return cls(n_classes=cls.data(logits, labels, **rows).n_classes)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return the model's own log-probabilities of shape ``(n, k)``."""
         return torch.log_softmax(at_least_float32(logits), dim=1)
-
-
-def within_reach(logits: Tensor) -> Tensor:
-    """Return checked logits in which those that stand for minus infinity, such as -1e30, are -1e15.
-
-    The probability of such a class is 0 in any case, and the squares of -1e15 are finite in float32.
-
-    Example:
-        >>> within_reach(torch.tensor([[2.0, -1e30, 0.5]]))
-        tensor([[ 2.0000e+00, -1.0000e+15,  5.0000e-01]])
-    """
-    if float(logits.amin()) >= -_FAR:
-        return logits
-    is_far = (logits < -_FAR) & (logits > -torch.inf) & (logits.amax(dim=1, keepdim=True) > -_FAR)
-    return logits.masked_fill(is_far, -_FAR)
-
-
-def check_fitting_set(
-    logits: ArrayLike, labels: ArrayLike, **unused: Unpack[Refused]
-) -> tuple[Tensor, Tensor]:
-    """Check the logits and labels that a method is fitted on; labels go to the device of the logits.
-
-    Args:
-        logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
-        labels: Integer classes of shape ``(n,)``.
-        **unused: Arguments of ``fit`` that the method ignores; any but features and a seed are refused.
-    """
-    for name in unused.keys() - Refused.__annotations__.keys():
-        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
-    # Parts of a set in folds were checked as a whole, and a checked copy would not be known as a part.
-    z = logits if isinstance(logits, Tensor) and part_of(logits) else within_reach(check_logits(logits))
-    y = check_labels(labels, n=z.shape[0], k=z.shape[1]).to(z.device)
-    check_label_exists(z, y)
-    return z, y
-
-
-def check_weighted_set(
-    logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None, **unused: Unpack[Unused]
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Check the fitting set of a method that takes weights, which every ``fit`` gets checked.
-
-    Args:
-        logits: As for :func:`check_fitting_set`.
-        labels: As for :func:`check_fitting_set`.
-        weights: Positive weights with the effective number of samples as their sum, or None.
-        **unused: As for :func:`check_fitting_set`.
-    """
-    assert weights is None or isinstance(weights, Tensor)
-    return *check_fitting_set(logits, labels, **unused), weights
 
 
 def group_places(groups: ArrayLike, names: Sequence[str], *, n: int) -> Tensor:

@@ -1,19 +1,21 @@
 """Composition: one calibrator after another, each fitted on the log-probabilities of the one before it."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, check_features
-from calibrant.posthoc.calibrator import Calibrator, check_weighted_set
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class Chain(Calibrator):
     """Apply one fitted calibrator, then another: log-probabilities are logits too."""
 
+    masks = True
     stored = declare()
     part_names = ("first", "second")
 
@@ -25,38 +27,25 @@ class Chain(Calibrator):
         self.second = second
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit the first method, then the second on the first one's log-probabilities.
 
-        Weights are refused if one of the methods cannot take them.
+        Weights and masked classes are refused if one of the methods cannot take them.
         """
         if len(cls.methods_in_order) != 2:
             raise InputError("Chain: expected two methods to fit, got none; write A.then(B).fit(...)")
-        z, y, w = check_weighted_set(logits, labels, weights)
-        h = None if features is None else check_features(features, n=z.shape[0], missing=True).to(z.device)
+        data = cls.data(logits, labels, **rows)
         before, after = cls.methods_in_order
-        first = before.fit(z, y, features=h, weights=w, seed=seed)
+        first = before.fit(data)
         with torch.no_grad():
-            between = first(z, h)
-        return cls(first, after.fit(between, y, features=h, weights=w, seed=seed))
-
-    @classmethod
-    def takes_masked(cls, **_: Any) -> bool:  # noqa: ANN401  # those of fit
-        """Return whether both methods take masked classes."""
-        return all(method.takes_masked() for method in cls.methods_in_order)
-
-    @property
-    def applies_to_masked(self) -> bool:
-        """Whether both calibrators take logits in which classes are masked."""
-        return self.first.applies_to_masked and self.second.applies_to_masked
+            between = first(data.logits, data.features)
+        return cls(first, after.fit(data.with_logits(between)))
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from calibrant.bins import equal_width_index
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_flag
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.temperature_search import ECE_GRID, best_calibrated_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 # Errors closer than this are equal: rounding must not choose between temperatures.
 _EQUAL = 1e-12
@@ -35,16 +36,16 @@ class ClassTemperatureScaling(Calibrator):
         self.register_buffers(temperature=temperature)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         n_bins: int = 15,
         max_sweeps: int = 1,
         keep_accuracy: bool = True,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Lower the top-label calibration error greedily, one class after the other.
 
@@ -63,12 +64,12 @@ class ClassTemperatureScaling(Calibrator):
             keep_accuracy: Whether temperatures that lower the accuracy on the fitting set are skipped, which
                 the papers do not do.
                 Held-out accuracy fell by up to 1.3 points with it there, and by up to 4.5 without.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
         n_bins, max_sweeps = check_count(n_bins, "n_bins"), check_count(max_sweeps, "max_sweeps")
         check_flag(keep_accuracy, "keep_accuracy")
-        common = best_calibrated_temperature(z, y, n_bins=n_bins, weights=w)
+        common = best_calibrated_temperature(data, n_bins=n_bins)
         search = _Search(z.double(), y, common, n_bins=n_bins, keep_accuracy=keep_accuracy, weights=w)
         for _ in range(max_sweeps):
             if not search.sweep():

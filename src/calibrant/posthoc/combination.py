@@ -8,13 +8,14 @@ from torch import Tensor
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_features, check_flag, check_number
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, required_features
 from calibrant.posthoc.fitting.binary import both_answers, class_log_odds, join_top, normalised, split_top
 from calibrant.posthoc.fitting.logistic import fit_likeliest_ridge, fit_ridge
 from calibrant.posthoc.fitting.natural_splines import mixed_splines, natural_splines, smoothest_mixture
 from calibrant.posthoc.fitting.score_map import interpolate
 from calibrant.posthoc.fitting.stored import ANY, ASCENDING, RISING, Numbers, declare, one_number
 from calibrant.posthoc.fitting.weighing import rows_of, size_of, spread_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 _KNOTS = 5
 # The outermost knots leave this share of a normal distribution outside.
@@ -96,36 +97,34 @@ class Combination(Calibrator):
         return len(self.values) - self.reads_logits
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         ridge: float | None = None,
         interactions: bool | None = None,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[UnusedSeed],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit a logistic regression on splines of the signals and on products of two signals.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1: of being right.
             labels: Integer classes of shape ``(n,)``.
-            features: Signals of shape ``(n, s)``, at most 64; NaN where one is missing.
             ridge: How strongly all coefficients but the intercept are pulled to 0, in samples. By default
                 each signal, each product, and all signals of two values together have a ridge of their own:
                 those that make the answers likeliest (empirical Bayes), so that a signal which is noise is
                 left out.
             interactions: Whether products of two signals are used: by default with at most eight signals
                 that have more than two values.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: There are more than 64 signals.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        signals = required_features(features, cls.__name__, what="signals of shape (n, s)")
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
+        signals = required_features(data.features, cls.__name__, what="signals of shape (n, s)")
         h = check_features(signals, n=len(z), missing=True).to(z.device).double()
         if h.shape[1] > _MOST_SIGNALS:
             raise FitError(

@@ -1,6 +1,6 @@
 """Repair of a stated confidence: for a black box of which only (confidence, correct) is known."""
 
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor
@@ -8,8 +8,10 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_confidence, check_correct, same_kind
 from calibrant.outcomes import LEAST_DOUBT, log_odds
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.names import method_for_pairs
 
 
 class ConfidenceCalibrator(Calibrator):
@@ -43,15 +45,14 @@ class ConfidenceCalibrator(Calibrator):
         self.register_buffers(ends=ends)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         method: str = "pool",
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit a method to the log-odds of confidences; :meth:`fit_pairs` takes the confidences themselves.
 
@@ -60,17 +61,12 @@ class ConfidenceCalibrator(Calibrator):
             labels: 1 where the answer was right, else 0.
             method: A method for confidences (``calibrant methods --pairs``), with options if wanted;
                 ``"pool"`` mixes those that are compared by default.
-            features: Signals beside the confidence, of shape ``(n, s)``, for methods that use them.
-            weights: How much each answer counts, shape ``(n,)``.
-            seed: Seed of the fit.
         """
-        from calibrant.posthoc.names import method_for_pairs
-
-        z, y = check_fitting_set(logits, labels)
-        if z.shape[1] != 2:
-            raise InputError(f"logits: expected two classes, wrong and right, got {z.shape[1]}")
-        ends = ends_of(z)
-        base = method_for_pairs(method).fit(within(z, ends), y, features=features, weights=weights, seed=seed)
+        data = cls.data(logits, labels, **rows)
+        if data.n_classes != 2:
+            raise InputError(f"logits: expected two classes, wrong and right, got {data.n_classes}")
+        ends = ends_of(data.logits)
+        base = method_for_pairs(method).fit(data.with_logits(within(data.logits, ends)))
         return cls(base, ends)
 
     @classmethod
@@ -80,9 +76,7 @@ class ConfidenceCalibrator(Calibrator):
         correct: ArrayLike,
         *,
         method: str = "pool",
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit a method to stated confidences and whether each answer was right.
 
@@ -90,9 +84,7 @@ class ConfidenceCalibrator(Calibrator):
             confidence: Stated probabilities of being right, between 0 and 1, of shape ``(n,)``.
             correct: Whether each answer was right, of shape ``(n,)``.
             method: As for :meth:`fit`.
-            features: As for :meth:`fit`.
-            weights: As for :meth:`fit`.
-            seed: Seed of the fit.
+            **rows: As for :meth:`fit`.
 
         Example:
             >>> confidence, correct = [0.9, 1.0] * 50, [True, False, True, True] * 25
@@ -102,9 +94,7 @@ class ConfidenceCalibrator(Calibrator):
         """
         c = check_confidence(confidence)
         right = check_correct(correct, n=len(c)).to(c.device)
-        return cls.fit(
-            log_odds(c), right.long(), method=method, features=features, weights=weights, seed=seed
-        )
+        return cls.fit(log_odds(c), right.long(), method=method, **rows)
 
     @property
     def n_parameters(self) -> int:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import (
     DIAGONAL_PRICE,
     LinearMap,
@@ -17,7 +16,7 @@ from calibrant.posthoc.fitting.affine import (
     odir,
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
-from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class DirichletCalibration(LinearMap):
@@ -30,17 +29,16 @@ class DirichletCalibration(LinearMap):
     """
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         off_diagonal: float | None = None,
         intercept: float | None = None,
         strength: float | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Minimise the negative log-likelihood with off-diagonal and intercept regularisation (ODIR).
 
@@ -56,29 +54,27 @@ class DirichletCalibration(LinearMap):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the folds.
             off_diagonal: The factor :math:`\lambda`.
             intercept: The factor :math:`\mu`; equal to :math:`\lambda`, or :math:`\lambda` to it, if only one
                 is given.
             strength: The common strength, if neither factor is given; infinity is temperature scaling.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        n, k = size_of(z, w), z.shape[1]
+        data = cls.data(logits, labels, **rows)
+        n, k = data.size, data.n_classes
         given = {"off_diagonal": off_diagonal, "intercept": intercept}
         prices = {name: check_number(value, name) for name, value in given.items() if value is not None}
-        temperature = likeliest_temperature(z, y, weights=w)
-        x = torch.log_softmax(z, dim=1) / temperature
+        temperature = likeliest_temperature(data)
+        scaled = data.with_logits(torch.log_softmax(data.logits, dim=1) / temperature)
         if prices:
             lam = prices.get("off_diagonal", prices.get("intercept", 0.0))
             mu = prices.get("intercept", lam)
             ridge = Ridge(DIAGONAL_PRICE, lam * n / (k * (k - 1)), mu * n / k)
-            fitted = fit_affine(x, y, ridge, weights=w)
+            fitted = fit_affine(scaled, ridge)
             return cls(fitted.weight / temperature, fitted.intercept)
         given_strength = check_strength(strength)
-        fitted, found = fit_strength(x, y, lambda s: odir(k, s), given_strength, seed=seed, weights=w)
+        fitted, found = fit_strength(scaled, lambda s: odir(k, s), given_strength)
         calibrator = cls(fitted.weight / temperature, fitted.intercept)
-        calibrator._searched = {"strength": found}
+        calibrator.for_folds = {"strength": found}
         return calibrator
 
     def scores(self, logits: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, at_least_float32
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.masked import mask_again, uniform
 from calibrant.posthoc.fitting.stored import POSITIVE, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.solvers import likeliest_shares
 
 # The uniform distribution alone has no predicted class.
@@ -39,13 +40,12 @@ class EnsembleTemperatureScaling(Calibrator):
         self.register_buffers(temperature=temperature, shares=shares)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Minimise the negative log-likelihood: first over the temperature, then over the shares.
 
@@ -54,10 +54,10 @@ class EnsembleTemperatureScaling(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        temperature = torch.tensor(likeliest_temperature(z, y, weights=w), dtype=torch.float64)
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
+        temperature = torch.tensor(likeliest_temperature(data), dtype=torch.float64)
         tempered = torch.log_softmax(z / temperature, dim=1).gather(1, y[:, None])
         original = torch.log_softmax(z, dim=1).gather(1, y[:, None])
         even = uniform(z).gather(1, y[:, None]).log()

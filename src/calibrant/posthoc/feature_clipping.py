@@ -21,9 +21,10 @@ from calibrant.inputs import (
     to_tensor,
 )
 from calibrant.outcomes import Outcomes, mean_of
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, required_features
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
 from calibrant.posthoc.fitting.weighing import median_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 ClippingObjective: TypeAlias = Literal["nll", "ece"]
 
@@ -63,18 +64,17 @@ class FeatureClipping(Calibrator):
         self.register_buffers(threshold=torch.tensor(threshold, dtype=torch.float64), head_weight=head_weight)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         head_weight: ArrayLike | None = None,
         head_bias: ArrayLike | None = None,
         objective: ClippingObjective = "nll",
         n_bins: int = 15,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[UnusedSeed],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Try thresholds from the largest feature downwards and choose the best one.
 
@@ -84,7 +84,6 @@ class FeatureClipping(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Penultimate activations of shape ``(n, d)``, from which the head computes the logits.
             head_weight: Weights of the head, of shape ``(k, d)``; without them the head is recovered from
                 features and logits by least squares, which needs more than ``d + 1`` samples, and more if
                 classes are masked.
@@ -92,14 +91,14 @@ class FeatureClipping(Calibrator):
                 out of the result.
             objective: ``"nll"`` for the likelihood or ``"ece"`` for the top-label calibration error.
             n_bins: Number of equal-width bins for ``"ece"``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: The logits are not a linear function of the features (up to a number per row), or
                 there are too few samples to recover the head.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
+        h = check_features(required_features(data.features, cls.__name__), n=len(data))
         check_choice(objective, "objective", get_args(ClippingObjective))
         n_bins = check_count(n_bins, "n_bins")
         weight = _head(z.double(), h.double(), head_weight, head_bias).to(z.dtype)

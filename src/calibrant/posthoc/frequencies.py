@@ -1,7 +1,7 @@
 """Class frequencies other than those of the fitting set: the correction of calibrated probabilities."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -10,9 +10,11 @@ from torch import Tensor
 from calibrant.errors import InputError, did_you_mean, listed
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, to_array
 from calibrant.outcomes import LEAST_PROB
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.names import method_named
 
 #: Frequencies of all classes: ``"balanced"``, numbers in the order of the classes, or numbers by class name.
 FrequenciesLike: TypeAlias = str | Mapping[str, float] | ArrayLike
@@ -63,16 +65,15 @@ class FrequencyCorrection(Calibrator):
         )
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         frequencies: FrequenciesLike = "balanced",
         method: str = "vector",
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit a method, and correct it from the class frequencies of the fitting set to others.
 
@@ -81,16 +82,10 @@ class FrequencyCorrection(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             frequencies: The new frequencies.
             method: The method to correct, from :data:`calibrant.posthoc.names.METHODS`.
-            features: Penultimate activations of shape ``(n, d)``, for methods that use them.
-            weights: How much each sample counts, shape ``(n,)``.
-            seed: Seed of the fit.
         """
-        from calibrant.posthoc.names import method_named
-
-        z, y = check_fitting_set(logits, labels)
-        base = method_named(method).fit(z, y, features=features, weights=weights, seed=seed)
-        w = None if weights is None else torch.as_tensor(np.asarray(weights))
-        return cls.of(base, frequencies, old=frequencies_of(y, z.shape[1], w))
+        data = cls.data(logits, labels, **rows)
+        base = method_named(method).fit(data)
+        return cls.of(base, frequencies, old=frequencies_of(data.labels, data.n_classes, data.weights))
 
     @classmethod
     def of(
@@ -138,11 +133,6 @@ class FrequencyCorrection(Calibrator):
     def group_names(self) -> tuple[str, ...] | None:
         """The groups that have a map of their own; None if there is one map for all."""
         return self.base.group_names
-
-    @property
-    def applies_to_masked(self) -> bool:
-        """Whether the base takes logits in which classes are masked."""
-        return self.base.applies_to_masked
 
     def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return corrected log-probabilities of shape ``(n, k)``."""

@@ -7,7 +7,7 @@ NeurIPS 2023.
 import math
 from contextlib import nullcontext
 from itertools import product
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 import torch
@@ -21,15 +21,15 @@ from calibrant.inputs import (
     check_features,
     check_flag,
     check_number,
-    check_seed,
 )
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.calibrator import Calibrator, check_weighted_set, required_features
-from calibrant.posthoc.fitting.fitting_set import log_sum_exp
+from calibrant.posthoc.calibrator import Calibrator, required_features
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
-from calibrant.posthoc.fitting.weighing import effective_rows, moments, size_of
+from calibrant.posthoc.fitting.tempered import log_sum_exp
+from calibrant.posthoc.fitting.weighing import moments, size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.threads import one_thread_each
 
 # The predicted class leads by at least this share: more than the rounding of a sum can undo.
@@ -92,18 +92,17 @@ class GroupCalibration(Calibrator):
         self.register_buffers(weight=weight, bias=bias, temperature=temperature)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
         n_groups: int = 2,
         n_partitions: int = 5,
         weight_decay: float = 1.0,
         hard: bool = False,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Learn partitions and temperatures together by likelihood, from several random starts.
 
@@ -114,10 +113,6 @@ class GroupCalibration(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Penultimate activations of shape ``(n, d)`` to group by, then needed for prediction too;
-                without them, samples are grouped by their logits.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the random starts.
             n_groups: Groups in a partition.
             n_partitions: Partitions that are averaged.
             weight_decay: Strength of the pull of the partition's weights to 0; 1 means that a sample's
@@ -129,12 +124,13 @@ class GroupCalibration(Calibrator):
         Raises:
             FitError: There is no common temperature to start from, see :meth:`TemperatureScaling.fit`.
         """
-        z, y, w = check_weighted_set(logits, labels, weights)
-        h = lowest_for_masked(z) if features is None else check_features(features, n=z.shape[0]).to(z.device)
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
+        h = lowest_for_masked(z) if data.features is None else check_features(data.features, n=len(data))
         n_groups, n_partitions = check_count(n_groups, "n_groups"), check_count(n_partitions, "n_partitions")
         check_number(weight_decay, "weight_decay", at_least=0)
         check_flag(hard, "hard")
-        common = likeliest_temperature(z, y, weights=w)
+        common = likeliest_temperature(data)
         centre, scale = moments(h.double(), w)
         # A constant feature cannot separate groups.
         scale = torch.where(scale > 1e-12 * centre.abs(), scale, torch.inf)
@@ -146,7 +142,7 @@ class GroupCalibration(Calibrator):
             weight_decay=weight_decay,
             weights=w,
         )
-        rng = np.random.default_rng(check_seed(seed))
+        rng = np.random.default_rng(data.seed)
         slopes, log_betas = zip(*(likelihood.solve(rng) for _ in range(n_partitions)), strict=True)
         weight = torch.stack(slopes) / scale
         bias = -(weight @ centre)
@@ -154,12 +150,12 @@ class GroupCalibration(Calibrator):
         if hard:
             places = torch.einsum("nd,ugd->ung", h.double(), weight) + bias[:, None]
             groups = places.argmax(dim=2)
-            temperature = _refitted(z, y, groups, n_groups=n_groups, common=common, weights=w)
+            temperature = _refitted(data, groups, n_groups=n_groups, common=common)
         return cls(
             weight,
             bias,
             temperature,
-            on_features=features is not None,
+            on_features=data.features is not None,
             hard=hard,
             n_classes=z.shape[1],
         )
@@ -201,26 +197,20 @@ class GroupCalibration(Calibrator):
         return torch.softmax(places, dim=1)
 
 
-def _refitted(
-    z: Tensor, y: Tensor, groups: Tensor, *, n_groups: int, common: float, weights: Tensor | None
-) -> Tensor:
+def _refitted(data: FittingSet, groups: Tensor, *, n_groups: int, common: float) -> Tensor:
     """Return the likeliest temperature of each group of each partition, shape ``(u, g)``.
 
     Args:
-        z: Logits of shape ``(n, k)``.
-        y: Labels of shape ``(n,)``.
+        data: The samples.
         groups: The group of each sample in each partition, shape ``(u, n)``.
         n_groups: Groups in a partition.
         common: The temperature of a group without samples.
-        weights: How much each sample counts.
     """
-    temperatures = torch.full((len(groups), n_groups), common, dtype=torch.float64, device=z.device)
+    temperatures = torch.full((len(groups), n_groups), common, dtype=torch.float64, device=groups.device)
     for u, g in product(range(len(groups)), range(n_groups)):
         rows = groups[u] == g
         if bool(rows.any()):
-            temperatures[u, g] = likeliest_temperature(
-                z[rows], y[rows], weights=effective_rows(weights, rows)
-            )
+            temperatures[u, g] = likeliest_temperature(data.take(rows))
     return temperatures
 
 

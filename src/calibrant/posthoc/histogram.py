@@ -8,11 +8,11 @@ from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_number
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
 from calibrant.posthoc.fitting.score_map import StepMap, stacked
 from calibrant.posthoc.fitting.sorted_scores import SortedScores, smoothed_log_odds
 from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class HistogramBinning(StepMap):
@@ -24,17 +24,17 @@ class HistogramBinning(StepMap):
     """
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "top_label",
         n_bins: int | None = None,
         binning: Binning = "mass",
         smoothing: float = 1.0,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Count hits in bins of the model's probability.
 
@@ -48,13 +48,12 @@ class HistogramBinning(StepMap):
             binning: ``"mass"`` for bins of equal count, ``"width"`` for equal widths of probability.
             smoothing: This many samples, half of them right, are added to each bin, so that a bin of few
                 samples does not become certain. 0 gives the plain share. An empty bin gets its middle.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
         n_bins = None if n_bins is None else check_count(n_bins, "n_bins")
         check_choice(binning, "binning", ("width", "mass"))
-        questions = binary_questions(z, y, mode, w)
+        questions = binary_questions(data, mode)
         steps = (_steps(some, n_bins, binning, smoothing) for some in questions.of_same_samples())
         thresholds, values = zip(*steps, strict=True)
         fitted = cls(
@@ -62,9 +61,9 @@ class HistogramBinning(StepMap):
             stacked(thresholds, fill=torch.inf),
             stacked(values, fill=0.0),
             questions.both_answers,
-            n_classes=z.shape[1],
+            n_classes=data.n_classes,
         )
-        return fitted.unless_worse(z, y, score="brier", weights=w)
+        return fitted.unless_worse(data, score="brier")
 
 
 def _steps(

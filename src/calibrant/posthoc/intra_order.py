@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, Literal, Self, TypeAlias, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_choice, check_count
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_weighted_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.affine import check_strength
 from calibrant.posthoc.fitting.order_preserving import (
     KNOTS,
@@ -25,6 +24,7 @@ from calibrant.posthoc.fitting.order_preserving import (
 )
 from calibrant.posthoc.fitting.stored import AT_LEAST_1, POSITIVE, Numbers, declare, layers_of, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 OrderVariant: TypeAlias = Literal["invariant", "diagonal"]
 
@@ -61,7 +61,6 @@ class IntraOrderPreserving(Calibrator):
     variant: OrderVariant
     top: Annotated[int, AT_LEAST_1]
     temperature: Tensor
-    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -77,17 +76,16 @@ class IntraOrderPreserving(Calibrator):
         self.register_buffers(temperature=torch.tensor(temperature, dtype=torch.float64), **parts)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         variant: OrderVariant = "invariant",
         top: int = 10,
         strength: float | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Minimise the negative log-likelihood with a ridge that pulls the map to temperature scaling.
 
@@ -101,28 +99,21 @@ class IntraOrderPreserving(Calibrator):
             top: For ``"invariant"``: how many of the largest log-probabilities the network reads.
             strength: Strength of the ridge; cross-validation chooses one if None, and infinity is
                 temperature scaling.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the network's first weights and of the folds.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         check_choice(variant, "variant", get_args(OrderVariant))
-        top = min(check_count(top, "top"), z.shape[1])
+        top = min(check_count(top, "top"), data.n_classes)
         check_strength(strength)
-        temperature = likeliest_temperature(z, y, weights=w)
-        rows, y, w = thinned(z, y, w, seed=seed)
-        rows = rows / temperature
+        temperature = likeliest_temperature(data)
+        some = thinned(data)
+        some = some.with_logits(some.logits / temperature)
         if variant == "diagonal":
-            parts, strength = _diagonal(rows, y, w, strength, seed)
+            parts, strength = _diagonal(some, strength)
         else:
-            parts, strength = _invariant(rows, y, w, top, strength, seed)
-        calibrator = cls(temperature, parts, variant=variant, top=top, n_classes=z.shape[1])
-        calibrator._searched = {"strength": strength}
+            parts, strength = _invariant(some, top, strength)
+        calibrator = cls(temperature, parts, variant=variant, top=top, n_classes=data.n_classes)
+        calibrator.for_folds = {"strength": strength}
         return calibrator
-
-    @property
-    def searched(self) -> Mapping[str, float]:
-        """The strength of the ridge; infinity is temperature scaling. A file does not keep it."""
-        return self._searched
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -147,22 +138,18 @@ class IntraOrderPreserving(Calibrator):
 _LAYERS = ("weight_0", "bias_0", "weight_1", "bias_1")
 
 
-def _diagonal(
-    z: Tensor, y: Tensor, weights: Tensor | None, strength: float | None, seed: int
-) -> tuple[dict[str, Tensor], float]:
-    start = torch.zeros(len(KNOTS), dtype=torch.float64, device=z.device)
-    found, strength = fit_order(MonotoneLikelihood.of(z, y, weights), start, strength=strength, seed=seed)
+def _diagonal(data: FittingSet, strength: float | None) -> tuple[dict[str, Tensor], float]:
+    start = torch.zeros(len(KNOTS), dtype=torch.float64, device=data.labels.device)
+    found, strength = fit_order(MonotoneLikelihood.of(data), start, strength=strength, seed=data.seed)
     return {"slopes": factor(found)}, strength
 
 
-def _invariant(
-    z: Tensor, y: Tensor, weights: Tensor | None, top: int, strength: float | None, seed: int
-) -> tuple[dict[str, Tensor], float]:
-    widths = (top, _HIDDEN_UNITS, min(top, z.shape[1] - 1))
-    likelihood = StretchLikelihood(z, y, widths=widths, top=top, weights=weights)
+def _invariant(data: FittingSet, top: int, strength: float | None) -> tuple[dict[str, Tensor], float]:
+    widths = (top, _HIDDEN_UNITS, min(top, data.n_classes - 1))
+    likelihood = StretchLikelihood(data, widths=widths, top=top)
     mean, deviation = likelihood.standardise()
-    start = first_parameters(widths, seed=seed).to(z.device)
-    found, strength = fit_order(likelihood, start, strength=strength, seed=seed)
+    start = first_parameters(widths, seed=data.seed).to(data.labels.device)
+    found, strength = fit_order(likelihood, start, strength=strength, seed=data.seed)
     (weight, bias), (out_weight, out_bias) = unpacked(found, widths)
     weight = weight / deviation
     layers = (weight, bias - weight @ mean, out_weight, out_bias)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups, smoothed_log_odds
 from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class IsotonicCalibration(ScoreMap):
@@ -31,16 +31,16 @@ class IsotonicCalibration(ScoreMap):
         self.register_buffers(knots=knots, values=values)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "top_label",
         smoothing: float = 1.0,
         centred: bool = False,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Find the rising step function nearest to the answers, by pooling neighbours that violate the order.
 
@@ -53,19 +53,24 @@ class IsotonicCalibration(ScoreMap):
                 probability of every class.
             smoothing: This many samples, half of them right, are added to each step, so that a step of few
                 samples does not become certain. 0 is plain isotonic regression.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             centred: Shrink each flat piece to one point at the mean of its scores, so that the curve rises
                 strictly between these points: centred isotonic regression (Oron & Flournoy, 2017). As in the
                 paper, pieces at exactly 0 or 1 stay flat, which only plain isotonic regression has.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         smoothing = check_number(smoothing, "smoothing", at_least=0)
-        questions = binary_questions(z, y, mode, w)
+        questions = binary_questions(data, mode)
         groups = ScoreGroups.of(questions.scores, questions.answers, questions.counts)
         knots, values = _rising_curve(groups, questions.scores.shape[1], smoothing, centred=centred)
         active = questions.both_answers
-        fitted = cls(mode, knots.to(z.device), values.to(z.device), active, n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="brier", weights=w)
+        fitted = cls(
+            mode,
+            knots.to(data.labels.device),
+            values.to(data.labels.device),
+            active,
+            n_classes=data.n_classes,
+        )
+        return fitted.unless_worse(data, score="brier")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the curve at each score."""

@@ -15,11 +15,12 @@ from calibrant.inputs import (
     check_label_logits,
     check_label_matrix,
     check_weights,
-    to_tensor,
 )
 from calibrant.posthoc.by_group import ByGroup
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_fitting_set, group_places
+from calibrant.posthoc.calibrator import Calibrator, group_places
 from calibrant.posthoc.fitting.stored import PLACES, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.names import method_for_pairs
 
 #: What the maps of the labels have in common.
 Maps: TypeAlias = Literal["shrunk", "shared", "separate"]
@@ -74,17 +75,16 @@ class LabelCalibrator(Calibrator):
         return tuple(f"label_{place}" for place in range(len(self.names)))
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
         method: str = "platt",
         maps: Maps = "shrunk",
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit to entries in long form; :meth:`fit_labels` takes one column for each label.
 
@@ -94,30 +94,24 @@ class LabelCalibrator(Calibrator):
             groups: The label of each entry.
             method: A method for confidences (``calibrant methods --pairs``), with options if wanted.
             maps: ``"shrunk"``, ``"shared"`` or ``"separate"``.
-            weights: How much each entry counts, of shape ``(m,)``.
-            seed: Seed of the fit.
-            **unused: Features, which maps of a single label do not use.
         """
-        from calibrant.posthoc.names import method_for_pairs
-
         if groups is None:
             raise InputError("groups: expected the label of each entry, got none")
-        z, y = check_fitting_set(logits, labels, **unused)
-        if z.shape[1] != 2:
-            raise InputError(f"logits: expected two classes, absent and present, got {z.shape[1]}")
-        w = None if weights is None else to_tensor(weights, "weights").to(z.device)
-        names = np.unique(np.asarray(groups).astype(str)).tolist()
-        places = group_places(groups, names, n=len(z)).to(z.device)
+        data = cls.data(logits, labels, **rows)
+        if data.n_classes != 2:
+            raise InputError(f"logits: expected two classes, absent and present, got {data.n_classes}")
+        given = np.asarray(groups).astype(str)
+        names = np.unique(given).tolist()
+        given = given if data.rows is None else given[data.rows.cpu()]
+        places = group_places(given, names, n=len(data)).to(data.labels.device)
         fit = method_for_pairs(method).fit
         if check_choice(maps, "maps", get_args(Maps)) == "separate":
-            of_label = [places == place for place in range(len(names))]
-            fitted = [
-                fit(z[rows], y[rows], weights=None if w is None else w[rows], seed=seed) for rows in of_label
-            ]
-            return cls(dict(zip(names, fitted, strict=True)), names)
-        common = fit(z, y, weights=w, seed=seed)
+            fitted = {name: fit(data.take(places == place)) for place, name in enumerate(names)}
+            return cls(fitted, names)
+        common = fit(data)
         if maps == "shrunk":
-            common = ByGroup.of(common, common.predict_log_proba(z), y, names, places, weights=w)
+            log_probs = common.predict_log_proba(data.logits)
+            common = ByGroup.of(common, log_probs, data.labels, names, places, weights=data.weights)
         return cls(common, names)
 
     @classmethod
@@ -159,15 +153,14 @@ class LabelCalibrator(Calibrator):
         names = [str(place) for place in range(n_labels)] if label_names is None else list(label_names)
         if len(names) != n_labels or len(set(names)) < n_labels:
             raise InputError(f"label_names: expected {n_labels} different names, got {', '.join(names)}")
-        fitted = cls.fit(
+        data = FittingSet.of(
             two_classes(s.reshape(-1)),
             y.reshape(-1).long(),
-            groups=np.tile(np.asarray(names), n),
-            method=method,
-            maps=maps,
+            units=torch.arange(n).repeat_interleave(n_labels),
             weights=None if weights is None else check_weights(weights, n=n).repeat_interleave(n_labels),
             seed=seed,
         )
+        fitted = cls.fit(data, groups=np.tile(np.asarray(names), n), method=method, maps=maps)
         return cls(fitted.maps, names)
 
     @property

@@ -1,16 +1,14 @@
 """Logistic regression on a spline (Lucena, "Spline-Based Probability Calibration", arXiv 1809.07751)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count, check_number
-from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
@@ -23,6 +21,7 @@ from calibrant.posthoc.fitting.natural_splines import (
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 # Strengths of the ridge that are tried, the strongest first.
 RIDGES = (1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -51,7 +50,6 @@ class LogisticSpline(ScoreMap):
 
     knots: Tensor
     coefficients: Tensor
-    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self, mode: Mode, knots: Tensor, coefficients: Tensor, active: Tensor, *, n_classes: int
@@ -59,29 +57,23 @@ class LogisticSpline(ScoreMap):
         super().__init__(mode, active, n_classes=n_classes)
         self.register_buffers(knots=knots, coefficients=coefficients)
 
-    @property
-    def searched(self) -> Mapping[str, Any]:
-        """The strength of the ridge. A file does not keep it."""
-        return self._searched
-
     @classmethod
     def memory(cls, n: int, k: int) -> int:
         """Return about how many bytes a fit needs: the inputs of the regression are computed at once."""
         return 100 * n * k
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "one_vs_rest",
         n_knots: int = 6,
         ridge: float | None = None,
         shrinkage: float = 10.0,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Fit a logistic regression on the log-odds and a spline basis.
 
@@ -97,16 +89,14 @@ class LogisticSpline(ScoreMap):
                 five-fold cross-validation, where scores are rounded to a hundred quantiles.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
                 samples; classes with few samples need it.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the folds.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         n_knots = check_count(n_knots, "n_knots", at_least=3)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        questions = binary_questions(z, y, mode, w)
+        questions = binary_questions(data, mode)
         scores, answers, counts = questions.scores, questions.answers, questions.counts
         if shrinkage == 0:
             refuse_separable(questions, method="logistic spline")
@@ -117,16 +107,16 @@ class LogisticSpline(ScoreMap):
             _regress, inputs=partial(mixed_splines, knots=knots, mixture=mixture), shrinkage=shrinkage
         )
         if ridge is None:
-            folds = random_folds(len(y), _FOLDS, seed=seed).to(z.device)
+            folds = random_folds(len(data), _FOLDS, seed=data.seed).to(data.labels.device)
             ridge = _choose_ridge(_Bins(scores, answers, folds, counts), regress)
         ridge = check_number(ridge, "ridge", at_least=0)
         theta, shared = regress(scores, answers.double(), ridge=ridge, weights=counts)
         own = questions.both_answers
         theta = torch.where(own[:, None], theta, shared)
         theta[:, 1:-1] = theta[:, 1:-1] @ mixture.T
-        fitted = cls(mode, knots, theta, own.any(), n_classes=z.shape[1])
-        fitted._searched = {"ridge": ridge}
-        return fitted.unless_worse(z, y, score="nll", weights=w)
+        fitted = cls(mode, knots, theta, own.any(), n_classes=data.n_classes)
+        fitted.for_folds = {"ridge": ridge}
+        return fitted.unless_worse(data, score="nll")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the spline at each score."""

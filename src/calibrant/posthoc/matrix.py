@@ -3,9 +3,9 @@
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 from calibrant.inputs import ArrayLike, check_choice
-from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import LinearMap, Ridge, check_strength, fit_strength, odir
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 Penalty: TypeAlias = Literal["l2", "odir"]
 
@@ -18,16 +18,15 @@ class MatrixScaling(LinearMap):
     """
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         penalty: Penalty = "l2",
         strength: float | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Minimise the negative log-likelihood plus a penalty on the distance from temperature scaling.
 
@@ -45,21 +44,19 @@ class MatrixScaling(LinearMap):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the folds.
             penalty: What is penalised: every entry alike, or off-diagonals and intercepts.
             strength: The factor :math:`\lambda`; infinity is temperature scaling.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        k = z.shape[1]
+        data = cls.data(logits, labels, **rows)
+        k = data.n_classes
         check_choice(penalty, "penalty", get_args(Penalty))
-        temperature = likeliest_temperature(z, y, weights=w)
-        x = z / temperature
+        temperature = likeliest_temperature(data)
+        scaled = data.with_logits(data.logits / temperature)
         ridge_of = odir if penalty == "odir" else _alike
         given = check_strength(strength)
-        fitted, strength = fit_strength(x, y, lambda s: ridge_of(k, s), given, seed=seed, weights=w)
+        fitted, strength = fit_strength(scaled, lambda s: ridge_of(k, s), given)
         calibrator = cls(fitted.weight / temperature, fitted.intercept)
-        calibrator._searched = {"strength": strength}
+        calibrator.for_folds = {"strength": strength}
         return calibrator
 
 

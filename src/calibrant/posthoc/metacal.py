@@ -10,10 +10,11 @@ from torch import Tensor
 
 from calibrant.errors import FitError, InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_choice
-from calibrant.posthoc.calibrator import Calibrator, Refused, check_fitting_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.masked import FAR, mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, POSITIVE, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 MetaCalVariant: TypeAlias = Literal["miscoverage", "accuracy"]
 
@@ -39,6 +40,7 @@ class MetaCal(Calibrator):
       right.
     """
 
+    takes_weights = False
     masks = True
     stored = declare(threshold=one_number(NOT_NEGATIVE), temperature=one_number(POSITIVE))
 
@@ -53,15 +55,16 @@ class MetaCal(Calibrator):
         )
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         variant: MetaCalVariant = "miscoverage",
         bound: float | None = None,
         tolerance: float = 0.05,
-        **unused: Unpack[Refused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Choose the threshold that gives the guarantee, then fit a temperature to the samples below it.
 
@@ -82,7 +85,8 @@ class MetaCal(Calibrator):
             FitError: No share of the samples is accurate enough to promise ``bound``, or there is no
                 temperature, see :meth:`TemperatureScaling.fit`.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
+        data = cls.data(logits, labels, **rows)
+        z, y = data.logits, data.labels
         check_choice(variant, "variant", get_args(MetaCalVariant))
         tolerance = _check_share(tolerance, "tolerance")
         correct = z.argmax(dim=1) == y
@@ -97,8 +101,8 @@ class MetaCal(Calibrator):
             threshold = _accuracy_threshold(score, correct, bound, tolerance)
         below = score < threshold
         # Without a miss below the threshold there is no temperature for those samples alone.
-        rows = below if bool((below & ~correct).any()) else slice(None)
-        temperature = likeliest_temperature(z[rows], y[rows])
+        kept = data.take(below) if bool((below & ~correct).any()) else data
+        temperature = likeliest_temperature(kept)
         # A score never reaches twice the entropy of a uniform row.
         return cls(min(threshold, 2 * math.log(z.shape[1])), temperature, n_classes=z.shape[1])
 

@@ -1,48 +1,26 @@
-"""The post-hoc methods by name, from simple to complex."""
+"""Post-hoc methods by name: what a name means, and which methods are meant by default.
+
+The table of the methods themselves, ``methods.py``, fills the catalogue, so that methods that hold others can
+look these up.
+"""
 
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
+from calibrant.catalogue import Catalogue
 from calibrant.docstrings import Option, call, description, options_of, summary
 from calibrant.errors import InputError, did_you_mean
 from calibrant.expressions import Term, parse_term
 from calibrant.inputs import ArrayLike
 from calibrant.outcomes import refused_weights
-from calibrant.posthoc.bbq import BBQ
-from calibrant.posthoc.beta import BetaCalibration
-from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.class_temperature import ClassTemperatureScaling
-from calibrant.posthoc.combination import Combination
-from calibrant.posthoc.density_aware import DensityAware
-from calibrant.posthoc.dirichlet import DirichletCalibration
-from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
-from calibrant.posthoc.feature_clipping import FeatureClipping
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.score_map import ScoreMap
-from calibrant.posthoc.group import GroupCalibration
-from calibrant.posthoc.h_calibration import HCalibration
-from calibrant.posthoc.histogram import HistogramBinning
-from calibrant.posthoc.intra_order import IntraOrderPreserving
-from calibrant.posthoc.isotonic import IsotonicCalibration
-from calibrant.posthoc.logistic_spline import LogisticSpline
-from calibrant.posthoc.matrix import MatrixScaling
-from calibrant.posthoc.metacal import MetaCal
-from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
-from calibrant.posthoc.platt import PlattScaling
-from calibrant.posthoc.pool import Pool
-from calibrant.posthoc.proximity import ProximityCalibration
-from calibrant.posthoc.quadratic import QuadraticCalibration
-from calibrant.posthoc.smart import SMART
-from calibrant.posthoc.spline import SplineCalibration
-from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.posthoc.structured_smart import StructuredSMART, StructuredVectorSMART
-from calibrant.posthoc.temperature import TemperatureScaling
-from calibrant.posthoc.vector import VectorScaling
-from calibrant.posthoc.venn_abers import VennAbers
+from calibrant.posthoc.fitting_set import FittingSet, Rows
 
 # Arguments of ``fit`` that are no options.
-_OF_EVERY_METHOD = ("logits", "labels", "features", "weights", "seed")
+_OF_EVERY_METHOD = ("logits", "labels")
 
 
 @dataclass(frozen=True)
@@ -99,12 +77,12 @@ class Method:
     @property
     def takes_weights(self) -> bool:
         """Whether samples can have weights; a method without this refuses them."""
-        return "weights" in inspect.signature(self.calibrator.fit).parameters
+        return self.calibrator.takes_weights
 
     @property
     def takes_masked(self) -> bool:
         """Whether classes can be masked by logits of ``-inf``; a method without this refuses them."""
-        return self.calibrator.takes_masked(**self.options)
+        return self.calibrator.masks
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -124,20 +102,75 @@ class Method:
 
     def fit(
         self,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **options: Any,  # noqa: ANN401  # the calibrator's own options
+        options: Mapping[str, Any] | None = None,
+        **rows: Unpack[Rows],
     ) -> Calibrator:
         """Fit the calibrator with the options of this variant, and others that are given."""
-        if weights is not None:
-            options["weights"] = weights
-        return self.calibrator.fit(
-            logits, labels, features=features, seed=seed, **{**self.options, **options}
-        )
+        fit: Any = self.calibrator.fit  # each method has options of its own
+        calibrator: Calibrator = fit(logits, labels, **rows, **{**self.options, **(options or {})})
+        return calibrator
+
+
+#: All post-hoc methods by name, from simple to complex: of equally good methods, the first is chosen.
+METHODS: Catalogue[Method] = Catalogue("methods", "the name of a method")
+
+
+def method_named(name: str) -> Method:
+    """Return the method of a name, or its variant with the options that follow in parentheses.
+
+    Example:
+        >>> method_named("smart(settled=0)").options
+        {'settled': 0}
+    """
+    term = method_term(name)
+    method = METHODS[term.name]
+    return method.with_options(term.options) if term.options else method
+
+
+def variant_of(name: str) -> str | None:
+    """Return the method without options that a method is a variant of; None if there is none.
+
+    Example:
+        >>> variant_of("smart_paper"), variant_of("smart")
+        ('smart', None)
+    """
+    method = METHODS[name]
+    plain = (
+        each for each, other in METHODS.items() if other.calibrator is method.calibrator and not other.options
+    )
+    return next(plain, None) if method.options else None
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a method as results show it; unknown names and options are refused.
+
+    Example:
+        >>> canonical_name("smart( settled=0,epochs = 50 )")
+        'smart(settled=0, epochs=50)'
+    """
+    return method_term(name).text
+
+
+def method_term(text: str, expected: str = "the name of a method") -> Term:
+    """Read the name of a method with its options; refuse names and options that do not exist."""
+    if text in METHODS:
+        return Term(text, {}, text)
+    term = parse_term(text)
+    if term is None:
+        raise InputError(f"methods: expected {expected}, such as 'smart(settled=0)', got {text!r}")
+    if term.name not in METHODS:
+        raise METHODS.refusal(term.name, expected=expected)
+    options = METHODS[term.name].option_names
+    for name in term.options:
+        if name not in options:
+            taken = f"the options {', '.join(options)}" if options else "no options"
+            raise InputError(
+                f"methods: expected {taken} for {term.name}, got {name!r}{did_you_mean(name, options)}"
+            )
+    return term
 
 
 # The name of the mixture of all methods that are compared.
@@ -148,93 +181,6 @@ COMBINATION = "combination"
 
 # The name of that mixture with a correction for each group of samples.
 BY_GROUP = "by_group"
-
-# From simple to complex: of equally good methods, the first is chosen.
-METHODS: dict[str, Method] = {
-    "uncalibrated": Method(Identity, "no calibration"),
-    "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),
-    "temperature_ece": Method(TemperatureScaling, "Mukhoti et al., NeurIPS 2020", {"objective": "ece"}),
-    "temperature_ece_equal_mass": Method(
-        TemperatureScaling, "Ghosh et al. (AdaFocal), NeurIPS 2022", {"objective": "ece_equal_mass"}
-    ),
-    "ensemble": Method(EnsembleTemperatureScaling, "Zhang et al., ICML 2020"),
-    "spline": Method(SplineCalibration, "Gupta et al., ICLR 2021"),
-    "quadratic_top": Method(
-        QuadraticCalibration, "Platt scaling with a square", {"mode": "top_label"}, top_label=True
-    ),
-    "isotonic_top": Method(
-        IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "top_label"}, top_label=True
-    ),
-    "isotonic_centred_top": Method(
-        IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "top_label", "centred": True}, top_label=True
-    ),
-    "logistic_spline_top": Method(
-        LogisticSpline, "Lucena, arXiv 1809.07751", {"mode": "top_label"}, top_label=True
-    ),
-    "histogram_top": Method(
-        HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "top_label"}, top_label=True
-    ),
-    "bbq": Method(BBQ, "Naeini et al., AAAI 2015", top_label=True),
-    "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
-    "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
-    "smart_paper": Method(SMART, "SMART as printed", {"recipe": "paper"}),
-    "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
-    "parameterized_paper": Method(
-        ParameterizedTemperatureScaling,
-        "Tomani et al., ECCV 2022, as printed",
-        {"recipe": "paper"},
-        slow=True,
-    ),
-    "h_calibration": Method(HCalibration, "Huang et al., TPAMI 2025"),
-    "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
-    "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
-    "vector": Method(VectorScaling, "Guo et al., ICML 2017"),
-    "class_temperature": Method(ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),
-    "class_temperature_paper": Method(
-        ClassTemperatureScaling,
-        "Frenkel & Goldberger, EUSIPCO 2021, as SMART runs it",
-        {"max_sweeps": 5, "keep_accuracy": False},
-    ),
-    "group": Method(GroupCalibration, "Yang et al., 2023"),
-    "group_paper": Method(
-        GroupCalibration, "Yang et al., 2023, as printed", {"hard": True, "n_partitions": 20}
-    ),
-    "platt": Method(PlattScaling, "Platt, 1999"),
-    "beta": Method(BetaCalibration, "Kull et al., AISTATS 2017"),
-    "quadratic": Method(QuadraticCalibration, "Platt scaling with a square", {"mode": "one_vs_rest"}),
-    "logistic_spline": Method(LogisticSpline, "Lucena, arXiv 1809.07751", {"mode": "one_vs_rest"}),
-    "spline_classes": Method(
-        SplineCalibration, "Gupta et al., ICLR 2021, per class", {"mode": "one_vs_rest"}
-    ),
-    "isotonic": Method(IsotonicCalibration, "Zadrozny & Elkan, KDD 2002", {"mode": "one_vs_rest"}),
-    "isotonic_centred": Method(
-        IsotonicCalibration, "Oron & Flournoy, 2017", {"mode": "one_vs_rest", "centred": True}
-    ),
-    "histogram": Method(HistogramBinning, "Zadrozny & Elkan, ICML 2001", {"mode": "one_vs_rest"}),
-    "structured_vector_smart": Method(StructuredVectorSMART, "structured vector scaling, then SMART"),
-    "structured_matrix_paper": Method(StructuredMatrixScaling, "arXiv 2511.03685", {"strength": 1.0}),
-    "structured_matrix": Method(StructuredMatrixScaling, "arXiv 2511.03685"),
-    "structured_smart": Method(StructuredSMART, "structured matrix scaling, then SMART"),
-    "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
-    "dirichlet": Method(DirichletCalibration, "Kull et al., NeurIPS 2019"),
-    COMBINATION: Method(Combination, "logistic regression on splines of several signals"),
-    "density_aware": Method(DensityAware, "Tomani et al., ICML 2023"),
-    "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
-    "proximity_bins": Method(
-        ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}
-    ),
-    "proximity_paper": Method(
-        ProximityCalibration, "Xiong et al., NeurIPS 2023, as printed", {"fallback": False}
-    ),
-    "feature_clipping": Method(FeatureClipping, "Tao et al., AAAI 2025"),
-    "metacal": Method(MetaCal, "Ma & Blaschko, ICML 2021"),
-    "metacal_accuracy": Method(MetaCal, "Ma & Blaschko, ICML 2021", {"variant": "accuracy"}),
-    POOL: Method(Pool, "mixture of the other methods that are compared"),
-}
-
-CALIBRATORS: Mapping[str, type[Calibrator]] = {
-    name: method.calibrator for name, method in METHODS.items() if not method.options
-}
 
 # The methods that are compared by default, as docs/results/arena.md shows. Maps of every class help most with
 # two classes. A matrix has a number per pair of classes; with many classes it is slow to fit, and the samples
@@ -270,30 +216,6 @@ def automatic_methods() -> list[str]:
     return [name for name in METHODS if name in meant]
 
 
-def variant_of(name: str) -> str | None:
-    """Return the method without options that a method is a variant of; None if there is none.
-
-    Example:
-        >>> variant_of("smart_paper"), variant_of("smart")
-        ('smart', None)
-    """
-    method = METHODS[name]
-    plain = (each for each, calibrator in CALIBRATORS.items() if calibrator is method.calibrator)
-    return next(plain, None) if method.options else None
-
-
-def method_named(name: str) -> Method:
-    """Return the method of a name, or its variant with the options that follow in parentheses.
-
-    Example:
-        >>> method_named("smart(settled=0)").options
-        {'settled': 0}
-    """
-    term = _term(name)
-    method = METHODS[term.name]
-    return method.with_options(term.options) if term.options else method
-
-
 def method_for_pairs(name: str) -> Method:
     """Return the method of a name as it repairs the confidences of a black box.
 
@@ -324,7 +246,7 @@ def resolve_for_pairs(
         meant = _PAIRS if methods == "all" else _FAST_PAIRS if fast else _AUTO_PAIRS
         return [name for name in METHODS if name in meant or (signals and name == COMBINATION)]
     named = resolve_methods(methods, fast=fast)
-    other = [name for name in named if _term(name).name not in (*_PAIRS, COMBINATION)]
+    other = [name for name in named if method_term(name).name not in (*_PAIRS, COMBINATION)]
     if other:
         raise InputError(
             f"methods: expected methods that repair a confidence, got {', '.join(other)}, which need class "
@@ -359,16 +281,6 @@ def that_take_weights(names: Sequence[str], *, asked_for: bool) -> list[str]:
     return [name for name in names if name not in others]
 
 
-def canonical_name(name: str) -> str:
-    """Return the name of a method as results show it; unknown names and options are refused.
-
-    Example:
-        >>> canonical_name("smart( settled=0,epochs = 50 )")
-        'smart(settled=0, epochs=50)'
-    """
-    return _term(name).text
-
-
 def resolve_methods(
     methods: str | Sequence[str], *, n_classes: int = 2, fast: bool = False, keep_accuracy: bool = False
 ) -> list[str]:
@@ -393,7 +305,7 @@ def resolve_methods(
         return [name for name in allowed if name in meant]
     wanted = (methods,) if isinstance(methods, str) else tuple(methods)
     expected = "auto, all, or names of methods" if len(wanted) == 1 else "names of methods"
-    terms = [_term(name, expected) for name in wanted]
+    terms = [method_term(name, expected) for name in wanted]
     changing = [term.text for term in terms if not _keeps_accuracy(term.text)]
     if keep_accuracy and changing:
         raise InputError(
@@ -423,26 +335,6 @@ def _automatic(n_classes: int, *, fast: bool, keep_accuracy: bool) -> tuple[str,
     if keep_accuracy:
         return _AUTO_KEEP_ACCURACY
     return _AUTO_BINARY if n_classes == 2 else _AUTO
-
-
-def _term(text: str, expected: str = "the name of a method") -> Term:
-    """Read the name of a method with its options; refuse names and options that do not exist."""
-    if text in METHODS:
-        return Term(text, {}, text)
-    term = parse_term(text)
-    if term is None:
-        raise InputError(f"methods: expected {expected}, such as 'smart(settled=0)', got {text!r}")
-    if term.name not in METHODS:
-        hint = did_you_mean(term.name, METHODS) or f"; known are {', '.join(METHODS)}"
-        raise InputError(f"methods: expected {expected}, got {term.name!r}{hint}")
-    options = METHODS[term.name].option_names
-    for name in term.options:
-        if name not in options:
-            taken = f"the options {', '.join(options)}" if options else "no options"
-            raise InputError(
-                f"methods: expected {taken} for {term.name}, got {name!r}{did_you_mean(name, options)}"
-            )
-    return term
 
 
 def _listed(names: str | Sequence[str]) -> str:

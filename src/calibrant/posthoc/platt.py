@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class PlattScaling(ScoreMap):
@@ -39,15 +39,15 @@ class PlattScaling(ScoreMap):
         self.register_buffers(slope=slope, intercept=intercept)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         smooth_targets: bool = False,
         shrinkage: float = 10.0,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Fit a logistic regression of each class on its log-odds.
 
@@ -56,7 +56,6 @@ class PlattScaling(ScoreMap):
             labels: Integer classes of shape ``(n,)``.
             smooth_targets: Use Platt's targets :math:`(n_+ + 1)/(n_+ + 2)` and :math:`1/(n_- + 2)` instead of
                 1 and 0. With many classes they give each absent class too much.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
             shrinkage: How strongly each class is pulled to the :math:`a, b` that fit all classes together, in
                 samples. Classes with few samples need it: fitted on 50 CIFAR-10 samples, 0.3 makes new
                 data less likely on average than the model does, 10 more likely. 0 is Platt's method.
@@ -64,9 +63,9 @@ class PlattScaling(ScoreMap):
         Raises:
             FitError: A class can be separated from the rest, ``shrinkage`` is 0 and targets are not smoothed.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        questions = binary_questions(z, y, "one_vs_rest", w)
+        questions = binary_questions(data, "one_vs_rest")
         if shrinkage == 0 and not smooth_targets:
             refuse_separable(questions, method="Platt scaling")
         theta, shared = fit_logistic(
@@ -80,8 +79,8 @@ class PlattScaling(ScoreMap):
         )
         own = questions.both_answers
         theta = torch.where(own[:, None], theta, shared)
-        fitted = cls(theta[:, 0], theta[:, 1], own.any(), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll", weights=w)
+        fitted = cls(theta[:, 0], theta[:, 1], own.any(), n_classes=data.n_classes)
+        return fitted.unless_worse(data, score="nll")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return stretched and shifted log-odds."""

@@ -4,28 +4,25 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import CalibrantError, FitError, InputError
-from calibrant.inputs import ArrayLike, Floats, at_least_float32, check_count, check_features, to_tensor
-from calibrant.outcomes import effective
-from calibrant.posthoc.calibrator import Calibrator, check_fitting_set
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.inputs import ArrayLike, Floats, at_least_float32
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.masked import finite, uniform
 from calibrant.posthoc.fitting.score_map import ScoreMap
-from calibrant.posthoc.fitting.shared import in_folds, part_of, without_fold
 from calibrant.posthoc.fitting.stored import POSITIVE, PROBABILITIES, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
-from calibrant.posthoc.fitting.weighing import rows_of
+from calibrant.posthoc.fitting.weighing import effective_rows, rows_of, size_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.names import Method, method_named, pool_members, that_take_weights
 from calibrant.posthoc.smart import SMART
 from calibrant.solvers import likeliest_shares
-
-if TYPE_CHECKING:
-    from calibrant.posthoc.names import Method
 
 # Members with a smaller share are left out: they cost as much to apply as the others.
 _SMALLEST_SHARE = 0.02
@@ -115,16 +112,14 @@ class Pool(Calibrator):
         self.needs_features = any(member.needs_features for member in members.values())
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         methods: str | Sequence[str] = "auto",
-        n_folds: int = 5,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit every method on all samples and once without each fold, and find the shares of their mixture.
 
@@ -137,43 +132,27 @@ class Pool(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             methods: ``"auto"`` for those that :func:`~calibrant.evaluation.compare` compares, or names from
                 :data:`calibrant.posthoc.names.METHODS`.
-            n_folds: Number of folds.
-            features: Penultimate activations of shape ``(n, d)``, for members that use them.
-            weights: How much each sample counts, shape ``(n,)``.
-            seed: Seed of the folds and of the members.
 
         Raises:
             FitError: No method can be fitted.
         """
-        from calibrant.posthoc.names import method_named, pool_members, that_take_weights
-
-        z, y = check_fitting_set(logits, labels)
-        check_count(n_folds, "n_folds", at_least=2)
-        if len(z) < 2:
+        data = cls.data(logits, labels, **rows)
+        if len(data) < 2:
             raise InputError("logits: expected at least two samples, one to hold out, got one")
-        h = None if features is None else check_features(features, n=len(z), missing=True).to(z.device)
-        w = None if weights is None else to_tensor(weights, "weights").to(z.device)
-        z = in_folds(z, random_folds(len(z), min(n_folds, len(z)), seed=seed), w)
-        named = pool_members(methods, n_classes=z.shape[1])
+        named = pool_members(methods, n_classes=data.n_classes)
         members: dict[str, Calibrator] = {}
         held_out, reasons = [], []
-        for name in named if w is None else that_take_weights(named, asked_for=methods != "auto"):
+        weighted = data.weights is not None
+        for name in that_take_weights(named, asked_for=methods != "auto") if weighted else named:
             try:
-                members[name], log_probs = _cross_fitted(method_named(name), z, y, h, seed)
+                members[name], log_probs = _cross_fitted(method_named(name), data)
             except CalibrantError as error:
                 reasons.append(f"{name}: {error}")
             else:
                 held_out.append(log_probs)
         if not members:
             raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
-        part = part_of(z)
-        assert part is not None
-        return cls.of(members, held_out, y, part.folds, weights=w)[0]
-
-    @property
-    def applies_to_masked(self) -> bool:
-        """Whether all members take logits in which classes are masked."""
-        return all(member.applies_to_masked for member in self.members.values())
+        return cls.of(members, held_out, data)[0]
 
     @classmethod
     @torch.no_grad()
@@ -181,10 +160,8 @@ class Pool(Calibrator):
         cls,
         members: Mapping[str, Calibrator],
         held_out: Sequence[Tensor],
-        labels: Tensor,
-        folds: Tensor,
+        data: FittingSet,
         *,
-        weights: Tensor | None = None,
         safe: str = _SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
@@ -201,14 +178,13 @@ class Pool(Calibrator):
             members: Calibrators by name, fitted on all samples.
             held_out: For each of them, log-probabilities of all samples by fits that have not seen them,
                 shape ``(n, k)``.
-            labels: Labels of shape ``(n,)``.
-            folds: The fold of each sample.
-            weights: How much each sample counts, all above 0, shape ``(n,)``.
+            data: The samples in their folds.
             safe: The member that the pool is drawn back to; none if there is no such member.
         """
+        labels, weights = data.labels, data.weights
         parts = [
             _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, weights=weights))
-            for rest, inside in each_fold(folds.to(labels.device))
+            for rest, inside in each_fold(data.folds)
         ]
         whole, trust = likeliest_mixture(held_out, labels, weights=weights), 1.0
         mixed = torch.empty_like(held_out[-1])
@@ -363,7 +339,7 @@ def _follow_with_curve(
     curves = []
     for part in parts:
         rows, y = _some(part.rest), labels[part.inside]
-        strength = curve.searched.get("strength")
+        strength = curve.for_folds.get("strength")
         each = _fitted_curve(part.mixture(held_out, rows), labels[rows], rows_of(weights, rows), strength)
         curves.append(each)
         if each is not None:
@@ -442,32 +418,29 @@ def likeliest_mixture(
     y = labels[rows]
     of_labels = torch.stack([part[rows, y] for part in log_probs], dim=1).double()
     likelihoods = (of_labels - of_labels.amax(dim=1, keepdim=True)).exp()
-    w = None if weights is None else effective(weights[rows])
-    n = len(rows) if w is None else float(w.sum())
+    w = effective_rows(weights, rows)
     shares = _shares(likelihoods.cpu().numpy(), None if w is None else w.cpu().numpy())
-    mixture = Mixture(shares, 1 / (n + 1), 1.0)
-    mixed = mixture(log_probs, rows)
-    likeliest = likeliest_temperature(mixed, y) if w is None else likeliest_temperature(mixed, y, weights=w)
-    return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest, w))
+    mixture = Mixture(shares, 1 / (size_of(rows, w) + 1), 1.0)
+    mixed = FittingSet(mixture(log_probs, rows), y, weights=w)
+    return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest_temperature(mixed)))
 
 
-def _shrunk_temperature(log_probs: Tensor, temperature: float, weights: Tensor | None) -> float:
+def _shrunk_temperature(data: FittingSet, temperature: float) -> float:
     r"""Shrink a temperature towards 1 by how uncertain it is.
 
     At the likeliest temperature, :math:`\log T` has the variance :math:`1/I`, where the information
     :math:`I` is the sum of the variances of the scaled log-probabilities under their own distributions. The
     share :math:`1 - 1 / (I \log^2 T)` of its square is not chance.
     """
-    information, start = 0.0, 0
-    for block in log_probs.split(max(1, _BLOCK_ENTRIES // log_probs.shape[1])):
-        scaled = finite(block / temperature)
+    information, size = 0.0, max(1, _BLOCK_ENTRIES // data.n_classes)
+    for start in range(0, len(data), size):
+        rows = slice(start, start + size)
+        scaled = finite(data.logits[rows] / temperature)
         probs = torch.softmax(scaled, dim=1)
         mean = (probs * scaled).sum(dim=1, keepdim=True)
         variances = probs * (scaled - mean).square()
-        if weights is not None:
-            variances = variances * weights[start : start + len(block), None]
-            start += len(block)
-        information += float(variances.sum(dtype=torch.float64))
+        each = None if data.weights is None else data.weights[rows, None]
+        information += float(sum_of(variances, each))
     evidence = information * math.log(temperature) ** 2
     return temperature ** (1 - 1 / evidence) if evidence > 1 else 1.0
 
@@ -495,22 +468,13 @@ def _mixed(parts: Iterable[Tensor], shares: Tensor, smoothing: Tensor, temperatu
     return torch.log_softmax(torch.logaddexp(mixed, even) / temperature.to(mixed), dim=1)
 
 
-def _cross_fitted(
-    method: "Method", z: Tensor, y: Tensor, h: Tensor | None, seed: int
-) -> tuple[Calibrator, Tensor]:
+def _cross_fitted(method: Method, data: FittingSet) -> tuple[Calibrator, Tensor]:
     """Return a method fitted on all samples, and the log-probabilities of each sample without its fold."""
-    part = part_of(z)
-    assert part is not None
-    whole = method.fit(z, y, features=h, weights=part.weights, seed=seed)
-    log_probs = torch.empty_like(at_least_float32(z))
-    for fold in part.folds.unique().tolist():
-        rows, rest = ((part.folds == fold).nonzero().squeeze(1), part.folds != fold)
-        fitted = method.fit(
-            *without_fold(z, y, fold),
-            features=None if h is None else h[rest],
-            weights=None if part.weights is None else part.weights[rest.to(z.device)],
-            seed=seed,
-            **whole.searched,
-        )
-        log_probs[rows] = fitted.predict_log_proba(z[rows], None if h is None else h[rows]).to(log_probs)
+    whole = method.fit(data)
+    log_probs = torch.empty_like(at_least_float32(data.logits))
+    for fold in data.folds.unique().tolist():
+        inside = data.folds == fold
+        features = None if data.features is None else data.features[inside]
+        fitted = method.fit(data.without(fold), options=whole.for_folds)
+        log_probs[inside] = fitted.predict_log_proba(data.logits[inside], features).to(log_probs)
     return whole, log_probs

@@ -10,11 +10,12 @@ from torch import Tensor
 from calibrant.errors import FitError
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_features, check_flag
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.calibrator import Calibrator, UnusedSeed, check_weighted_set, required_features
+from calibrant.posthoc.calibrator import Calibrator, required_features
 from calibrant.posthoc.fitting.binary import TopLabel, join_top, split_top
 from calibrant.posthoc.fitting.neighbours import nearest_distances, prepared
 from calibrant.posthoc.fitting.stored import ASCENDING, AT_LEAST_1, PROBABILITIES, Numbers, declare
 from calibrant.posthoc.fitting.weighing import quantiles, rows_of, size_of, spread_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 ProximityVariant: TypeAlias = Literal["density_ratio", "bin_mean_shift"]
 
@@ -77,10 +78,11 @@ class ProximityCalibration(Calibrator):
         self.register_buffers(references=references, **maps)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         variant: ProximityVariant = "density_ratio",
         n_neighbours: int = 10,
@@ -88,9 +90,7 @@ class ProximityCalibration(Calibrator):
         n_proximity_bins: int = 5,
         n_confidence_bins: int = 10,
         fallback: bool = True,
-        features: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[UnusedSeed],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Learn how often predictions are right, given their confidence and proximity.
 
@@ -100,7 +100,6 @@ class ProximityCalibration(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            features: Penultimate activations of shape ``(n, d)``.
             variant: ``"density_ratio"`` compares the densities of right and wrong predictions over
                 (confidence, proximity); ``"bin_mean_shift"`` moves the confidences of each cell of a
                 two-dimensional grid of equal counts to the accuracy there.
@@ -109,15 +108,14 @@ class ProximityCalibration(Calibrator):
             n_proximity_bins: For ``"bin_mean_shift"``: rows of the grid. Rows and columns are reduced
                 alike when a cell would hold fewer than 20 samples.
             n_confidence_bins: For ``"bin_mean_shift"``: cells in each row.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter. As neighbours all
-                samples are the same.
             fallback: Whether a map that makes the labels of the fitting set no likelier is dropped.
 
         Raises:
             FitError: All predictions are right, or all are wrong.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        h = check_features(required_features(features, cls.__name__), n=z.shape[0]).to(z.device)
+        data = cls.data(logits, labels, **rows)
+        z, y, w = data.logits, data.labels, data.weights
+        h = check_features(required_features(data.features, cls.__name__), n=len(data))
         check_choice(variant, "variant", get_args(ProximityVariant))
         bins = (
             check_count(n_proximity_bins, "n_proximity_bins"),

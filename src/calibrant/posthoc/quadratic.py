@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_number
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.logistic import fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.sorted_scores import balanced_quantiles
 from calibrant.posthoc.fitting.stored import ASCENDING, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 # Share of the samples beyond either end of the parabola, if right and wrong answers count equally.
 _TAIL = 0.01
@@ -61,16 +61,16 @@ class QuadraticCalibration(ScoreMap):
         self.register_buffers(slope=slope, bend=bend, intercept=intercept, ends=ends)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "one_vs_rest",
         ridge: float = 20.0,
         shrinkage: float = 10.0,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Fit a logistic regression on the log-odds and their square.
 
@@ -84,15 +84,14 @@ class QuadraticCalibration(ScoreMap):
                 200 to 5,000 of them, the largest loss against Platt scaling is 0.013 with 20, 0.024 with 0.
             shrinkage: How strongly each class is pulled to the coefficients that fit all classes together, in
                 samples; classes with few samples need it.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: A class can be separated from the rest, and ``shrinkage`` is 0.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         ridge = check_number(ridge, "ridge", at_least=0)
         shrinkage = check_number(shrinkage, "shrinkage", at_least=0)
-        questions = binary_questions(z, y, mode, w)
+        questions = binary_questions(data, mode)
         if shrinkage == 0:
             refuse_separable(questions, method="quadratic calibration")
         scores, answers, counts = questions.scores, questions.answers, questions.counts
@@ -109,8 +108,8 @@ class QuadraticCalibration(ScoreMap):
         )
         own = questions.both_answers
         slope, bend, intercept = torch.where(own[:, None], theta, shared).unbind(dim=1)
-        fitted = cls(mode, slope, bend, intercept, ends, own.any(), n_classes=z.shape[1])
-        return fitted.unless_worse(z, y, score="nll", weights=w)
+        fitted = cls(mode, slope, bend, intercept, ends, own.any(), n_classes=data.n_classes)
+        return fitted.unless_worse(data, score="nll")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return bent log-odds."""

@@ -6,9 +6,9 @@ alone allows (appendix A.1).
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Self, TypeAlias, Unpack, get_args
+from typing import Literal, Self, TypeAlias, Unpack
 
 import torch
 from torch import Tensor
@@ -16,36 +16,28 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_count, same_kind, to_tensor
 from calibrant.outcomes import margin
-from calibrant.posthoc.calibrator import UnusedFeatures, check_weighted_set
 from calibrant.posthoc.fitting.affine import check_strength
-from calibrant.posthoc.fitting.fitting_set import fitting_set
 from calibrant.posthoc.fitting.masked import FAR, lowest_for_masked
 from calibrant.posthoc.fitting.sample_temperature import Layers, SampleTemperature, network_temperature
 from calibrant.posthoc.fitting.stored import declare, layers_of
 from calibrant.posthoc.fitting.temperature_curve import fit_curve
 from calibrant.posthoc.fitting.temperature_training import (
+    MOST_SAMPLES,
     Plan,
     all_steps,
     for_raw_inputs,
-    given,
     height_of,
     linear_layers,
     n_batches,
     natural_unit,
-    refuse_unused,
     standardised,
-    train_temperatures,
 )
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.surrogates import DELTA, N_BINS, SIGMA, Objective, SoftBinning
 
 Indicator: TypeAlias = Literal["margin", "entropy", "confidence", "logits", "max_logit", "max_minus_mean"]
 
-Recipe: TypeAlias = Literal["curve", "network", "paper"]
-
 HIDDEN_UNITS = 16
-
-# Samples per step of the paper's recipe.
-PAPER_BATCH = 1024
 
 
 class SMART(SampleTemperature):
@@ -67,8 +59,6 @@ class SMART(SampleTemperature):
     indicator: Indicator
     objective: Objective
 
-    _searched: Mapping[str, float] = MappingProxyType({})
-
     def __init__(
         self,
         layers: Layers,
@@ -83,110 +73,60 @@ class SMART(SampleTemperature):
         self.objective = objective
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         objective: Objective = "charbonnier",
         indicator: Indicator = "margin",
-        recipe: Recipe = "curve",
         strength: float | None = None,
         epochs: int = 200,
-        batch_size: int | None = None,
         settled: float = 1.0,
-        learning_rate: float | None = None,
-        hidden: int | None = None,
-        n_bins: int | None = None,
-        sigma: float | None = None,
-        delta: float | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Find how the temperature should depend on the margin, no further than chance allows.
 
-        By default (``recipe="curve"``) the network is a curve through six points, fitted in two steps. The
-        first finds the likeliest curve; the price of bending it is chosen by cross-validation, and one
-        temperature for all samples is one of the candidates. The second step bends it to close the gaps
-        between confidence and accuracy, and goes back as far as chance explains them. It minimises squared
-        gaps in units of their noise (the statistic of Hosmer and Lemeshow over the soft bins) and a little of
-        the log-loss: from few samples that is less noisy than the mean absolute gap of ``charbonnier`` and
-        ``soft_ece``, which ``settled=0`` minimises. If the result is less likely than the uncalibrated model,
-        beyond chance, the first step is kept, or else the model stays unchanged.
-
-        ``recipe="network"`` trains all weights with Adam from one temperature, and only if the calibration
-        error is still evident there.
-
-        ``recipe="paper"`` is the paper's procedure to the letter (section 3.5, Algorithm 1): standardised
-        margins, random first weights, Adam on mini-batches for all epochs, last weights. Nothing stops it or
-        takes it back, so it can end less likely than the uncalibrated model. From the paper: 16 hidden units,
-        learning rate 0.005, batches of 1,024, 15 bins, sigma 0.05 (lambda 200), delta 0.001. The paper leaves
-        open: the first weights (here those of ``torch.nn.Linear``), the number of epochs (200; its figure 2
-        shows 80), and whether the loss is Eq. (6) for each sample, as printed
-        (``objective="charbonnier_pointwise"``, which fails), or the soft-binned error that its text
-        describes (the default objective). Algorithm 1 has a plain gradient step where section 3.5 has Adam.
+        The network is a curve through six points, fitted in two steps. The first finds the likeliest curve;
+        the price of bending it is chosen by cross-validation, and one temperature for all samples is one of
+        the candidates. The second step bends it to close the gaps between confidence and accuracy, and goes
+        back as far as chance explains them. It minimises squared gaps in units of their noise (the statistic
+        of Hosmer and Lemeshow over the soft bins) and a little of the log-loss: from few samples that is less
+        noisy than the mean absolute gap of ``charbonnier`` and ``soft_ece``, which ``settled=0`` minimises.
+        If the result is less likely than the uncalibrated model, beyond chance, the first step is kept, or
+        else the model stays unchanged. :class:`SMARTPaper` trains as the paper does.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the folds, or of the first weights of the network.
             objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
-            indicator: What the network reads, one of the names of
-                :func:`indicator_values`; ``"logits"`` needs ``recipe="network"``.
-            recipe: How it is fitted.
+            indicator: What the temperature depends on: a name of :func:`indicator_values` that stands for one
+                number per sample.
             strength: The price of bending the curve in the first step; infinity makes that one temperature.
                 Chosen if not given.
-            epochs: Most passes over the fitting set; 0 leaves the model unchanged. With ``"paper"`` all of
-                them are made, and 0 leaves the first weights.
-            batch_size: Most samples per step of the recipe ``"network"``; all of them if None, at most
-                65,536. The error of a small batch is mostly noise, which pulls confidences to 0 and 1. With
-                ``"paper"`` 1,024 unless given.
-            settled: Only what exceeds this many times what chance explains is followed; the recipe
-                ``"network"`` stops training there. With 0, and for objectives other than ``charbonnier`` and
-                ``soft_ece``, the objective itself is trained with Adam for all epochs. Not with ``"paper"``.
-            learning_rate: For ``"paper"``: learning rate of Adam; 0.005 unless given.
-            hidden: For ``"paper"``: hidden units; 16 unless given.
-            n_bins: For ``"paper"``: soft bins of the objective; 15 unless given.
-            sigma: For ``"paper"``: standard deviation of the kernel of the bins; 0.05 unless given.
-            delta: For ``"paper"``: rounding of the absolute value; 0.001 unless given.
+            epochs: Most passes over the fitting set; 0 leaves the model unchanged.
+            settled: Only what exceeds this many times what chance explains is followed. With 0, and for
+                objectives other than ``charbonnier`` and ``soft_ece``, the objective itself is trained with
+                Adam for all epochs.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        plan = Plan(objective, epochs, batch_size, seed, settled)
+        data = cls.data(logits, labels, **rows)
+        plan = Plan(objective, epochs, settled=settled)
         check_choice(indicator, "indicator", INDICATORS)
-        check_choice(recipe, "recipe", get_args(Recipe))
-        if recipe == "paper":
-            refuse_unused(recipe, strength=(strength, None), settled=(settled, 1.0))
-            plan = replace(
-                plan,
-                batch_size=given(batch_size, PAPER_BATCH),
-                learning_rate=given(learning_rate, plan.learning_rate),
-                binning=SoftBinning(given(n_bins, N_BINS), given(sigma, SIGMA), given(delta, DELTA)),
+        if indicator == "logits":
+            raise InputError(
+                "indicator: expected a single number per sample for a curve, got 'logits'; use SMARTPaper"
             )
-            units = check_count(given(hidden, HIDDEN_UNITS), "hidden")
-            layers = _fit_as_printed(indicator_values(indicator, z), z, y, w, plan, units)
-            return cls(layers, indicator=indicator, objective=objective, n_classes=z.shape[1])
-        refuse_unused(recipe, learning_rate=(learning_rate, None), hidden=(hidden, None))
-        refuse_unused(recipe, n_bins=(n_bins, None), sigma=(sigma, None), delta=(delta, None))
-        unit = natural_unit(z, y, plan, w)
-        z = z if unit == 1 else z / unit
-        x = indicator_values(indicator, z)
-        if recipe == "network":
-            layers = train_temperatures(x, z, y, hidden=(HIDDEN_UNITS,), plan=plan, weights=w)
-            return cls(layers, indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1])
-        _refuse_for_curve(indicator, batch_size)
-        curve, found = fit_curve(x[:, 0], z, y, plan, check_strength(strength), w)
+        unit = natural_unit(data, plan)
+        scaled = data if unit == 1 else data.with_logits(data.logits / unit)
+        some = scaled.thinned(MOST_SAMPLES)
+        x = indicator_values(indicator, some.logits)[:, 0]
+        curve, found = fit_curve(x, some, plan, check_strength(strength))
         fitted = cls(
-            curve.layers(), indicator=indicator, objective=objective, unit=unit, n_classes=z.shape[1]
+            curve.layers(), indicator=indicator, objective=objective, unit=unit, n_classes=data.n_classes
         )
-        fitted._searched = {"strength": found}
+        fitted.for_folds = {"strength": found}
         return fitted
-
-    @property
-    def searched(self) -> Mapping[str, float]:
-        """The price of bending the curve. A file does not keep it."""
-        return self._searched
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -229,29 +169,61 @@ class SMART(SampleTemperature):
         return same_kind(self.unit * network_temperature(seen, layers), like=margins)
 
 
-def _fit_as_printed(
-    inputs: Tensor, logits: Tensor, labels: Tensor, weights: Tensor | None, plan: Plan, hidden: int
-) -> Layers:
-    """Train the network as the paper does."""
-    x, mean, deviation = standardised(inputs.double(), weights)
-    start = linear_layers((x.shape[1], hidden, 1), seed=plan.seed, like=x)
-    n_steps = plan.epochs * n_batches(len(x), plan.batch_size)
-    samples = fitting_set(logits, labels, weights=weights)
-    layers = all_steps(x, samples, start, plan, n_steps=n_steps)
-    return for_raw_inputs(layers, mean, deviation)
+class SMARTPaper(SMART):
+    """SMART as its paper prints it (section 3.5, Algorithm 1); the predicted class never changes.
 
+    Nothing stops the training or takes it back, so it can end less likely than the uncalibrated model.
+    """
 
-def _refuse_for_curve(indicator: Indicator, batch_size: int | None) -> None:
-    if indicator == "logits":
-        raise InputError(
-            "indicator: expected a single number per sample for a curve, got 'logits'; choose "
-            "recipe='network'"
-        )
-    if batch_size is not None:
-        raise InputError(
-            f"batch_size: expected None for a curve, which is fitted to all samples, got {batch_size}; "
-            "choose recipe='network'"
-        )
+    @classmethod
+    @sparing_threads
+    def fit(  # type: ignore[override]  # its own options
+        cls,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
+        *,
+        objective: Objective = "charbonnier",
+        indicator: Indicator = "margin",
+        epochs: int = 200,
+        batch_size: int = 1024,
+        learning_rate: float = 0.005,
+        hidden: int = HIDDEN_UNITS,
+        n_bins: int = N_BINS,
+        sigma: float = SIGMA,
+        delta: float = DELTA,
+        **rows: Unpack[Rows],
+    ) -> Self:
+        """Train on standardised margins from random first weights, with Adam on mini-batches, for all epochs.
+
+        The defaults are the paper's. It leaves open: the first weights (here those of ``torch.nn.Linear``),
+        the number of epochs (200; its figure 2 shows 80), and whether the loss is Eq. (6) for each sample, as
+        printed (``objective="charbonnier_pointwise"``, which fails), or the soft-binned error that its text
+        describes (the default objective). Algorithm 1 has a plain gradient step where section 3.5 has Adam.
+
+        Args:
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            labels: Integer classes of shape ``(n,)``.
+            objective: What to minimise, one of the names of :func:`~calibrant.surrogates.objective_value`.
+            indicator: What the network reads, one of the names of :func:`indicator_values`.
+            epochs: Passes over the fitting set; 0 leaves the first weights.
+            batch_size: Most samples per step.
+            learning_rate: Learning rate of Adam.
+            hidden: Hidden units.
+            n_bins: Soft bins of the objective.
+            sigma: Standard deviation of the kernel of the bins (lambda is 200 for 0.05).
+            delta: Rounding of the absolute value.
+        """
+        data = cls.data(logits, labels, **rows)
+        binning = SoftBinning(n_bins, sigma, delta)
+        plan = Plan(objective, epochs, batch_size=batch_size, learning_rate=learning_rate, binning=binning)
+        check_choice(indicator, "indicator", INDICATORS)
+        inputs = indicator_values(indicator, data.logits).double()
+        x, mean, deviation = standardised(inputs, data.weights)
+        start = linear_layers((x.shape[1], check_count(hidden, "hidden"), 1), seed=data.seed, like=x)
+        n_steps = epochs * n_batches(len(x), batch_size)
+        layers = all_steps(x, data, start, plan, n_steps=n_steps)
+        layers = for_raw_inputs(layers, mean, deviation)
+        return cls(layers, indicator=indicator, objective=objective, n_classes=data.n_classes)
 
 
 def indicator_values(name: Indicator, logits: Tensor) -> Tensor:

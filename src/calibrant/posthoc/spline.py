@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.posthoc.calibrator import Unused, check_weighted_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 from calibrant.posthoc.fitting.stored import ASCENDING, POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 _TABLE = 512
 
@@ -65,15 +65,15 @@ class SplineCalibration(ScoreMap):
         self.register_buffers(knots=knots, correction=correction, limit=limit)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         mode: Mode = "top_label",
         n_knots: int | None = None,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         """Fit the running error of the predicted class, or of every class.
 
@@ -84,11 +84,10 @@ class SplineCalibration(ScoreMap):
                 probability of every class.
             n_knots: Knots of the spline, evenly spaced over the ranks; by default 6 as in the paper, or with
                 fewer than 126 samples the cube root of their number, rounded up.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         n_knots = None if n_knots is None else check_count(n_knots, "n_knots", at_least=2)
-        questions = binary_questions(z, y, mode, w)
+        questions = binary_questions(data, mode)
         curves, sizes = [], []
         for scores, answers, counts, _ in questions.of_same_samples():
             sizes.append(size_of(scores, counts))
@@ -98,14 +97,14 @@ class SplineCalibration(ScoreMap):
         columns = torch.cat([torch.full((len(knots),), c) for c, (knots, _) in enumerate(curves)])
         knots, correction = (torch.cat(parts) for parts in zip(*curves, strict=True))
         fitted = cls(
-            ragged(columns, knots, len(curves), fill=torch.inf).to(z.device),
-            ragged(columns, correction, len(curves), fill=0.0).to(z.device),
-            _limit(sizes).to(z.device),
+            ragged(columns, knots, len(curves), fill=torch.inf).to(data.labels.device),
+            ragged(columns, correction, len(curves), fill=0.0).to(data.labels.device),
+            _limit(sizes).to(data.labels.device),
             questions.both_answers,
             mode=mode,
-            n_classes=z.shape[1],
+            n_classes=data.n_classes,
         )
-        return fitted.unless_worse(z, y, score="brier", weights=w)
+        return fitted.unless_worse(data, score="brier")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the log-odds of the corrected confidence, within what the samples can show."""

@@ -1,17 +1,15 @@
 """Structured scaling (Berta et al., "Structured Matrix Scaling for Multi-Class Calibration", 2025)."""
 
 import math
-from collections.abc import Mapping
 from typing import Self, TypeVar, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, UnusedFeatures, check_weighted_set
+from calibrant.inputs import ArrayLike, check_number
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.affine import AffineMap, LinearMap, Ridge, check_strength, fit_strength
 from calibrant.posthoc.fitting.masked import mask_again, uniform
-from calibrant.posthoc.fitting.shared import once_per_part, part_of
 from calibrant.posthoc.fitting.stored import (
     NOT_NEGATIVE_OR_INFINITE,
     POSITIVE,
@@ -20,7 +18,7 @@ from calibrant.posthoc.fitting.stored import (
     one_number,
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
-from calibrant.posthoc.fitting.weighing import size_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet, Rows, remembered, sparing_threads
 
 # Fits that only predict a fold stop this near to the optimum, a thousandth of the standard error.
 _FOLD_TOLERANCE = 3e-7
@@ -55,22 +53,18 @@ class StructuredMatrixScaling(LinearMap):
             smoothing=smoothing,
             strength=torch.tensor(strength, dtype=torch.float64),
         )
-
-    @property
-    def searched(self) -> Mapping[str, float]:
-        """The strength of the ridge."""
-        return {"strength": float(self.strength)}
+        self.for_folds = {"strength": strength, "tolerance": _FOLD_TOLERANCE}
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         strength: float | None = None,
-        weights: ArrayLike | None = None,
-        seed: int = 0,
-        **unused: Unpack[UnusedFeatures],
+        tolerance: float = 1e-8,
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Minimise the mean negative log-likelihood plus a ridge.
 
@@ -87,12 +81,11 @@ class StructuredMatrixScaling(LinearMap):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
-            seed: Seed of the folds.
             strength: The factor :math:`\lambda`; infinity is the smoothed temperature scaling.
+            tolerance: The search ends when a step lowers the mean loss by less than this.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
-        return _fitted(z, y, cls, check_strength(strength), seed, weights=w)
+        data = cls.data(logits, labels, **rows)
+        return _fitted(data, cls, check_strength(strength), check_number(tolerance, "tolerance"))
 
     @staticmethod
     def ridge(k: int) -> Ridge:
@@ -123,38 +116,29 @@ class StructuredVectorScaling(StructuredMatrixScaling):
 
 
 # Several methods begin with the same structured scaling of the same samples.
-@once_per_part
+@remembered
 def _fitted(
-    z: Tensor,
-    y: Tensor,
-    method: type[Structured],
-    strength: float | None,
-    seed: int,
-    *,
-    weights: Tensor | None,
+    data: FittingSet, method: type[Structured], strength: float | None, tolerance: float
 ) -> Structured:
-    temperature = torch.tensor(likeliest_temperature(z, y, weights=weights), dtype=torch.float64)
-    smoothing, x = _harmless_smoothing(z, y, temperature, weights)
-    ridge = method.ridge(z.shape[1])
-    part = part_of(z)
-    tolerance = _FOLD_TOLERANCE if part is not None and part.left_out else 1e-8
-    affine, found = fit_strength(x, y, ridge.times, strength, seed=seed, tolerance=tolerance, weights=weights)
+    temperature = torch.tensor(likeliest_temperature(data), dtype=torch.float64)
+    smoothing, x = _harmless_smoothing(data, temperature)
+    ridge = method.ridge(data.n_classes)
+    affine, found = fit_strength(data.with_logits(x), ridge.times, strength, tolerance=tolerance)
     return method(temperature, smoothing, affine, found)
 
 
-def _harmless_smoothing(
-    z: Tensor, y: Tensor, temperature: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _harmless_smoothing(data: FittingSet, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """Return how much of the uniform distribution to mix in, and the logarithms of what that gives."""
-    share = torch.tensor(1 / (size_of(z, weights) + 1), dtype=torch.float64, device=z.device)
+    z = data.logits
+    share = torch.tensor(1 / (data.size + 1), dtype=torch.float64, device=z.device)
     x = _smoothed(z, temperature, share)
-    if _log_likelihood(x, y, weights) >= _log_likelihood(torch.log_softmax(z, dim=1), y, weights):
+    if _log_likelihood(x, data) >= _log_likelihood(torch.log_softmax(z, dim=1), data):
         return share, x
     return torch.zeros_like(share), _smoothed(z, temperature, torch.zeros_like(share))
 
 
-def _log_likelihood(log_probs: Tensor, y: Tensor, weights: Tensor | None) -> float:
-    return float(sum_of(log_probs.gather(1, y[:, None]).squeeze(1), weights))
+def _log_likelihood(log_probs: Tensor, data: FittingSet) -> float:
+    return float(data.total(log_probs.gather(1, data.labels[:, None]).squeeze(1)))
 
 
 def _smoothed(z: Tensor, temperature: Tensor, share: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, at_least_float32, check_count, check_number
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.masked import finite
 from calibrant.posthoc.fitting.stored import POSITIVE, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import (
@@ -18,6 +18,7 @@ from calibrant.posthoc.fitting.temperature_search import (
     likeliest_temperature,
     minimise_over_temperature,
 )
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.surrogates import LogProbForecasts, Objective, check_objective, objective_value
 
 TemperatureObjective: TypeAlias = Literal["ece", "ece_equal_mass"] | Objective
@@ -43,17 +44,17 @@ class TemperatureScaling(Calibrator):
         self.register_buffers(temperature=torch.tensor(temperature, dtype=torch.float64))
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         objective: TemperatureObjective = "nll",
         start: float = 1.0,
         prior: float = PRIOR,
         n_bins: int = 15,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Minimise the negative log-likelihood, which is convex in the inverse temperature.
 
@@ -72,24 +73,21 @@ class TemperatureScaling(Calibrator):
             prior: Weight of the prior, the inverse of its variance, where the likelihood has no optimum; 0
                 refuses such a fitting set.
             n_bins: Number of bins for ``"ece"`` and ``"ece_equal_mass"``.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
 
         Raises:
             FitError: The likelihood has no optimum, and ``prior`` is 0.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         check_number(start, "start")
         if objective == "nll":
             prior = check_number(prior, "prior", at_least=0)
-            temperature = likeliest_temperature(z, y, start=start, prior=prior, weights=w)
+            temperature = likeliest_temperature(data, start=start, prior=prior)
         elif objective in _BINNINGS:
             n_bins = check_count(n_bins, "n_bins")
-            temperature = best_calibrated_temperature(
-                z, y, n_bins=n_bins, binning=_BINNINGS[objective], weights=w
-            )
+            temperature = best_calibrated_temperature(data, n_bins=n_bins, binning=_BINNINGS[objective])
         else:
-            temperature = _best_by(check_objective(objective), z, y, w)
-        return cls(temperature=temperature, n_classes=z.shape[1])
+            temperature = _best_by(check_objective(objective), data)
+        return cls(temperature=temperature, n_classes=data.n_classes)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
@@ -97,10 +95,10 @@ class TemperatureScaling(Calibrator):
         return torch.log_softmax(z / self.temperature, dim=1)
 
 
-def _best_by(objective: Objective, z: Tensor, y: Tensor, weights: Tensor | None) -> float:
+def _best_by(objective: Objective, data: FittingSet) -> float:
     def loss(temperature: float) -> float:
-        log_probs = finite(torch.log_softmax(z / temperature, dim=1))
-        forecasts = LogProbForecasts(log_probs, y, weights)
+        log_probs = finite(torch.log_softmax(data.logits / temperature, dim=1))
+        forecasts = LogProbForecasts(log_probs, data.labels, data.weights)
         return float(objective_value(objective, forecasts))
 
     return minimise_over_temperature(loss)

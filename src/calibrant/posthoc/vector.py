@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_number
-from calibrant.posthoc.calibrator import Calibrator, Unused, check_weighted_set
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.affine import Ridge, fit_affine
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 
 class VectorScaling(Calibrator):
@@ -31,14 +32,14 @@ class VectorScaling(Calibrator):
         self.register_buffers(scale=scale, intercept=intercept)
 
     @classmethod
+    @sparing_threads
     def fit(
         cls,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
         *,
         ridge: float = 5.0,
-        weights: ArrayLike | None = None,
-        **unused: Unpack[Unused],
+        **rows: Unpack[Rows],
     ) -> Self:
         r"""Minimise the negative log-likelihood with a weak pull towards temperature scaling.
 
@@ -51,12 +52,11 @@ class VectorScaling(Calibrator):
             labels: Integer classes of shape ``(n,)``.
             ridge: The factor :math:`r` in nats. 5 was likelier than 0.5 on held-out CIFAR-10 and CLINC150
                 predictions (100 to 5,000 samples), less likely on digits with 150 and 600.
-            weights: How much each sample counts, shape ``(n,)``; only their ratios matter.
         """
-        z, y, w = check_weighted_set(logits, labels, weights, **unused)
+        data = cls.data(logits, labels, **rows)
         r = check_number(ridge, "ridge")
-        temperature = likeliest_temperature(z, y, weights=w)
-        fitted = fit_affine(z / temperature, y, Ridge(r, math.inf, r), weights=w)
+        temperature = likeliest_temperature(data)
+        fitted = fit_affine(data.with_logits(data.logits / temperature), Ridge(r, math.inf, r))
         return cls(fitted.weight / temperature, fitted.intercept)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats
-from calibrant.posthoc.calibrator import Refused, check_fitting_set
 from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.score_map import ScoreMap, count_below, ragged, take
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 from calibrant.posthoc.fitting.stored import ASCENDING, LOG_PROBABILITIES, Numbers, declare
+from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 
 _Places: TypeAlias = npt.NDArray[np.intp]
 
@@ -30,6 +30,7 @@ class VennAbers(ScoreMap):
     The calibrator stores the score of every fitting sample, for ``"one_vs_rest"`` once per class.
     """
 
+    takes_weights = False
     stored = declare(
         scores=Numbers(("m", "b+1"), ASCENDING),
         log_p1=Numbers(("m", "b+2"), LOG_PROBABILITIES),
@@ -54,8 +55,14 @@ class VennAbers(ScoreMap):
         self.register_buffers(scores=scores, log_p1=log_p1, log_not_p0=log_not_p0)
 
     @classmethod
+    @sparing_threads
     def fit(
-        cls, logits: ArrayLike, labels: ArrayLike, *, mode: Mode = "top_label", **unused: Unpack[Refused]
+        cls,
+        logits: ArrayLike | FittingSet,
+        labels: ArrayLike | None = None,
+        *,
+        mode: Mode = "top_label",
+        **rows: Unpack[Rows],
     ) -> Self:
         """Compute both isotonic fits for every position that a new score can have among the fitted ones.
 
@@ -67,8 +74,8 @@ class VennAbers(ScoreMap):
             mode: ``"top_label"`` calibrates the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
         """
-        z, y = check_fitting_set(logits, labels, **unused)
-        questions = binary_questions(z, y, mode)
+        data = cls.data(logits, labels, **rows)
+        questions = binary_questions(data, mode)
         groups = ScoreGroups.of(questions.scores, questions.answers, questions.counts)
         m = questions.answers.shape[1]
         bounds = np.searchsorted(groups.column, np.arange(m + 1))
@@ -82,13 +89,17 @@ class VennAbers(ScoreMap):
         one_more = torch.arange(m).repeat_interleave(torch.from_numpy(np.diff(bounds)) + 1)
         fitted = cls(
             mode,
-            ragged(columns, torch.from_numpy(groups.low), m, fill=torch.inf).to(z.device),
-            ragged(one_more, torch.from_numpy(np.log(np.concatenate(p1))), m, fill=0.0).to(z.device),
-            ragged(one_more, torch.from_numpy(np.log(np.concatenate(not_p0))), m, fill=0.0).to(z.device),
+            ragged(columns, torch.from_numpy(groups.low), m, fill=torch.inf).to(data.labels.device),
+            ragged(one_more, torch.from_numpy(np.log(np.concatenate(p1))), m, fill=0.0).to(
+                data.labels.device
+            ),
+            ragged(one_more, torch.from_numpy(np.log(np.concatenate(not_p0))), m, fill=0.0).to(
+                data.labels.device
+            ),
             questions.both_answers,
-            n_classes=z.shape[1],
+            n_classes=data.n_classes,
         )
-        return fitted.unless_worse(z, y, score="brier")
+        return fitted.unless_worse(data, score="brier")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the log-odds of the merged probability at each score."""

@@ -4,19 +4,19 @@ The strength of the penalty is chosen by five-fold cross-validation.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_number, masked_classes
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.posthoc.fitting.weighing import rows_of, size_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.solvers import convex_minimum
 
 # ODIR leaves the diagonal free; this weak pull, in nats, keeps it finite with a class that never occurs.
@@ -63,16 +63,10 @@ class LinearMap(Calibrator):
 
     weight: Tensor
     intercept: Tensor
-    _searched: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, weight: Tensor, intercept: Tensor) -> None:
         super().__init__(n_classes=len(intercept))
         self.register_buffers(weight=weight, intercept=intercept)
-
-    @property
-    def searched(self) -> Mapping[str, float]:
-        """The strength of the ridge; infinity is temperature scaling. A file does not keep it."""
-        return self._searched
 
     @classmethod
     def memory(cls, n: int, k: int) -> int:
@@ -122,14 +116,12 @@ class AffineMap:
 
 
 def fit_affine(
-    x: Tensor,
-    y: Tensor,
+    data: FittingSet,
     ridge: Ridge,
     *,
     start: AffineMap | None = None,
     tolerance: float = 1e-8,
     max_steps: int = 200,
-    weights: Tensor | None = None,
 ) -> AffineMap:
     r"""Minimise the mean negative log-likelihood plus the ridge, which is convex, by L-BFGS.
 
@@ -140,15 +132,15 @@ def fit_affine(
     curvature there, which the data and the ridge give in one pass.
 
     Args:
-        x: Scores of shape ``(n, k)``, of a scale at which the identity is a sensible guess.
-        y: Labels of shape ``(n,)``.
+        data: Samples whose logits have a scale at which the identity is a sensible guess. With weights the
+            mean is weighted, and :math:`n` the effective number.
         ridge: Prices of leaving the identity.
         start: Where to begin.
         tolerance: Stop when a step lowers the objective by less than this.
         max_steps: Stop after this many steps.
-        weights: How much each sample counts; the mean is weighted, and :math:`n` the effective number.
     """
-    return _search(_Likelihood(x, y, weights), ridge, start or identity_map(x, ridge), tolerance, max_steps)
+    likelihood = _Likelihood(data.logits, data.labels, data.weights)
+    return _search(likelihood, ridge, start or identity_map(data.logits, ridge), tolerance, max_steps)
 
 
 def _search(
@@ -167,9 +159,7 @@ def _search(
     return _from_columns(point * scale, start)
 
 
-def choose_ridge(
-    x: Tensor, y: Tensor, path: Sequence[Ridge], *, seed: int, weights: Tensor | None = None
-) -> int | None:
+def choose_ridge(data: FittingSet, path: Sequence[Ridge]) -> int | None:
     """Choose a ridge by cross-validation and return its place in the path, from strong to weak.
 
     The identity, which is returned as None, is the strongest of all.
@@ -178,21 +168,18 @@ def choose_ridge(
     worse than the best so far by more than a standard error, or after two that do worse. So weak ridges,
     which are slow to fit and overfit, are seldom tried.
     """
-    if len(x) < 2 * _FOLDS:
+    if len(data) < 2 * _FOLDS:
         return None
-    chosen = strongest_within_error(*_held_out(x, y, path, identity_map(x, path[0]), seed, weights))
+    chosen = strongest_within_error(*_held_out(data, path, identity_map(data.logits, path[0])))
     return chosen - 1 if chosen else None
 
 
 def fit_strength(
-    x: Tensor,
-    y: Tensor,
+    data: FittingSet,
     ridge_of: Callable[[float], Ridge],
     strength: float | None,
     *,
-    seed: int,
     tolerance: float = 1e-8,
-    weights: Tensor | None = None,
 ) -> tuple[AffineMap, float]:
     """Fit the affine map with a ridge of this strength, or of the strength that :func:`choose_ridge` chooses.
 
@@ -200,11 +187,11 @@ def fit_strength(
         The map and the strength, which is infinite if the map is the identity.
     """
     if strength is None:
-        chosen = choose_ridge(x, y, [ridge_of(s) for s in STRENGTHS], seed=seed, weights=weights)
+        chosen = choose_ridge(data, [ridge_of(s) for s in STRENGTHS])
         strength = math.inf if chosen is None else STRENGTHS[chosen]
     if strength == math.inf:
-        return identity_map(x, ridge_of(1.0)), strength
-    return fit_affine(x, y, ridge_of(strength), tolerance=tolerance, weights=weights), strength
+        return identity_map(data.logits, ridge_of(1.0)), strength
+    return fit_affine(data, ridge_of(strength), tolerance=tolerance), strength
 
 
 def check_strength(strength: float | None) -> float | None:
@@ -218,19 +205,13 @@ def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
     return AffineMap(zeros if math.isinf(ridge.off_diagonal) else torch.diag(zeros), zeros)
 
 
-def _held_out(
-    x: Tensor,
-    y: Tensor,
-    path: Sequence[Ridge],
-    identity: AffineMap,
-    seed: int,
-    weights: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
+def _held_out(data: FittingSet, path: Sequence[Ridge], identity: AffineMap) -> tuple[Tensor, Tensor | None]:
     """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows.
 
     The second result is the weights of these samples.
     """
-    parts = list(each_fold(deal(shuffled(len(x), seed=seed), _FOLDS).to(x.device)))
+    x, y, weights = data.logits, data.labels, data.weights
+    parts = list(each_fold(random_folds(len(x), _FOLDS, seed=data.seed).to(x.device)))
     parts = parts[: next((count for size, count in _FEWER_FOLDS if x.numel() * x.shape[1] > size), _FOLDS)]
     rows = torch.cat([held_out for _, held_out in parts])
     losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)

@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from calibrant.inputs import at_least_float32, check_choice, masked_classes
+from calibrant.inputs import at_least_float32, check_choice
 from calibrant.posthoc.fitting.masked import FAR
 from calibrant.posthoc.fitting.weighing import effective_rows, per_question
+from calibrant.posthoc.fitting_set import FittingSet
 
 Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 
@@ -63,14 +64,15 @@ class Questions(NamedTuple):
             yield Questions(scores, answers, weights, None)
 
 
-def binary_questions(logits: Tensor, labels: Tensor, mode: Mode, weights: Tensor | None = None) -> Questions:
+def binary_questions(data: FittingSet, mode: Mode) -> Questions:
     """Ask the questions of a mode about a fitting set."""
+    logits, labels, weights = data.logits, data.labels, data.weights
     check_choice(mode, "mode", get_args(Mode))
     if mode == "top_label":
         top, correct = split_top(logits).log_odds[:, None], (logits.argmax(dim=1) == labels)[:, None]
         return Questions(top, correct, weights, None)
     scores, answers = class_log_odds(logits), class_answers(labels, logits.shape[1])
-    if masked_classes(logits) is None:
+    if not data.masked:
         return Questions(scores, answers, weights, None)
     asked = scores.isfinite()
     return Questions(scores.masked_fill(~asked, 0.0), answers, weights, asked)

@@ -12,6 +12,21 @@ from torch import Tensor
 FAR = 1e15
 
 
+def within_reach(logits: Tensor) -> Tensor:
+    """Return checked logits in which those that stand for minus infinity, such as -1e30, are ``-FAR``.
+
+    The probability of such a class is 0 in any case.
+
+    Example:
+        >>> within_reach(torch.tensor([[2.0, -1e30, 0.5]]))
+        tensor([[ 2.0000e+00, -1.0000e+15,  5.0000e-01]])
+    """
+    if float(logits.amin()) >= -FAR:
+        return logits
+    is_far = (logits < -FAR) & (logits > -torch.inf) & (logits.amax(dim=1, keepdim=True) > -FAR)
+    return logits.masked_fill(is_far, -FAR)
+
+
 def finite(below: Tensor) -> Tensor:
     """Bring differences of logits of at most 0 within reach, in place: ``-inf`` becomes ``-FAR``."""
     return below.clamp_(min=_lowest(below))

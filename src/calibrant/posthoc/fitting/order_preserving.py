@@ -20,11 +20,12 @@ from torch import Tensor
 from calibrant.inputs import check_seed, masked_classes
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.affine import strongest_within_error
-from calibrant.posthoc.fitting.fitting_set import log_sum_exp
-from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.sample_temperature import Layers
-from calibrant.posthoc.fitting.weighing import effective_rows, moments, rows_of, sum_of
+from calibrant.posthoc.fitting.tempered import log_sum_exp
+from calibrant.posthoc.fitting.weighing import moments, rows_of, size_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.solvers import convex_minimum
 
 # Factors of the ridge that are tried, the strongest first.
@@ -117,9 +118,9 @@ class MonotoneLikelihood(OrderLikelihood):
         self._pieces, self._labels, self.weights = pieces, labels, weights
 
     @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
+    def of(cls, data: FittingSet) -> Self:
         """Prepare logits at the common temperature."""
-        return cls(Pieces.of(torch.log_softmax(logits, dim=1)), labels, weights=weights)
+        return cls(Pieces.of(torch.log_softmax(data.logits, dim=1)), data.labels, weights=data.weights)
 
     def take(self, rows: Tensor) -> Self:
         """Return the likelihood of some samples."""
@@ -176,17 +177,9 @@ class StretchLikelihood(OrderLikelihood):
     pass over all classes.
     """
 
-    def __init__(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        widths: Sequence[int],
-        top: int,
-        weights: Tensor | None = None,
-    ) -> None:
-        self.weights = weights
-        y, order = logits.double().sort(dim=1, descending=True)
+    def __init__(self, data: FittingSet, *, widths: Sequence[int], top: int) -> None:
+        labels, self.weights = data.labels, data.weights
+        y, order = data.logits.double().sort(dim=1, descending=True)
         last = widths[-1] - 1
         self._widths = widths
         self._inputs = _seen(y, top)
@@ -263,15 +256,9 @@ def _seen(y: Tensor, top: int) -> Tensor:
     return lowest_for_masked(torch.log_softmax(y, dim=1)[:, :top])
 
 
-def thinned(
-    logits: Tensor, labels: Tensor, weights: Tensor | None, *, seed: int, most_entries: int | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return all rows, or as many at random as ``most_entries`` (:data:`MOST_ENTRIES`) allows."""
-    rows = max(1, (most_entries or MOST_ENTRIES) // logits.shape[1])
-    if len(logits) <= rows:
-        return logits, labels, weights
-    chosen = shuffled(len(logits), seed=seed)[:rows].sort().values.to(logits.device)
-    return logits[chosen], labels[chosen], effective_rows(weights, chosen)
+def thinned(data: FittingSet) -> FittingSet:
+    """Return all samples, or as many at random as :data:`MOST_ENTRIES` allows."""
+    return data.thinned(max(1, MOST_ENTRIES // data.n_classes))
 
 
 def fit_order(
@@ -298,7 +285,7 @@ def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -
     if len(likelihood) < 2 * _FOLDS:
         return math.inf
     n = _size(likelihood)
-    parts = list(each_fold(deal(shuffled(len(likelihood), seed=seed), _FOLDS).to(start.device)))
+    parts = list(each_fold(random_folds(len(likelihood), _FOLDS, seed=seed).to(start.device)))
     weights = rows_of(likelihood.weights, torch.cat([held_out for _, held_out in parts]))
     fits = [(likelihood.take(rest), likelihood.take(held_out)) for rest, held_out in parts]
     losses, points = [_held_out(fits, [start] * _FOLDS)], [start] * _FOLDS
@@ -316,7 +303,7 @@ def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -
 
 def _size(likelihood: OrderLikelihood) -> float:
     """Return the number of samples, or the effective number."""
-    return len(likelihood) if likelihood.weights is None else float(likelihood.weights.sum())
+    return size_of(likelihood, likelihood.weights)
 
 
 @torch.no_grad()

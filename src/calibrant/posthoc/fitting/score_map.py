@@ -17,6 +17,7 @@ from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.binary import Mode, class_log_odds, join_top, normalised, split_top
 from calibrant.posthoc.fitting.stored import ANY, ASCENDING, Numbers, declare
 from calibrant.posthoc.fitting.weighing import sum_of
+from calibrant.posthoc.fitting_set import FittingSet
 
 # Logits that are mapped at a time.
 _BLOCK_ENTRIES = 1 << 22
@@ -71,26 +72,17 @@ class ScoreMap(Calibrator):
         return join_top(top, torch.where(self.active, self.mapped(s), s)[:, 0])
 
     @torch.no_grad()
-    def unless_worse(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        score: Literal["nll", "brier"],
-        weights: Tensor | None = None,
-    ) -> Self:
+    def unless_worse(self, data: FittingSet, *, score: Literal["nll", "brier"]) -> Self:
         """Switch all maps off if they score worse than the model itself on the fitting set.
 
         Args:
-            logits: The logits that the maps were fitted on.
-            labels: Their labels.
+            data: The samples that the maps were fitted on.
             score: What the method minimises: the negative log-likelihood, or the Brier score.
-            weights: How much each sample counts.
         """
         loss = _nll if score == "nll" else _brier
-        rows = max(1, _BLOCK_ENTRIES // logits.shape[1])
-        blocks = logits.split(rows), labels.split(rows)
-        counts = [None] * len(blocks[0]) if weights is None else weights.split(rows)
+        rows = max(1, _BLOCK_ENTRIES // data.n_classes)
+        blocks = data.logits.split(rows), data.labels.split(rows)
+        counts = [None] * len(blocks[0]) if data.weights is None else data.weights.split(rows)
         parts = list(zip(*blocks, counts, strict=True))
         mapped = sum(loss(self(z), y, w) for z, y, w in parts)
         if not mapped <= sum(loss(torch.log_softmax(z, dim=1), y, w) for z, y, w in parts):

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.fitting.fitting_set import FittingSet, TemperedForecasts, fitting_set
-from calibrant.posthoc.fitting.folds import deal, each_fold, shuffled
+from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers
 from calibrant.posthoc.fitting.temperature_search import walk_over_temperature
 from calibrant.posthoc.fitting.temperature_training import (
@@ -24,10 +23,11 @@ from calibrant.posthoc.fitting.temperature_training import (
     height_of,
     likelihood_suffers,
     simplest_temperature,
-    thinned,
     times_chance,
 )
+from calibrant.posthoc.fitting.tempered import TemperedForecasts, TemperedSamples, tempered
 from calibrant.posthoc.fitting.weighing import quantiles, rows_of, size_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.solvers import convex_minimum
 from calibrant.surrogates import N_BINS, objective_value
 
@@ -89,36 +89,26 @@ class Curve:
         ]
 
 
-def fit_curve(
-    x: Tensor,
-    logits: Tensor,
-    labels: Tensor,
-    plan: Plan,
-    strength: float | None,
-    weights: Tensor | None = None,
-) -> tuple[Curve, float]:
+def fit_curve(x: Tensor, data: FittingSet, plan: Plan, strength: float | None) -> tuple[Curve, float]:
     """Fit a curve from one number per sample to a temperature.
 
     Args:
         x: The number that the temperature depends on, shape ``(n,)``.
-        logits: Logits of shape ``(n, k)``.
-        labels: Labels of shape ``(n,)``.
+        data: The samples.
         plan: Options of the second step.
         strength: The price of bending; chosen by cross-validation from :data:`STRENGTHS` if None.
-        weights: How much each sample counts.
 
     Returns:
         The curve, and the price of bending that was used.
     """
-    x, logits, labels, weights = thinned(x, logits, labels, weights, seed=plan.seed)
-    samples = fitting_set(logits, labels, weights=weights)
+    samples = tempered(data)
     problem = _Problem(x.double(), samples)
     unchanged = problem.flat(1.0)
     # If all predictions are right or all are wrong, the data do not show which confidence is too high.
     if plan.epochs == 0 or bool(samples.correct.min() == samples.correct.max()):
         return problem.curve(unchanged), math.inf
     if strength is None:
-        strength = _chosen_strength(problem, plan.seed)
+        strength = _chosen_strength(problem, data.seed)
     if strength == math.inf:
         first = problem.flat(simplest_temperature(samples, plan)[0])
     else:
@@ -132,7 +122,7 @@ def fit_curve(
 class _Problem:
     """The samples that a curve is fitted to, and the curve's knots: quantiles of what it depends on."""
 
-    def __init__(self, x: Tensor, samples: FittingSet) -> None:
+    def __init__(self, x: Tensor, samples: TemperedSamples) -> None:
         self.samples = samples
         levels = torch.linspace(0, 1, _KNOTS, dtype=x.dtype, device=x.device)
         knots = _apart(quantiles(x, levels, samples.weights))
@@ -284,7 +274,7 @@ def _chosen_strength(problem: _Problem, seed: int) -> float:
     if n < _FEWEST:
         return math.inf
     losses = dict.fromkeys(STRENGTHS, 0.0)
-    for rest, held_out in each_fold(deal(shuffled(n, seed=seed), _FOLDS).to(problem.knots.device)):
+    for rest, held_out in each_fold(random_folds(n, _FOLDS, seed=seed).to(problem.knots.device)):
         flat = heights = problem.likeliest(math.inf, rest)
         for strength in STRENGTHS:
             heights = problem.likeliest(strength, rest, flat=flat, start=heights)

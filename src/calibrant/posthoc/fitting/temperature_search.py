@@ -15,8 +15,8 @@ from calibrant.bins import Binning, equal_mass_bins, equal_width_bins
 from calibrant.errors import FitError
 from calibrant.outcomes import Outcomes, mean_of
 from calibrant.posthoc.fitting.masked import finite, mean_of_existing
-from calibrant.posthoc.fitting.shared import once_per_part
-from calibrant.posthoc.fitting.weighing import rows_of, size_of, sum_of
+from calibrant.posthoc.fitting.weighing import rows_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet, remembered
 from calibrant.solvers import increasing_root
 
 # Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
@@ -33,10 +33,8 @@ PRIOR = 0.25
 _SAMPLE_ROWS = (250, 2000)
 
 
-@once_per_part
-def likeliest_temperature(
-    z: Tensor, y: Tensor, *, start: float = 1.0, prior: float = PRIOR, weights: Tensor | None = None
-) -> float:
+@remembered
+def likeliest_temperature(data: FittingSet, *, start: float = 1.0, prior: float = PRIOR) -> float:
     r"""Return the temperature under which the labels are likeliest.
 
     The negative log-likelihood is convex in the inverse temperature. At its optimum :math:`\beta = 1/T` the
@@ -49,15 +47,14 @@ def likeliest_temperature(
     Then a weak prior decides, which adds :math:`\tfrac w2 (\log T)^2`.
 
     Args:
-        z: Logits of shape ``(n, k)``.
-        y: Labels of shape ``(n,)``.
+        data: The samples.
         start: Temperature at which the search begins.
         prior: Weight :math:`w` of the prior.
-        weights: How much each sample counts.
 
     Raises:
         FitError: The likelihood has no optimum, and the prior has no weight.
     """
+    z, y, weights = data.logits, data.labels, data.weights
     deficits = Deficits(z, y, weights)
     reason = _why_no_optimum(deficits)
     if reason and prior == 0:
@@ -70,7 +67,7 @@ def likeliest_temperature(
         if part and part.mean < part.label < 0:  # else its likelihood has no optimum
             # Newton's error is about the square of its last step: from here two passes over all rows suffice.
             log_beta, tolerance = increasing_root(part.slope, start=log_beta, tolerance=1e-3), 3e-4
-    weight = prior / size_of(z, weights) if reason else 0.0
+    weight = prior / data.size if reason else 0.0
 
     def slope(x: float) -> tuple[float, float]:
         value, rise = deficits.slope(x)
@@ -95,15 +92,14 @@ def _why_no_optimum(deficits: "Deficits") -> str:
     return ""
 
 
-def best_calibrated_temperature(
-    z: Tensor, y: Tensor, *, n_bins: int, binning: Binning = "width", weights: Tensor | None = None
-) -> float:
+def best_calibrated_temperature(data: FittingSet, *, n_bins: int, binning: Binning = "width") -> float:
     """Return the temperature of 0.1, 0.2, ..., 10 with the smallest top-label calibration error."""
-    deficits, correct = Deficits(z, y, weights), z.argmax(dim=1) == y
+    deficits = Deficits(data.logits, data.labels, data.weights)
+    correct = data.logits.argmax(dim=1) == data.labels
     bins = equal_width_bins if binning == "width" else equal_mass_bins
 
     def error(temperature: float) -> float:
-        outcomes = Outcomes(deficits.confidence(1 / temperature), correct, weights)
+        outcomes = Outcomes(deficits.confidence(1 / temperature), correct, data.weights)
         return float(bins(outcomes, n_bins).expected_gap())
 
     return min(ECE_GRID, key=lambda t: (error(t), abs(math.log(t))))

@@ -11,16 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
 from calibrant.inputs import check_count, check_number, check_seed
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.fitting.fitting_set import FittingSet, fitting_set
-from calibrant.posthoc.fitting.folds import shuffled
 from calibrant.posthoc.fitting.sample_temperature import (
     LOWEST_TEMPERATURE,
     Layers,
@@ -28,10 +24,10 @@ from calibrant.posthoc.fitting.sample_temperature import (
     network_temperature,
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
-from calibrant.posthoc.fitting.weighing import effective_rows, moments, size_of, spread_of, sum_of
+from calibrant.posthoc.fitting.tempered import TemperedSamples, tempered
+from calibrant.posthoc.fitting.weighing import moments, size_of, spread_of, sum_of
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.surrogates import Forecasts, Objective, SoftBinning, check_objective, objective_value
-
-_Value = TypeVar("_Value", int, float)
 
 # Objectives that compare confidence with accuracy; by chance they are above zero for any model.
 GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
@@ -61,7 +57,6 @@ class Plan:
         objective: What to minimise.
         epochs: Most passes over the fitting set.
         batch_size: Most samples per step; all of them if None.
-        seed: Seed of the first weights and of the order of batches.
         settled: Training on a calibration objective stops at this many times the value that a perfectly
             calibrated model would show by chance.
         learning_rate: Learning rate of Adam.
@@ -70,9 +65,8 @@ class Plan:
 
     objective: Objective
     epochs: int
-    batch_size: int | None
-    seed: int
-    settled: float
+    batch_size: int | None = None
+    settled: float = 1.0
     learning_rate: float = 5e-3
     binning: SoftBinning = field(default_factory=SoftBinning)
 
@@ -85,47 +79,22 @@ class Plan:
         check_number(self.learning_rate, "learning_rate")
 
 
-def given(value: _Value | None, default: _Value) -> _Value:
-    """Return the value of an option, or its default if it is None."""
-    return default if value is None else value
-
-
-def refuse_unused(recipe: str, **options: tuple[float | None, float | None]) -> None:
-    """Refuse options that a recipe does not use: the value of each must be its default, which follows it."""
-    for name, (value, default) in options.items():
-        if value != default:
-            raise InputError(
-                f"{name}: expected {default} with recipe={recipe!r}, which does not use it, got {value}; "
-                "leave it out or choose another recipe"
-            )
-
-
-def train_temperatures(
-    inputs: Tensor,
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    hidden: tuple[int, ...],
-    plan: Plan,
-    weights: Tensor | None = None,
-) -> Layers:
+def train_temperatures(inputs: Tensor, data: FittingSet, *, hidden: tuple[int, ...], plan: Plan) -> Layers:
     """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
 
-    More than :data:`MOST_SAMPLES` samples are thinned at random, because the network has few parameters. If
-    the fitting set is less likely than at a temperature of 1, by more than chance explains, the network that
-    is returned gives 1 for every sample.
+    If the fitting set is less likely than at a temperature of 1, by more than chance explains, the network
+    that is returned gives 1 for every sample.
     """
-    inputs, logits, labels, weights = thinned(inputs, logits, labels, weights, seed=plan.seed)
-    samples = fitting_set(logits, labels, weights=weights)
-    x, mean, deviation = standardised(inputs.double(), weights)
+    samples = tempered(data)
+    x, mean, deviation = standardised(inputs.double(), data.weights)
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
-    layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=plan.seed, like=x)
+    layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=data.seed, like=x)
     if not settled:
         with torch.enable_grad():
-            trained = descend(x, samples, layers, plan)
+            trained = descend(x, samples, layers, plan, seed=data.seed)
         layers = drawn_back(trained, layers, x, samples, plan)
     if likelihood_suffers(samples, network_temperature(x, layers)):
-        layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=plan.seed, like=x)
+        layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=data.seed, like=x)
     return for_raw_inputs(layers, mean, deviation)
 
 
@@ -137,24 +106,24 @@ def for_raw_inputs(layers: Layers, mean: Tensor, deviation: Tensor) -> Layers:
 
 
 def all_steps(
-    x: Tensor, samples: FittingSet, start: Layers, plan: Plan, *, n_steps: int, link: Link = "softplus"
+    x: Tensor, data: FittingSet, start: Layers, plan: Plan, *, n_steps: int, link: Link = "softplus"
 ) -> Layers:
     """Take all steps of Adam on mini-batches and return the last layers, as papers train.
 
     Args:
         x: Inputs of the network, shape ``(n, d)``, in float64.
-        samples: The fitting set.
+        data: The fitting set; its seed gives the order of samples.
         start: First layers.
-        plan: The objective, the size of a batch, the learning rate and the seed of the order of samples.
+        plan: The objective, the size of a batch and the learning rate.
         n_steps: Number of steps. Samples are shuffled anew for each pass over them; the last batch of a pass
             holds what is left.
         link: How the output becomes a temperature.
     """
-    layers = _trainable(start)
+    samples, layers = tempered(data), _trainable(start)
     parameters = [part for layer in layers for part in layer]
     adam = Adam(parameters, learning_rate=plan.learning_rate)
     with torch.enable_grad():
-        for rows in _batches(len(samples), plan, n_steps):
+        for rows in _batches(len(samples), plan.batch_size, n_steps, seed=data.seed):
             rows = rows.to(x.device)
             temperature = network_temperature(x[rows], layers, link)
             loss = objective_value(plan.objective, samples.at(temperature, rows), plan.binning)
@@ -167,13 +136,13 @@ def n_batches(n: int, batch_size: int | None) -> int:
     return math.ceil(n / (batch_size or n))
 
 
-def _batches(n: int, plan: Plan, n_steps: int) -> Iterator[Tensor]:
+def _batches(n: int, batch_size: int | None, n_steps: int, *, seed: int) -> Iterator[Tensor]:
     """Yield the rows of each batch."""
-    generator = torch.Generator().manual_seed(check_seed(plan.seed))
+    generator = torch.Generator().manual_seed(check_seed(seed))
     batches: list[Tensor] = []
     for _ in range(n_steps):
         if not batches:
-            batches = list(torch.randperm(n, generator=generator).split(plan.batch_size or n))
+            batches = list(torch.randperm(n, generator=generator).split(batch_size or n))
         yield batches.pop(0)
 
 
@@ -216,18 +185,8 @@ def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator, l
     return (bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)).to(like)
 
 
-def thinned(
-    inputs: Tensor, logits: Tensor, labels: Tensor, weights: Tensor | None, *, seed: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the arrays, or of longer ones the same :data:`MOST_SAMPLES` rows, drawn at random."""
-    if len(inputs) <= MOST_SAMPLES:
-        return inputs, logits, labels, weights
-    rows = shuffled(len(inputs), seed=seed)[:MOST_SAMPLES].sort().values.to(logits.device)
-    return inputs[rows], logits[rows], labels[rows], effective_rows(weights, rows)
-
-
 @torch.no_grad()
-def natural_unit(logits: Tensor, labels: Tensor, plan: Plan, weights: Tensor | None = None) -> float:
+def natural_unit(data: FittingSet, plan: Plan) -> float:
     """Return the unit of the logits: 1, or the likeliest temperature where that is very small.
 
     Logits that were trained to stay small, as by LogitNorm, may need a temperature below the lowest that a
@@ -235,13 +194,14 @@ def natural_unit(logits: Tensor, labels: Tensor, plan: Plan, weights: Tensor | N
     """
     if plan.epochs == 0:
         return 1.0
-    likeliest = likeliest_temperature(logits, labels, weights=weights)
+    likeliest = likeliest_temperature(data)
     # If all labels have the largest logit, it is as small as the prior allows, and means nothing.
-    return likeliest if likeliest < _SMALL and bool((logits.argmax(dim=1) != labels).any()) else 1.0
+    any_wrong = bool((data.logits.argmax(dim=1) != data.labels).any())
+    return likeliest if likeliest < _SMALL and any_wrong else 1.0
 
 
 @torch.no_grad()
-def simplest_temperature(samples: FittingSet, plan: Plan) -> tuple[float, bool]:
+def simplest_temperature(samples: TemperedSamples, plan: Plan) -> tuple[float, bool]:
     """Return one temperature for all samples, and whether it is enough.
 
     It is 1 if another one is neither much likelier (by Akaike's criterion) nor called for by an evident
@@ -291,7 +251,7 @@ def height_of(temperature: float) -> float:
 
 
 @torch.no_grad()
-def best_single_temperature(samples: FittingSet, objective: Objective) -> float:
+def best_single_temperature(samples: TemperedSamples, objective: Objective) -> float:
     """Return the temperature for all samples with the smallest objective, walking downhill from 1."""
 
     def loss(temperature: float) -> float:
@@ -329,13 +289,13 @@ class Adam:
                 part.sub_(scale * mean / ((square / square_scale).sqrt() + 1e-8))
 
 
-def descend(x: Tensor, samples: FittingSet, start: Layers, plan: Plan) -> Layers:
+def descend(x: Tensor, samples: TemperedSamples, start: Layers, plan: Plan, *, seed: int) -> Layers:
     """Minimise the objective by gradient descent and return the layers with the lowest value."""
     layers = _trainable(start)
     parameters = [part for layer in layers for part in layer]
     adam = Adam(parameters, learning_rate=plan.learning_rate)
     batch_size = plan.batch_size or len(samples)
-    generator = torch.Generator().manual_seed(check_seed(plan.seed))
+    generator = torch.Generator().manual_seed(check_seed(seed))
     best, lowest = start, math.inf
     for epoch in range(plan.epochs + 1):
         temperature = _temperatures(x, layers)
@@ -383,7 +343,7 @@ def _gradients(loss: Tensor, temperature: Tensor, x: Tensor, layers: Layers) -> 
 
 
 @torch.no_grad()
-def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: FittingSet, plan: Plan) -> Layers:
+def drawn_back(trained: Layers, start: Layers, x: Tensor, samples: TemperedSamples, plan: Plan) -> Layers:
     r"""Return layers between the one temperature and the trained ones, as far as the evidence goes.
 
     If the one temperature leaves :math:`e` times the error expected by chance, the share of the way is
@@ -404,7 +364,7 @@ def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
 
 
 @torch.no_grad()
-def likelihood_suffers(samples: FittingSet, temperature: Tensor) -> bool:
+def likelihood_suffers(samples: TemperedSamples, temperature: Tensor) -> bool:
     """Whether the samples are less likely than at temperature 1 by more than two standard errors."""
     change = samples.at(temperature).true_log_prob - samples.at_one(1.0).true_log_prob
     error = float(spread_of(change, samples.weights)) / math.sqrt(size_of(change, samples.weights))

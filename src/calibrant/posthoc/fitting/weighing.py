@@ -3,13 +3,15 @@
 Without weights, which is None, these are the plain sums.
 """
 
+from collections.abc import Sized
+
 import torch
 from torch import Tensor
 
 from calibrant.outcomes import effective, mean_of
 
 
-def size_of(values: Tensor, weights: Tensor | None) -> float:
+def size_of(values: Sized, weights: Tensor | None) -> float:
     """Return the number of samples, or the effective number."""
     return len(values) if weights is None else float(weights.sum())
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from calibrant.posthoc.fitting.masked import finite, mean_of_existing
-from calibrant.posthoc.fitting.shared import once_per_part
 from calibrant.posthoc.fitting.weighing import size_of
+from calibrant.posthoc.fitting_set import FittingSet, remembered
 from calibrant.surrogates import N_BINS, SHARPNESS, Forecasts, SoftBins
 
 # Between nodes a polynomial of degree 5 meets value, slope and curvature at both: off by 1e-6 at most.
@@ -33,11 +33,11 @@ _BLOCK_ENTRIES = 1 << 17
 _BLOCK_ROWS = 1 << 12
 
 
-class FittingSet:
+class TemperedSamples:
     """A fitting set that stores only what a temperature can change, and the weights of its samples."""
 
-    def __init__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
-        self.weights = weights
+    def __init__(self, data: FittingSet) -> None:
+        logits, labels, self.weights = data.logits, data.labels, data.weights
         top, predicted = logits.max(dim=1)
         self._logits, self._top = logits, top
         self.log_sum_exp = log_sum_exp(logits)
@@ -61,16 +61,16 @@ class FittingSet:
         return self.at(torch.full_like(self.correct, temperature))
 
 
-@once_per_part
-def fitting_set(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> FittingSet:
-    """Reduce logits and labels to what a temperature can change."""
-    return FittingSet(logits, labels, weights)
+@remembered
+def tempered(data: FittingSet) -> TemperedSamples:
+    """Reduce a fitting set to what a temperature can change."""
+    return TemperedSamples(data)
 
 
 class TemperedForecasts(Forecasts):
     """Forecasts whose logits are divided by one temperature per sample, from the log-sum-exp alone."""
 
-    def __init__(self, samples: FittingSet, temperature: Tensor, rows: Tensor | None) -> None:
+    def __init__(self, samples: TemperedSamples, temperature: Tensor, rows: Tensor | None) -> None:
         self._samples, self._rows = samples, rows
         self._log_beta = -temperature.log()
         self._log_norm = samples.log_sum_exp(self._log_beta, rows)

@@ -1,0 +1,55 @@
+"""Things that can be asked for by name: measures, methods, losses, plots, experiments."""
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from calibrant.errors import InputError, did_you_mean
+
+E = TypeVar("E")
+
+
+class Catalogue(Mapping[str, E], Generic[E]):
+    """Entries by name, in the order in which they are listed.
+
+    Args:
+        argument: The argument that names an entry, for error messages.
+        expected: What such a name is, for error messages.
+        entries: The entries.
+
+    Example:
+        >>> fruit = Catalogue("fruit", "the name of a fruit", {"apple": 1, "pear": 2})
+        >>> fruit["pear"], list(fruit)
+        (2, ['apple', 'pear'])
+        >>> fruit.named("aple")
+        Traceback (most recent call last):
+            ...
+        calibrant.errors.InputError: fruit: expected the name of a fruit, got 'aple'; did you mean 'apple'?
+    """
+
+    def __init__(self, argument: str, expected: str, entries: Mapping[str, E] | None = None) -> None:
+        self._argument, self._expected = argument, expected
+        self._entries: dict[str, E] = dict(entries or {})
+
+    def __getitem__(self, name: str) -> E:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def fill(self, entries: Mapping[str, E]) -> None:
+        """Add entries; a module that only looks names up need not import what they stand for."""
+        self._entries.update(entries)
+
+    def named(self, name: str) -> E:
+        """Return an entry, or refuse an unknown name with the nearest one."""
+        if name not in self._entries:
+            raise self.refusal(name)
+        return self._entries[name]
+
+    def refusal(self, name: object, *, expected: str | None = None) -> InputError:
+        """Return the error to raise for an unknown name."""
+        hint = did_you_mean(str(name), self) or f"; known are {', '.join(self)}"
+        return InputError(f"{self._argument}: expected {expected or self._expected}, got {name!r}{hint}")
