@@ -1,14 +1,14 @@
 """Things that can be asked for by name: measures, methods, losses, plots, experiments."""
 
-from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 from calibrant.errors import InputError, did_you_mean
 
 E = TypeVar("E")
 
 
-class Catalogue(Mapping[str, E], Generic[E]):
+class Catalogue(dict[str, E]):
     """Entries by name, in the order in which they are listed.
 
     Args:
@@ -27,27 +27,14 @@ class Catalogue(Mapping[str, E], Generic[E]):
     """
 
     def __init__(self, argument: str, expected: str, entries: Mapping[str, E] | None = None) -> None:
+        super().__init__(entries or {})
         self._argument, self._expected = argument, expected
-        self._entries: dict[str, E] = dict(entries or {})
-
-    def __getitem__(self, name: str) -> E:
-        return self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def fill(self, entries: Mapping[str, E]) -> None:
-        """Add entries; a module that only looks names up need not import what they stand for."""
-        self._entries.update(entries)
 
     def named(self, name: str) -> E:
         """Return an entry, or refuse an unknown name with the nearest one."""
-        if name not in self._entries:
+        if name not in self:
             raise self.refusal(name)
-        return self._entries[name]
+        return self[name]
 
     def refusal(self, name: object, *, expected: str | None = None) -> InputError:
         """Return the error to raise for an unknown name."""

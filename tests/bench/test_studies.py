@@ -21,7 +21,7 @@ from calibrant.bench.smart_theory import (
 )
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.posthoc import SMART
+from calibrant.posthoc import SMARTPaper
 
 
 def test_the_solved_temperature_gives_the_wanted_confidence():
@@ -205,7 +205,7 @@ def test_the_study_of_bandwidths_trains_the_network_of_smart():
         key = {"study": "sensitivity", "source": "digits", "sigma": sigma, "delta": 0.01}
         (record,) = run_study(key, {"epochs": 30}, 0, None)
         found[sigma] = record.values["ece"]
-        own = SMART.fit(val.logits, val.labels, recipe="paper", sigma=sigma, delta=0.01, epochs=30)
+        own = SMARTPaper.fit(val.logits, val.labels, sigma=sigma, delta=0.01, epochs=30)
         assert found[sigma] == evaluate(calibrated(own, test), measures=["ece"]).metrics["ece"]
     assert found[0.05] != found[0.5]
 

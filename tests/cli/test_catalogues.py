@@ -88,10 +88,7 @@ def test_defaults_are_those_of_the_variant_and_what_must_be_given_is_said(run):
     assert defaults("losses", "adafocal")["n_bins"] == "15"
     assert defaults("losses", "adafocal")["reduction"] == "'mean'"
     assert re.search("n_classes +must be given", run("losses", "ols")[1])
-    assert (defaults("methods", "smart")["recipe"], defaults("methods", "smart_paper")["recipe"]) == (
-        "'curve'",
-        "'paper'",
-    )
+    assert defaults("methods", "temperature_ece")["objective"] == "'ece'"
     assert defaults("measures", "ece_equal_mass") == {"n_bins": "15", "binning": "'mass'"}
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from calibrant import Predictions, load_predictions, save_predictions
 from calibrant.errors import CalibrantError, FormatError
-from calibrant.posthoc import SMART, load_calibrator
+from calibrant.posthoc import SMART, SMARTPaper, load_calibrator
 from calibrant.streams import open_stream
 
 FLIPS = 60
@@ -104,7 +104,7 @@ def test_equal_fits_have_equal_digests(tmp_path):
     digests = []
     for name, seed in (("one", 0), ("two", 0), ("other", 1)):
         path = tmp_path / f"{name}.safetensors"
-        SMART.fit(p.logits, p.labels, recipe="paper", epochs=2, seed=seed).save(path)
+        SMARTPaper.fit(p.logits, p.labels, epochs=2, seed=seed).save(path)
         with safe_open(path, framework="pt") as file:
             digests.append(file.metadata()["digest"])
     assert digests[0] == digests[1] != digests[2]

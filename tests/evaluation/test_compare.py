@@ -118,7 +118,7 @@ def test_variants_of_a_method_are_compared_under_their_names(validation):
 def test_a_strength_that_is_given_is_used_without_each_fold_too(validation):
     given = compare(validation, methods=["matrix(strength=1e6)"], n_folds=2, n_resamples=20)
     fitted = given.results[0].calibrator
-    assert fitted.searched["strength"] == 1e6
+    assert fitted.for_folds["strength"] == 1e6
 
 
 def test_a_bad_value_of_an_option_is_the_reason_to_skip_the_method(validation):
@@ -211,10 +211,10 @@ def counted_fits(monkeypatch):
     module = sys.modules["calibrant.posthoc.fitting.affine"]
     original = module.fit_affine
 
-    def counted(x, y, ridge, **options):
+    def counted(data, ridge, **options):
         if "max_steps" not in options:  # the search for the strength stops early
-            fits.append(len(x))
-        return original(x, y, ridge, **options)
+            fits.append(len(data))
+        return original(data, ridge, **options)
 
     monkeypatch.setattr(module, "fit_affine", counted)
     return fits
@@ -231,9 +231,9 @@ def test_structured_scaling_is_fitted_once_per_part_however_many_methods_use_it(
 def test_every_method_is_fitted_once_on_all_samples_and_once_per_fold(validation, monkeypatch):
     sizes = []
 
-    def fit(logits, labels, **options):
-        sizes.append(len(logits))
-        return original(logits, labels, **options)
+    def fit(data, labels, **options):
+        sizes.append(len(data))
+        return original(data, labels, **options)
 
     original = TemperatureScaling.fit
     monkeypatch.setattr(TemperatureScaling, "fit", fit)
@@ -244,16 +244,16 @@ def test_every_method_is_fitted_once_on_all_samples_and_once_per_fold(validation
 def test_a_search_is_done_once_and_its_result_used_without_each_fold(validation, monkeypatch):
     given = []
 
-    def fit(logits, labels, *, strength=None, **options):
-        given.append((len(logits), strength))
-        return original(logits, labels, strength=strength, **options)
+    def fit(data, labels, *, strength=None, **options):
+        given.append((len(data), strength))
+        return original(data, labels, strength=strength, **options)
 
     original = MatrixScaling.fit
     monkeypatch.setattr(MatrixScaling, "fit", fit)
     result = compare(validation, methods=["matrix"], n_folds=4, n_resamples=20)["matrix"]
     assert sorted(given, key=lambda call: -call[0]) == [
         (1000, None),
-        *[(750, result.calibrator.searched["strength"])] * 4,
+        *[(750, result.calibrator.for_folds["strength"])] * 4,
     ]
 
 
@@ -277,7 +277,8 @@ def test_a_method_that_needs_too_much_memory_is_left_out_before_it_is_tried(monk
 
 def test_three_folds_are_enough_for_many_logits(monkeypatch, validation):
     assert compare(validation, methods=["uncalibrated"], n_resamples=20).n_folds == 5
-    monkeypatch.setattr(sys.modules["calibrant.evaluation.compare"], "_MANY_LOGITS", 100)
+    for module in ("calibrant.evaluation.compare", "calibrant.posthoc.fitting_set"):
+        monkeypatch.setattr(sys.modules[module], "MANY_LOGITS", 100)
     assert compare(validation, methods=["uncalibrated"], n_resamples=20).n_folds == 3
 
 

@@ -146,7 +146,7 @@ def test_shuffled_rows_of_weight_zero_do_not_spoil_the_calibrator():
     assert ece < other + 0.01
 
 
-@pytest.mark.parametrize("method", ["platt", "isotonic", "vector", "venn_abers", "density_aware"])
+@pytest.mark.parametrize("method", ["platt", "isotonic", "vector", "venn_abers"])
 def test_whole_weights_are_counts_for_every_method(method):
     x, y = make_classification(240, n_informative=6, n_classes=3, flip_y=0.3, random_state=0)
     fitted, counts = LogisticRegression().fit(x[:120], y[:120]), np.arange(120) % 4

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from calibrant.errors import InputError
 from calibrant.inputs import check_number
 from calibrant.posthoc.fitting.affine import AffineMap, Ridge, fit_affine, fit_strength
+from calibrant.posthoc.fitting_set import FittingSet
 from tests.conftest import draw, softmax
 
 
@@ -39,7 +40,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds(ridge):
 
     begin = np.ones(3) if math.isinf(ridge.off_diagonal) else np.eye(3).ravel()
     found = minimize(risk, np.append(begin, np.zeros(3)), tol=1e-9)
-    fitted = fit_affine(torch.as_tensor(x), torch.as_tensor(y), ridge, tolerance=1e-14)
+    fitted = fit_affine(FittingSet(torch.as_tensor(x), torch.as_tensor(y)), ridge, tolerance=1e-14)
     weight = torch.diag(fitted.weight) if fitted.weight.ndim == 1 else fitted.weight
     expected = unpack(found.x)
     assert weight.numpy() == pytest.approx(expected[0], abs=1e-4)
@@ -48,9 +49,9 @@ def test_the_fit_is_the_minimum_that_scipy_finds(ridge):
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     x, y = (torch.as_tensor(a) for a in draw(500, 4, sharpen=2.0))
-    whole = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
+    whole = fit_affine(FittingSet(x, y), Ridge(1.0, 1.0, 1.0))
     monkeypatch.setattr("calibrant.posthoc.fitting.affine._BLOCK_ENTRIES", 100)
-    parts = fit_affine(x, y, Ridge(1.0, 1.0, 1.0))
+    parts = fit_affine(FittingSet(x, y), Ridge(1.0, 1.0, 1.0))
     assert torch.allclose(whole.weight, parts.weight, atol=1e-5)
     assert torch.allclose(whole.nll(x, y), parts.nll(x, y), atol=1e-5)
 
@@ -59,7 +60,7 @@ def test_a_start_does_not_decide_where_the_search_ends():
     x, y = (torch.as_tensor(a) for a in draw(300, 3, sharpen=2.0))
     away = AffineMap(torch.full((3, 3), 0.5, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
     ridge = Ridge(1.0, 2.0, 1.0)
-    near, far = (fit_affine(x, y, ridge, start=start, tolerance=1e-13) for start in (None, away))
+    near, far = (fit_affine(FittingSet(x, y), ridge, start=start, tolerance=1e-13) for start in (None, away))
     assert torch.allclose(near.weight, far.weight, atol=1e-4)
 
 
@@ -70,7 +71,7 @@ def test_a_price_is_positive_and_finite(price):
 
 
 def chosen_map(x, y, k):
-    return fit_strength(x, y, Ridge(k, k * (k - 1), k).times, None, seed=0)[0]
+    return fit_strength(FittingSet(x, y), Ridge(k, k * (k - 1), k).times, None)[0]
 
 
 def is_identity(affine):
@@ -102,4 +103,4 @@ def test_one_fold_speaks_for_all_when_there_are_very_many(monkeypatch):
     x = x + torch.tensor([1.5, 0.0, 0.0, -1.5])
     monkeypatch.setattr("calibrant.posthoc.fitting.affine._FEWER_FOLDS", ((1, 1),))
     assert not is_identity(chosen_map(x, y, 4))
-    assert fit_strength(x, y, Ridge(4, math.inf, 4).times, None, seed=0)[0].weight.shape == (4,)
+    assert fit_strength(FittingSet(x, y), Ridge(4, math.inf, 4).times, None)[0].weight.shape == (4,)

@@ -122,7 +122,7 @@ def what_is_loaded_is_what_was_saved(entry):
     entry.fitted.save(path)
     loaded = load_calibrator(path)
     assert loaded.n_classes == 4
-    assert loaded.searched.items() <= entry.fitted.searched.items()
+    assert loaded.for_folds.items() <= entry.fitted.for_folds.items()
     for key, value in entry.fitted.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[key]), key
     new = linear_model(50, 4, seed=2)

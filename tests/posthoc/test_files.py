@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 
 from calibrant.errors import FormatError
 from calibrant.posthoc import (
-    SMART,
     ByGroup,
     Calibrator,
     Chain,
@@ -18,6 +17,7 @@ from calibrant.posthoc import (
     GroupCalibration,
     IntraOrderPreserving,
     LabelCalibrator,
+    SMARTPaper,
     TemperatureScaling,
     VectorScaling,
     load_calibrator,
@@ -127,7 +127,7 @@ def by_hand():
         LabelCalibrator.fit_labels(both, labels),
         LabelCalibrator.fit_labels(both, labels, maps="separate"),
         IntraOrderPreserving.fit(both, right, variant="diagonal"),
-        SMART.fit(both, right, indicator="logits", recipe="network", epochs=2),
+        SMARTPaper.fit(both, right, indicator="logits", epochs=2),
         GroupCalibration.fit(both, right, n_partitions=2),
     ]
 

@@ -21,6 +21,7 @@ from calibrant.posthoc.fitting.order_preserving import (
     first_parameters,
     unpacked,
 )
+from calibrant.posthoc.fitting_set import FittingSet
 from tests.conftest import at_length, draw, softmax
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -77,7 +78,7 @@ def sorted_map(logits, calibrator):
 def test_the_invariant_map_is_the_formula_of_the_paper(k, top):
     logits, labels = draw(300, k, sharpen=2.0)
     calibrator = IntraOrderPreserving.fit(logits, labels, top=top, strength=0.5)
-    assert calibrator.searched["strength"] == 0.5  # not the fallback
+    assert calibrator.for_folds["strength"] == 0.5  # not the fallback
     expected = softmax(sorted_map(logits[:20], calibrator))
     np.testing.assert_allclose(calibrator.predict_proba(logits[:20]), expected, atol=1e-9)
 
@@ -110,7 +111,7 @@ def test_the_likelihood_of_the_network_is_that_of_its_map(k):
     parameters += 0.3 * torch.randn(len(parameters), generator=torch.Generator().manual_seed(1))
     scores = order_preserving.stretched(logits, unpacked(parameters, widths), top=top)
     expected = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
-    likelihood = StretchLikelihood(logits, labels, widths=widths, top=top)
+    likelihood = StretchLikelihood(FittingSet(logits, labels), widths=widths, top=top)
     assert torch.allclose(likelihood.nll(parameters), expected, atol=1e-6)
     rows = torch.tensor([3, 8, 30])
     assert torch.allclose(likelihood.take(rows).nll(parameters), expected[rows], atol=1e-6)
@@ -122,7 +123,7 @@ def test_the_likelihood_of_the_monotone_map_is_that_of_its_map():
     log_probs = torch.log_softmax(logits, dim=1)
     scores = order_preserving.monotone_scores(log_probs, order_preserving.factor(parameters))
     expected = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
-    assert torch.allclose(MonotoneLikelihood.of(logits, labels).nll(parameters), expected)
+    assert torch.allclose(MonotoneLikelihood.of(FittingSet(logits, labels)).nll(parameters), expected)
 
 
 @given(
@@ -198,8 +199,8 @@ def test_an_infinite_ridge_is_temperature_scaling(variant, overconfident):
 def test_a_chosen_strength_gives_the_same_fit_again(variant):
     logits, labels = bent(500)
     first = IntraOrderPreserving.fit(logits, labels, variant=variant)
-    assert first.searched["strength"] < math.inf
-    again = IntraOrderPreserving.fit(logits, labels, variant=variant, **first.searched)
+    assert first.for_folds["strength"] < math.inf
+    again = IntraOrderPreserving.fit(logits, labels, variant=variant, **first.for_folds)
     assert all(torch.equal(a, b) for a, b in zip(first.buffers(), again.buffers(), strict=True))
 
 
@@ -216,9 +217,9 @@ def test_many_logits_are_thinned(variant, monkeypatch):
     rows = []
     of = StretchLikelihood.__init__ if variant == "invariant" else MonotoneLikelihood.__init__
 
-    def seen(self, first, second, **options):
-        rows.append(len(second))
-        of(self, first, second, **options)
+    def seen(self, *samples, **options):
+        rows.append(len(samples[-1]))
+        of(self, *samples, **options)
 
     kind = StretchLikelihood if variant == "invariant" else MonotoneLikelihood
     monkeypatch.setattr(kind, "__init__", seen)

@@ -117,7 +117,7 @@ def test_much_ridge_is_platt_scaling():
 @pytest.mark.parametrize("sample", [bowed, wavy])
 def test_the_ridge_has_the_lowest_loss_in_cross_validation(sample):
     s, y = sample(300)
-    chosen = LogisticSpline.fit(s, y).searched["ridge"]
+    chosen = LogisticSpline.fit(s, y).for_folds["ridge"]
     # Other folds than those of the fit, so the loss may differ a little.
     losses = {}
     for ridge in (RIDGES[0], 10.0, chosen, RIDGES[-1]):
@@ -135,15 +135,15 @@ def test_the_ridge_has_the_lowest_loss_in_cross_validation(sample):
 def test_straight_data_get_a_strong_ridge_and_wavy_data_a_weak_one():
     rng = np.random.default_rng(0)
     s = rng.normal(size=4000) * 2
-    straight = LogisticSpline.fit(s, (rng.random(4000) < expit(0.5 * s)).astype(int)).searched["ridge"]
+    straight = LogisticSpline.fit(s, (rng.random(4000) < expit(0.5 * s)).astype(int)).for_folds["ridge"]
     assert straight >= 30
-    assert LogisticSpline.fit(*wavy(4000)).searched["ridge"] < straight
+    assert LogisticSpline.fit(*wavy(4000)).for_folds["ridge"] < straight
 
 
 def test_a_ridge_that_was_found_can_be_given():
     s, y = wavy(500)
     found = LogisticSpline.fit(s, y)
-    again = LogisticSpline.fit(s, y, **found.searched)
+    again = LogisticSpline.fit(s, y, **found.for_folds)
     assert torch.equal(found.coefficients, again.coefficients)
 
 

@@ -43,7 +43,7 @@ from calibrant.posthoc.fitting.order_preserving import (
     unpacked,
 )
 from calibrant.posthoc.fitting.weighing import per_question
-from calibrant.posthoc.h_calibration import expected_by_chance, h_objective
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.names import METHODS, method_named
 from calibrant.streams import evaluate_stream, open_stream
 from tests.conftest import at_length
@@ -61,8 +61,8 @@ QUICK = {
 EVERY = [
     *(QUICK.get(name, name) for name in METHODS),
     *("intra_order(variant='diagonal')", "bbq(mode='one_vs_rest')", "venn_abers(mode='one_vs_rest')"),
-    *("smart(indicator='max_minus_mean')", "smart(indicator='logits', recipe='network')"),
-    *("histogram(binning='width')", "platt(smooth_targets=True)", "density_aware(then='spline')"),
+    *("smart(indicator='max_minus_mean')", "smart_paper(indicator='logits')"),
+    *("histogram(binning='width')", "platt(smooth_targets=True)"),
 ]
 
 # These can be less likely than the model on new samples: recipes as printed, and costs that are promised.
@@ -77,7 +77,7 @@ LIMITS = [
     *("uncalibrated", "temperature", "temperature_ece", "temperature_ece_equal_mass", "spline", "smart"),
     *("quadratic_top", "isotonic_top", "isotonic_centred_top", "histogram_top", "bbq", "venn_abers"),
     *("vector", "class_temperature", "class_temperature_paper", "intra_order(variant='diagonal')"),
-    *("combination", "proximity", "proximity_bins", "proximity_paper", "density_aware(then='spline')"),
+    *("combination", "proximity", "proximity_bins", "proximity_paper"),
 ]
 
 # A class that no sample has is not the same as no class for these. Ridges of matrices grow with the number of
@@ -85,7 +85,7 @@ LIMITS = [
 COUNT_CLASSES = {
     *("matrix", "dirichlet", "structured_matrix", "structured_matrix_paper", "structured_smart"),
     *("structured_vector", "structured_vector_smart", "pool"),
-    *("group", QUICK["group_paper"], "smart(indicator='logits', recipe='network')", "feature_clipping"),
+    *("group", QUICK["group_paper"], "smart_paper(indicator='logits')", "feature_clipping"),
 }
 
 
@@ -279,9 +279,7 @@ def test_a_class_that_is_always_right_where_it_exists_keeps_its_own_log_odds():
     assert fitted.active.tolist() == [True, True, False, True, True, True]
 
 
-@pytest.mark.parametrize(
-    "name", ["intra_order(variant='diagonal', strength=3.0)", "h_calibration(shrink=False)"]
-)
+@pytest.mark.parametrize("name", ["intra_order(variant='diagonal', strength=3.0)"])
 def test_a_function_of_every_log_probability_does_not_see_masked_classes(name):
     logits, _, _, masked = questions(100, 1)
     fitted = questions(300, 0).fit(name)
@@ -320,7 +318,7 @@ def test_the_likelihood_of_an_order_preserving_network_is_that_of_its_map(k):
     parameters = first_parameters(widths, seed=0)
     parameters += 0.3 * torch.randn(len(parameters), generator=torch.Generator().manual_seed(1))
     parameters.requires_grad_()
-    likelihood = StretchLikelihood(logits, labels, widths=widths, top=top)
+    likelihood = StretchLikelihood(FittingSet(logits, labels), widths=widths, top=top)
     scores = stretched(logits, unpacked(parameters, widths), top=top)
     expected = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
     torch.testing.assert_close(likelihood.nll(parameters), expected, atol=1e-6, rtol=0)
@@ -328,31 +326,6 @@ def test_the_likelihood_of_an_order_preserving_network_is_that_of_its_map(k):
     torch.testing.assert_close(likelihood.take(rows).nll(parameters), expected[rows], atol=1e-6, rtol=0)
     (gradient,) = torch.autograd.grad(likelihood.nll(parameters).sum(), parameters)
     assert gradient.isfinite().all()
-
-
-def test_pairs_with_a_masked_class_are_no_events():
-    logits, labels, _, masked = questions(30, 0)
-    probs = torch.softmax(torch.tensor(logits), dim=1)
-    events = sorted(
-        (float(probs[i, c]), int(labels[i] == c)) for i in range(30) for c in range(K) if not masked[i, c]
-    )
-    errors = []
-    for j in range(len(events)):
-        near = events[max(0, j - 4) : j + 5]
-        errors.append(abs(sum(p - occurred for p, occurred in near)) / 9)
-    options = {"window": 4, "n_clusters": 1, "masked": torch.tensor(masked)}
-    found = float(h_objective(probs, torch.tensor(labels), **options))
-    assert found == pytest.approx(np.mean(errors))
-
-
-def test_by_chance_a_calibrated_model_shows_what_is_expected_with_masked_classes():
-    values, expected = [], []
-    for seed in range(20):
-        logits, labels, _, masked = questions(400, seed + 5)
-        probs = torch.softmax(torch.tensor(logits / 2.5), dim=1)
-        values.append(float(h_objective(probs, torch.tensor(labels), masked=torch.tensor(masked))))
-        expected.append(expected_by_chance(probs[~torch.tensor(masked)]))
-    assert np.mean(values) == pytest.approx(np.mean(expected), rel=0.2)
 
 
 def test_a_network_reads_the_lowest_logit_in_place_of_missing_ones():

@@ -44,8 +44,8 @@ def test_an_unknown_option_is_told_those_that_exist():
     with pytest.raises(InputError) as refused:
         method_named("smart(setled=0)")
     assert str(refused.value) == (
-        "methods: expected the options objective, indicator, recipe, strength, epochs, batch_size, settled, "
-        "learning_rate, hidden, n_bins, sigma, delta for smart, got 'setled'; did you mean 'settled'?"
+        "methods: expected the options objective, indicator, strength, epochs, settled for smart, got "
+        "'setled'; did you mean 'settled'?"
     )
     with pytest.raises(InputError, match=r"^methods: expected no options for ensemble, got 'settled'$"):
         method_named("ensemble(settled=0)")

@@ -9,7 +9,7 @@ import torch
 from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.metrics import expected_calibration_error
-from calibrant.posthoc import ParameterizedTemperatureScaling
+from calibrant.posthoc import ParameterizedTemperatureScaling, PTSPaper
 from tests.conftest import draw, softmax
 
 
@@ -52,10 +52,10 @@ def test_options_are_checked(options):
         ParameterizedTemperatureScaling.fit(logits, labels, **options)
 
 
-def test_the_recipe_of_the_paper_takes_the_paper_s_steps():
+def test_the_method_of_the_paper_takes_the_paper_s_steps():
     """Keras's first weights, raw logits, the absolute value as temperature, Adam on batches of 1,000."""
     logits, labels = draw(1500, 12, sharpen=3.0)
-    fitted = ParameterizedTemperatureScaling.fit(logits, labels, recipe="paper", steps=30, seed=2)
+    fitted = PTSPaper.fit(logits, labels, steps=30, seed=2)
     z, y = torch.tensor(logits), torch.tensor(labels)
     x = z.sort(dim=1, descending=True).values[:, :10]
     generator = torch.Generator().manual_seed(2)
@@ -83,25 +83,17 @@ def test_the_recipe_of_the_paper_takes_the_paper_s_steps():
     assert not torch.equal(parts[4].detach(), torch.zeros(1, 5))
 
 
-def test_trained_long_enough_the_recipe_of_the_paper_repairs_an_overconfident_model():
+def test_trained_long_enough_the_method_of_the_paper_repairs_an_overconfident_model():
     logits, labels = draw(2000, 5, sharpen=3.0)
-    fitted = ParameterizedTemperatureScaling.fit(
-        logits, labels, recipe="paper", steps=3000, learning_rate=1e-3
-    )
+    fitted = PTSPaper.fit(logits, labels, steps=3000, learning_rate=1e-3)
     before = expected_calibration_error(softmax(logits), labels)
     assert expected_calibration_error(fitted.predict_proba(logits), labels) < before / 4
 
 
 @pytest.mark.parametrize(
-    ("recipe", "options"),
-    [
-        ("network", {"steps": 5}),
-        ("network", {"learning_rate": 0.1}),
-        ("paper", {"epochs": 5}),
-        ("paper", {"settled": 0}),
-    ],
+    ("method", "option"),
+    [(ParameterizedTemperatureScaling, "steps"), (PTSPaper, "epochs"), (PTSPaper, "settled")],
 )
-def test_options_that_a_recipe_does_not_use_are_refused(recipe, options):
-    name = next(iter(options))
-    with pytest.raises(InputError, match=f"^{name}: expected .* with recipe='{recipe}', .* leave it out"):
-        ParameterizedTemperatureScaling.fit(*draw(50, 3), recipe=recipe, **options)
+def test_options_that_a_method_does_not_have_are_refused(method, option):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        method.fit(*draw(50, 3), **{option: 5})

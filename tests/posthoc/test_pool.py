@@ -262,7 +262,7 @@ def test_the_curve_goes_as_far_as_its_gain_is_no_chance(n):
     whole = SMART.fit(mixed, labels)
     curves = {
         fold: SMART.fit(
-            mixtures[fold](held_out, rows[folds != fold]), labels[folds != fold], **whole.searched
+            mixtures[fold](held_out, rows[folds != fold]), labels[folds != fold], **whole.for_folds
         )
         for fold in range(5)
     }
@@ -355,7 +355,7 @@ def test_weights_of_a_mixture_count_like_repeated_rows():
 def test_a_pool_refuses_named_members_that_cannot_take_weights():
     logits, labels = skewed(60)
     weights = np.arange(60) + 1.0
-    fitted = Pool.fit(logits, labels, methods=["temperature", "vector"], weights=weights, n_folds=2)
+    fitted = Pool.fit(logits, labels, methods=["temperature", "vector"], weights=weights)
     assert set(fitted.names) <= {"temperature", "vector"}
     with pytest.raises(InputError, match="^weights: expected none for venn_abers"):
         Pool.fit(logits, labels, methods=["temperature", "venn_abers"], weights=weights)
@@ -592,8 +592,6 @@ def test_a_bug_is_not_hidden_as_a_method_that_cannot_be_fitted(monkeypatch):
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(InputError, match=r"^n_folds: expected a whole number of at least 2, got 1"):
-        Pool.fit(*skewed(50), n_folds=1)
     with pytest.raises(InputError, match=r"^methods: expected .*, got 'alchemy'"):
         Pool.fit(*skewed(50), methods=["alchemy"])
     with pytest.raises(

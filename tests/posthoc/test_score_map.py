@@ -16,6 +16,7 @@ from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.calibrator import Identity
 from calibrant.posthoc.fitting.binary import both_answers
 from calibrant.posthoc.fitting.score_map import count_below, interpolate, ragged, step
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.platt import PlattScaling
@@ -211,8 +212,8 @@ def platt(slope):
 @pytest.mark.parametrize("score", ["nll", "brier"])
 def test_a_harmful_map_is_switched_off_and_a_helpful_one_stays(score):
     logits, labels = (torch.from_numpy(each) for each in draw(500, 3, sharpen=3.0))
-    assert platt(0.5).unless_worse(logits, labels, score=score).active
-    harmful = platt(4.0).unless_worse(logits, labels, score=score)
+    assert platt(0.5).unless_worse(FittingSet(logits, labels), score=score).active
+    harmful = platt(4.0).unless_worse(FittingSet(logits, labels), score=score)
     assert not harmful.active
     assert torch.allclose(harmful(logits), torch.log_softmax(logits, dim=1), atol=1e-9)
 

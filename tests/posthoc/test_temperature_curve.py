@@ -12,14 +12,14 @@ from calibrant.metrics import expected_calibration_error, negative_log_likelihoo
 from calibrant.outcomes import margin
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.posthoc.fitting import temperature_curve
-from calibrant.posthoc.fitting.fitting_set import FittingSet
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
 from calibrant.posthoc.fitting.temperature_curve import STRENGTHS, Curve, _Problem
 from calibrant.posthoc.fitting.temperature_training import (
     Plan,
     simplest_temperature,
-    train_temperatures,
 )
+from calibrant.posthoc.fitting.tempered import TemperedSamples
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.surrogates import objective_value
 from tests.conftest import draw, softmax
 
@@ -69,7 +69,11 @@ def test_the_network_is_the_line_through_the_points(m):
 @pytest.fixture(scope="module")
 def problem():
     logits, labels = (torch.tensor(each) for each in bent(1500))
-    return _Problem(margin(logits), FittingSet(logits, labels)), logits.numpy(), labels.numpy()
+    return (
+        _Problem(margin(logits), TemperedSamples(FittingSet(logits, labels))),
+        logits.numpy(),
+        labels.numpy(),
+    )
 
 
 def test_the_temperatures_of_the_fit_are_those_of_the_network(problem):
@@ -185,7 +189,7 @@ def test_a_bent_truth_is_found_that_one_temperature_cannot_express(new):
     )
     assert ece < 0.5 * ece_of_one
     assert nll < nll_of_one - 0.005
-    assert curve.searched["strength"] in STRENGTHS[1:]
+    assert curve.for_folds["strength"] in STRENGTHS[1:]
 
 
 def test_the_second_step_closes_gaps_that_the_first_leaves():
@@ -202,8 +206,10 @@ def test_at_an_infinite_price_the_first_step_is_one_temperature():
     flat = SMART.fit(logits, labels, strength=math.inf, settled=1e9)
     temperature = np.asarray(flat.temperature_curve(np.linspace(0, 50, 40)))
     assert np.ptp(temperature) < 1e-9
-    plan = Plan(objective="charbonnier", epochs=200, batch_size=None, seed=0, settled=1e9)
-    simplest, _ = simplest_temperature(FittingSet(torch.tensor(logits), torch.tensor(labels)), plan)
+    plan = Plan("charbonnier", 200, settled=1e9)
+    simplest, _ = simplest_temperature(
+        TemperedSamples(FittingSet(torch.tensor(logits), torch.tensor(labels))), plan
+    )
     assert temperature[0] == pytest.approx(simplest)
     assert simplest != pytest.approx(1.0, rel=0.1)
 
@@ -257,12 +263,12 @@ def test_hard_data_are_never_made_worse(case):
 def test_without_both_hits_and_misses_there_is_nothing_to_learn(case):
     fitted = SMART.fit(*HARD[case])
     assert set(np.asarray(fitted.temperature_curve(np.linspace(0, 20, 9)))) == {1.0}
-    assert fitted.searched == {"strength": math.inf}
+    assert fitted.for_folds == {"strength": math.inf}
 
 
 def test_fewer_than_a_hundred_samples_cannot_show_how_a_curve_should_bend():
-    assert SMART.fit(*bent(99)).searched == {"strength": math.inf}
-    assert SMART.fit(*bent(1000)).searched["strength"] < math.inf
+    assert SMART.fit(*bent(99)).for_folds == {"strength": math.inf}
+    assert SMART.fit(*bent(1000)).for_folds["strength"] < math.inf
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
@@ -302,8 +308,8 @@ def test_what_was_searched_saves_the_search_and_gives_the_same_fit(monkeypatch):
         "calibrant.posthoc.fitting.temperature_curve._chosen_strength",
         lambda *_: pytest.fail("the price was searched again"),
     )
-    again = SMART.fit(logits, labels, **fitted.searched)
-    assert again.searched == fitted.searched
+    again = SMART.fit(logits, labels, **fitted.for_folds)
+    assert again.for_folds == fitted.for_folds
     assert all(torch.equal(a, b) for a, b in zip(fitted.buffers(), again.buffers(), strict=True))
 
 
@@ -322,34 +328,19 @@ def test_a_lower_price_bends_the_first_step_more(problem):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 64}, r"^batch_size: expected None for a curve, .*, got 64; choose recipe='network'$"),
         (
             {"indicator": "logits"},
-            r"^indicator: expected a single number per sample for a curve, got 'logits'; choose recipe=",
+            r"^indicator: expected a single number per sample for a curve, got 'logits'; use SMARTPaper$",
         ),
         ({"strength": 0}, r"^strength: expected a positive number, got 0$"),
         ({"strength": -1.0}, r"^strength: expected a positive number, got -1.0$"),
         ({"strength": math.nan}, r"^strength: expected a positive number, got nan$"),
         ({"strength": "high"}, r"^strength: expected a positive number, got high$"),
-        ({"recipe": "spline"}, r"^recipe: expected one of curve, network, paper, got 'spline'$"),
     ],
 )
 def test_what_a_curve_cannot_be_is_refused_in_one_sentence(options, message):
     with pytest.raises(InputError, match=message):
         SMART.fit([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]], [0, 1, 1], **options)
-
-
-def test_the_other_recipe_trains_the_network_that_was_the_default(overconfident):
-    logits, labels = (torch.tensor(each) for each in bent(1000))
-    fitted = SMART.fit(logits, labels, recipe="network", seed=4)
-    plan = Plan(objective="charbonnier", epochs=200, batch_size=None, seed=4, settled=1.0)
-    direct = train_temperatures(margin(logits)[:, None], logits, labels, hidden=(16,), plan=plan)
-    for (weight, bias), (other_weight, other_bias) in zip(fitted.layers, direct, strict=True):
-        assert torch.equal(weight, other_weight)
-        assert torch.equal(bias, other_bias)
-    assert fitted.searched == {}
-    batches = SMART.fit(*overconfident, recipe="network", batch_size=500, indicator="logits", epochs=3)
-    assert batches.indicator == "logits"
 
 
 def test_without_caution_all_epochs_are_trained_on_the_objective(monkeypatch):

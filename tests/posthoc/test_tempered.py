@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc.fitting.fitting_set import ExactLogSumExp, FittingSet, TabulatedLogSumExp, log_sum_exp
+from calibrant.posthoc.fitting.tempered import (
+    ExactLogSumExp,
+    TabulatedLogSumExp,
+    TemperedSamples,
+    log_sum_exp,
+)
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.surrogates import soft_bins
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -89,7 +95,7 @@ def test_few_classes_need_no_table():
 @pytest.mark.parametrize(("n", "weighted"), [(40, False), (5000, True), (9000, False)])
 def test_soft_bins_and_their_gradient_are_those_of_the_definition(n, weighted):
     weights = torch.rand(n, generator=GENERATOR, dtype=torch.float64) if weighted else None
-    samples = FittingSet(3 * normal(n, 5), torch.arange(n) % 5, weights)
+    samples = TemperedSamples(FittingSet(3 * normal(n, 5), torch.arange(n) % 5, weights=weights))
     temperature = (0.5 + torch.rand(n, generator=GENERATOR, dtype=torch.float64)).requires_grad_()
     forecasts = samples.at(temperature)
     expected = soft_bins(forecasts.confidence, forecasts.correct, weights=weights)

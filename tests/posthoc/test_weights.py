@@ -1,6 +1,5 @@
 """Weights in the fits of calibrators: a common factor, absence, repetition, and methods that refuse them."""
 
-import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,10 @@ from calibrant.posthoc import (
     ClassTemperatureScaling,
     Combination,
     ConfidenceCalibrator,
-    DensityAware,
     DirichletCalibration,
     EnsembleTemperatureScaling,
     FeatureClipping,
     GroupCalibration,
-    HCalibration,
     HistogramBinning,
     IntraOrderPreserving,
     IsotonicCalibration,
@@ -31,7 +28,9 @@ from calibrant.posthoc import (
     ParameterizedTemperatureScaling,
     PlattScaling,
     ProximityCalibration,
+    PTSPaper,
     QuadraticCalibration,
+    SMARTPaper,
     SplineCalibration,
     StructuredMatrixScaling,
     StructuredSMART,
@@ -41,6 +40,7 @@ from calibrant.posthoc import (
     VectorScaling,
     VennAbers,
 )
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.names import METHODS
 from tests.conftest import softmax
 
@@ -71,11 +71,10 @@ CASES = [
     Case(EnsembleTemperatureScaling),
     # The knots of the curve are quantiles, and those of copies lie between other samples.
     Case(SMART, {"strength": 30.0, "settled": 0.0, "epochs": 10}, 5e-3, n=True),
-    Case(SMART, {"recipe": "network", "settled": 0.0, "epochs": 5}, n=True),
-    Case(SMART, {"recipe": "paper", "epochs": 3, "batch_size": 10**4, "n_bins": 10}),
-    Case(SMART, {"recipe": "paper", "epochs": 3, "batch_size": 10**4, "objective": "charbonnier_pointwise"}),
+    Case(SMARTPaper, {"epochs": 3, "batch_size": 10**4, "n_bins": 10}),
+    Case(SMARTPaper, {"epochs": 3, "batch_size": 10**4, "objective": "charbonnier_pointwise"}),
     Case(ParameterizedTemperatureScaling, {"epochs": 5, "objective": "label_smoothing"}, n=True),
-    Case(ParameterizedTemperatureScaling, {"recipe": "paper", "steps": 5, "batch_size": 10**4}),
+    Case(PTSPaper, {"steps": 5, "batch_size": 10**4}),
     Case(VectorScaling, {}, 1e-4, n=True),
     Case(MatrixScaling, {"strength": 1.0}, 1e-4, n=True),
     Case(DirichletCalibration, {"strength": 1.0}, 1e-4, n=True),
@@ -106,7 +105,6 @@ CASES = [
     Case(Combination, {"ridge": 1.0}, 1e-5, n=True),
     Case(Combination, {}, 1e-4, n=True),
     # Three copies of a sample are three neighbours of others; a sample of weight 3 is one.
-    Case(DensityAware, {}, None),
     Case(ProximityCalibration, {}, None),
     Case(ProximityCalibration, {"variant": "bin_mean_shift", "fallback": False}, None),
     Case(TemperatureScaling.then(EnsembleTemperatureScaling)),
@@ -114,8 +112,8 @@ CASES = [
     Case(StructuredSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
     Case(StructuredVectorSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
 ]
-FOR_FEATURES = (Combination, DensityAware, FeatureClipping, ProximityCalibration)
-REFUSING = (VennAbers, MetaCal, HCalibration)
+FOR_FEATURES = (Combination, FeatureClipping, ProximityCalibration)
+REFUSING = (VennAbers, MetaCal)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +139,15 @@ def probabilities(fit, case, samples, rows, weights=None):
     return fit(logits[rows], labels[rows], **options).predict_log_proba(logits, h).exp().double()
 
 
+def unscaled(method):
+    """The fit of a method with weights that are not scaled to the effective number of samples."""
+
+    def fit(logits, labels, *, features=None, weights=None, **options):
+        return method.fit(FittingSet(logits, labels, features, weights), **options)
+
+    return fit
+
+
 def apart(one, other):
     return float((one - other).abs().max())
 
@@ -157,11 +164,8 @@ def test_a_weight_counts_as_it_says(case, samples):
     assert apart(probabilities(method.fit, case, samples, used, 7 * w[used]), weighted) < 1e-5
     if case.thrice is None:
         return
-    if case.n:  # fit without its wrapper takes the weights as they are: their sum is the number of rows below
-        unwrapped = inspect.unwrap(method.fit.__func__)
-        weighted = probabilities(
-            lambda *args, **options: unwrapped(method, *args, **options), case, samples, used, w[used]
-        )
+    if case.n:  # a fitting set takes the weights as they are: their sum is the number of rows below
+        weighted = probabilities(unscaled(method), case, samples, used, w[used])
     repeated = probabilities(method.fit, case, samples, torch.repeat_interleave(every, w.long()))
     assert apart(weighted, repeated) <= case.thrice
 
@@ -218,11 +222,11 @@ def test_weights_of_pairs():
 def test_features_and_groups_of_weight_0_are_left_out_too(samples):
     logits, labels, features, w = samples
     broken = torch.where((w == 0)[:, None], torch.nan, features)
-    whole = DensityAware.fit(logits, labels, features=broken, weights=w)
+    whole = ProximityCalibration.fit(logits, labels, features=broken, weights=w)
     used = w > 0
-    rest = DensityAware.fit(logits[used], labels[used], features=features[used], weights=w[used])
+    rest = ProximityCalibration.fit(logits[used], labels[used], features=features[used], weights=w[used])
     assert torch.equal(whole.references, rest.references)
-    np.testing.assert_allclose(whole.weights, rest.weights, atol=1e-9)
+    np.testing.assert_allclose(whole.table, rest.table, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ class _Work:
         """Return why a method is not fitted; an empty string if it is."""
         if self._weights is not None and not self._method(name).takes_weights:
             return "it cannot take weights"
-        if self._data.masked and not self._method(name).takes_masked:
+        if self._data.rows_masked and not self._method(name).takes_masked:
             return "it cannot take masked classes"
         return _too_large(name, self._logits)
 
@@ -445,7 +445,9 @@ class _Work:
         self._fitted[POOL], mixed = Pool.of(
             {member.name: self._fitted[member.name] for member in members},
             held_out if rows is None else [each[rows] for each in held_out],
-            self._parts,
+            self._data.labels,
+            self._parts.folds,
+            weights=self._data.weights,
             safe=safe_method([member.name for member in members], of_pairs=self._ends is not None),
         )
         self._held_out[POOL] = mixed if rows is None else held_out[-1].index_copy(0, rows, mixed)

@@ -112,7 +112,7 @@ class Calibrator(nn.Module, ABC):
         data = FittingSet.of(logits, labels, **rows)
         if data.weights is not None and not cls.takes_weights:
             raise refused_weights(cls.__name__)
-        if data.masked and not cls.masks:
+        if data.rows_masked and not cls.masks:
             raise refused_masked(cls.__name__)
         return data
 

@@ -74,6 +74,7 @@ class FittingSet:
             sample is a unit of its own.
         seed: Seed of whatever is random in a fit.
         rows: The place of each sample among those that were given; None if all are used.
+        rows_masked: Whether classes are masked in any row that was given, used or not.
     """
 
     logits: Tensor
@@ -83,6 +84,7 @@ class FittingSet:
     units: Tensor | None = None
     seed: int = 0
     rows: Tensor | None = None
+    rows_masked: bool = False
     _given_folds: Tensor | None = None
     _left_out: frozenset[int] = frozenset()
     _memory: "_Memory" = field(default_factory=lambda: _Memory(), repr=False)
@@ -129,6 +131,7 @@ class FittingSet:
             None if weights is None else check_weights(weights, n=n).to(z.device),
             units,
             check_seed(rows.get("seed", 0)),
+            rows_masked=masked_classes(z) is not None,
         )
         teaches = _teaches(z, every.weights)
         if bool(teaches.all()):
@@ -200,6 +203,7 @@ class FittingSet:
             None if self.units is None else _numbered(self.units[at]),
             self.seed,
             at if self.rows is None else self.rows[at],
+            self.rows_masked,
         )
 
     def thinned(self, most: int) -> "FittingSet":

@@ -31,7 +31,7 @@ from calibrant.posthoc.venn_abers import VennAbers
 
 __all__ = ["METHODS"]
 
-METHODS.fill(
+METHODS.update(
     {
         "uncalibrated": Method(Identity, "no calibration"),
         "temperature": Method(TemperatureScaling, "Guo et al., ICML 2017"),

@@ -131,17 +131,18 @@ def method_named(name: str) -> Method:
 
 
 def variant_of(name: str) -> str | None:
-    """Return the method without options that a method is a variant of; None if there is none.
+    """Return the method that a method is a variant of, by its options or as printed; None if there is none.
 
     Example:
-        >>> variant_of("smart_paper"), variant_of("smart")
-        ('smart', None)
+        >>> variant_of("smart_paper"), variant_of("temperature_ece"), variant_of("smart")
+        ('smart', 'temperature', None)
     """
     method = METHODS[name]
-    plain = (
-        each for each, other in METHODS.items() if other.calibrator is method.calibrator and not other.options
-    )
-    return next(plain, None) if method.options else None
+    if not method.options:
+        printed = name.removesuffix("_paper")
+        return printed if printed != name else None
+    plain = (each for each, other in METHODS.items() if other.calibrator is method.calibrator)
+    return next((each for each in plain if not METHODS[each].options), None)
 
 
 def canonical_name(name: str) -> str:

@@ -152,7 +152,7 @@ class Pool(Calibrator):
                 held_out.append(log_probs)
         if not members:
             raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
-        return cls.of(members, held_out, data)[0]
+        return cls.of(members, held_out, data.labels, data.folds, weights=data.weights)[0]
 
     @classmethod
     @torch.no_grad()
@@ -160,8 +160,10 @@ class Pool(Calibrator):
         cls,
         members: Mapping[str, Calibrator],
         held_out: Sequence[Tensor],
-        data: FittingSet,
+        labels: Tensor,
+        folds: Tensor,
         *,
+        weights: Tensor | None = None,
         safe: str = _SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
@@ -178,13 +180,14 @@ class Pool(Calibrator):
             members: Calibrators by name, fitted on all samples.
             held_out: For each of them, log-probabilities of all samples by fits that have not seen them,
                 shape ``(n, k)``.
-            data: The samples in their folds.
+            labels: Labels of shape ``(n,)``.
+            folds: The fold of each sample.
+            weights: How much each sample counts, all above 0, shape ``(n,)``.
             safe: The member that the pool is drawn back to; none if there is no such member.
         """
-        labels, weights = data.labels, data.weights
         parts = [
             _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, weights=weights))
-            for rest, inside in each_fold(data.folds)
+            for rest, inside in each_fold(folds.to(labels.device))
         ]
         whole, trust = likeliest_mixture(held_out, labels, weights=weights), 1.0
         mixed = torch.empty_like(held_out[-1])
