@@ -1,15 +1,13 @@
-"""How to fit SMART: test ECE on real predictions over recipes, epochs and stopping rules.
+"""How to fit SMART: test ECE on real predictions over options, epochs and stopping rules.
 
     python benchmarks/smart_stopping.py [--clinc FOLDER] [--splits 6] [--quick]
     python benchmarks/smart_stopping.py --predictions FOLDER [--splits 6] [--first 0]
 
-The recipe ``curve``, the default, finds the likeliest curve first and then closes gaps. The recipe
-``network`` trains from the best single temperature. ``settled=0`` trains all epochs and keeps what it gets.
-``settled=1``, the default, draws the temperatures back by what chance alone would show; the recipe
-``network`` also stops when the soft calibration error is down to that. PTS is trained like the recipe
-``network``.
+SMART finds the likeliest curve first and then closes gaps. ``settled=0`` trains all epochs and keeps what it
+gets. ``settled=1``, the default, draws the temperatures back by what chance alone would show. PTS trains a
+network from the best single temperature.
 
-With a folder of prediction files, another table is printed instead: temperature scaling and recipes of SMART
+With a folder of prediction files, another table is printed instead: temperature scaling and ways to fit SMART
 on 1,000 and 3,000 samples of each file, with how often the temperature is the same for all samples.
 """
 
@@ -24,14 +22,20 @@ from calibrant import evaluate
 from calibrant.bench.model_predictions import prediction_sets, split
 from calibrant.data import Predictions, load_predictions
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.posthoc import SMART, Calibrator, ParameterizedTemperatureScaling, TemperatureScaling
+from calibrant.posthoc import (
+    SMART,
+    Calibrator,
+    ParameterizedTemperatureScaling,
+    SMARTPaper,
+    TemperatureScaling,
+)
 from timing import benchmark_parser, print_head, print_row
 
 EPOCHS = (25, 50, 100, 200, 400)
 
 RECIPES: dict[str, tuple[type[Calibrator], dict[str, Any]]] = {
     "temperature": (TemperatureScaling, {}),
-    "SMART, paper": (SMART, {"recipe": "paper"}),
+    "SMART, paper": (SMARTPaper, {}),
     "SMART, settled 0": (SMART, {"settled": 0}),
     "SMART": (SMART, {}),
 }
@@ -55,11 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_head("fit", *(f"{name}: ECE %, NLL" for name in sets))
     variants: list[tuple[str, type[Calibrator], dict[str, Any]]] = [("temperature", TemperatureScaling, {})]
     variants += [(f"SMART, curve, settled {s}", SMART, {"settled": s}) for s in (1, 0, 0.5, 0.7, 1.5)]
-    variants += [
-        (f"SMART, network, settled {s}, {e} epochs", SMART, {"recipe": "network", "settled": s, "epochs": e})
-        for s in (0, 1)
-        for e in epochs
-    ]
+    variants += [(f"SMART, paper, {e} epochs", SMARTPaper, {"epochs": e}) for e in epochs]
     variants += [(f"PTS, {e} epochs", ParameterizedTemperatureScaling, {"epochs": e}) for e in (10, *epochs)]
     for title, method, options in variants:
         cells = []
