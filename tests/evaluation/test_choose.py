@@ -269,8 +269,8 @@ def test_the_pool_predicts_each_fold_with_shares_of_the_others(monkeypatch):
 
 
 def test_labels_of_a_fold_do_not_change_how_it_is_mixed(monkeypatch):
-    def known(cls, logits, labels, *, prior=1.0, **_):  # noqa: ARG001  # a fit that learns nothing
-        return cls(prior, n_classes=logits.shape[1])
+    def known(cls, data, labels=None, *, prior=1.0):  # noqa: ARG001  # a fit that learns nothing
+        return cls(prior, n_classes=data.n_classes)
 
     monkeypatch.setattr(TemperatureScaling, "fit", classmethod(known))
     monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
