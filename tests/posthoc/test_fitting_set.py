@@ -95,8 +95,9 @@ def test_each_part_has_the_effective_number_of_its_own_samples():
 def test_arguments_beside_a_fitting_set_and_unknown_ones_are_refused(data):
     with pytest.raises(TypeError, match="^logits: expected no other arguments beside a FittingSet"):
         TemperatureScaling.fit(data, seed=1)
+    misspelled = {"weigths": [1.0]}
     with pytest.raises(TypeError, match="unexpected keyword argument 'weigths'"):
-        TemperatureScaling.fit(LOGITS, LABELS, **{"weigths": [1.0]})
+        TemperatureScaling.fit(LOGITS, LABELS, **misspelled)
     with pytest.raises(InputError, match=r"^labels: expected integer classes of shape \(n,\), got none$"):
         TemperatureScaling.fit(LOGITS)
 
