@@ -17,9 +17,9 @@ from calibrant.bench.verdicts import (
     judge,
     judged_claims,
     overall,
-    paired_interval,
 )
 from calibrant.errors import InputError
+from calibrant.inference.intervals import t_interval
 from tests.bench.small import TEXT
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +52,11 @@ COMPARISON = Comparison(
 def test_the_interval_is_that_of_a_paired_t_test():
     gains = [0.3, 0.1, 0.7, 0.4]
     expected = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
-    assert paired_interval(gains) == pytest.approx(tuple(expected))
+    assert t_interval(gains) == pytest.approx(tuple(expected))
 
 
 def test_one_seed_decides_nothing():
-    assert judge("better", *paired_interval([5.0])) == "cannot tell"
+    assert judge("better", *t_interval([5.0])) == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_gain_is_paired_by_seed_and_the_strongest_opponent_decides(tmp_path,
     )
     x, y = findings(tmp_path, monkeypatch, COMPARISON)
     assert (x.task, x.other, x.verdict) == ("x", "b", "holds")
-    assert x.low == pytest.approx(paired_interval([0.02, 0.02, 0.021])[0])
+    assert x.low == pytest.approx(t_interval([0.02, 0.02, 0.021])[0])
     assert (y.task, y.other, y.verdict) == ("y", "c", "does not hold")
     assert (y.mean, y.other_mean) == (pytest.approx(0.2), pytest.approx(0.569 / 3))
 

@@ -81,24 +81,22 @@ def test_a_bad_requirement_is_refused_in_a_sentence(text, message):
 def test_the_ends_of_the_interval_decide_and_not_the_value(name):
     samples = model()
     span = check_requirements(samples, Requirement(name, "<", 0.5), n_resamples=200).verdicts[0]
-    assert span.low < span.value < span.high
     plain = evaluate(samples, measures=[name], intervals=True, n_resamples=200).intervals[name]
-    assert span.value == plain.value
-    assert span.low <= plain.low + 1e-12
-    assert span.high >= plain.high - 1e-12
+    assert (span.value, span.low, span.high) == (plain.value, plain.low, plain.high)
+    assert span.least <= span.low < span.value < span.high <= span.most
     step = 1e-4
     expected = {
-        span.low - step: "failed",
-        span.low + step: "unknown",
+        span.least - step: "failed",
+        span.least + step: "unknown",
         span.value: "unknown",
-        span.high - step: "unknown",
-        span.high + step: "passed",
+        span.most - step: "unknown",
+        span.most + step: "passed",
     }
     for bound, outcome in expected.items():
         if bound > 0:
             upper = check_requirements(samples, Requirement(name, "<", bound), n_resamples=200)
             assert upper.outcome == outcome, bound
-    above = check_requirements(samples, Requirement(name, ">=", span.high + step), n_resamples=200)
+    above = check_requirements(samples, Requirement(name, ">=", span.most + step), n_resamples=200)
     assert above.outcome == "failed"
 
 
@@ -156,7 +154,7 @@ def test_the_probability_of_one_of_two_classes_is_enough():
 def test_the_interval_of_an_error_never_reaches_below_zero():
     shy = Predictions(confidence=[0.9] * 40, correct=[True] * 40)
     verdict = check_requirements(shy, "ece < 0.9", n_resamples=100).verdicts[0]
-    assert verdict.low >= 0
+    assert verdict.least >= 0
 
 
 def test_a_masked_class_never_becomes_the_truth():
@@ -257,6 +255,7 @@ def test_other_samples_are_refused_unless_they_are_said_to_be_unpaired():
     assert found.value == pytest.approx(a.value - b.value)
     assert found.low == pytest.approx(found.value - math.hypot(a.value - a.low, b.high - b.value))
     assert found.high == pytest.approx(found.value + math.hypot(a.high - a.value, b.value - b.low))
+    assert found.most == pytest.approx(found.value + math.hypot(a.most - a.value, b.value - b.least))
 
 
 @pytest.mark.parametrize(
@@ -354,4 +353,12 @@ def test_probabilities_are_decided_like_their_logits():
         check_requirements(each, ["nll < 0.7", "ece < 0.1"], n_resamples=100) for each in (samples, probs)
     )
     assert [each.outcome for each in a.verdicts] == [each.outcome for each in b.verdicts]
-    assert [each.high for each in a.verdicts] == pytest.approx([each.high for each in b.verdicts])
+    assert [each.most for each in a.verdicts] == pytest.approx([each.most for each in b.verdicts])
+
+
+def test_an_interval_that_is_extended_says_so_and_keeps_its_own_ends():
+    few = Predictions(confidence=[0.99] * 20, correct=[True] * 20)
+    verdict = check_requirements(few, "accuracy >= 0.9", n_resamples=100).verdicts[0]
+    assert (verdict.low, verdict.high, verdict.is_cautious) == (1.0, 1.0, True)
+    assert verdict.least < 0.9
+    assert "interval 1.0000 to 1.0000, decided on 0.8" in verdict.sentence

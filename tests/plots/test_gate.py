@@ -18,7 +18,7 @@ from calibrant.plots import GateDisplay
 )
 def test_what_meets_its_requirement_is_right_of_the_line(requirement, low, high, bound, side):
     verdict = Verdict(
-        requirement, "ece", "unknown", (low + high) / 2, low, high, 0.95, bound, None, "a sentence"
+        requirement, "ece", "unknown", (low + high) / 2, low, high, 0.95, bound, None, "a sentence", low, high
     )
     display = GateDisplay(Gate(100, 0.95, (verdict,))).plot()
     ends = np.asarray(display.ax_.collections[0].get_paths()[0].vertices)[:, 0]

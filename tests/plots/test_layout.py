@@ -67,9 +67,22 @@ def of_predictions(kind, parts):
 
 
 VERDICTS = (
-    Verdict("ece < 0.05", "ece", "failed", 0.12, 0.1, 0.14, 0.95, 0.05, None, "failed"),
-    Verdict("accuracy >= 0.8", "accuracy", "passed", 0.9, 0.85, 0.95, 0.95, 0.8, None, "passed"),
-    Verdict(f"ece <= {60 * 'base'} + 0.01", "ece", "unknown", 0.0, -0.1, 0.1, 0.95, 0.01, 4000, "unknown"),
+    Verdict("ece < 0.05", "ece", "failed", 0.12, 0.1, 0.14, 0.95, 0.05, None, "failed", 0.1, 0.14),
+    Verdict("accuracy >= 0.8", "accuracy", "passed", 0.9, 0.85, 0.95, 0.95, 0.8, None, "passed", 0.85, 0.95),
+    Verdict(
+        f"ece <= {60 * 'base'} + 0.01",
+        "ece",
+        "unknown",
+        0.0,
+        -0.1,
+        0.1,
+        0.95,
+        0.01,
+        4000,
+        "unknown",
+        -0.1,
+        0.1,
+    ),
 )
 
 OTHERS = {

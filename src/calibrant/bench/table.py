@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy import stats
-
 from calibrant.bench.experiment import PRESETS, Experiment, Layout, PaperColumn
 from calibrant.bench.papers import paper_figures
 from calibrant.bench.quantities import Quantity, quantity
 from calibrant.bench.rankings import elo_ratings
 from calibrant.bench.rows import Row, flat, identity
 from calibrant.errors import InputError
+from calibrant.inference.intervals import t_interval
 
 # Significance level of the paired t-test.
 _LEVEL = 0.05
@@ -168,11 +167,8 @@ def _near(cell: Cell, best: Cell, sign: int) -> bool:
     """Whether a cell is not significantly worse than the best, by a one-sided paired t-test over seeds."""
     shared = cell.values.keys() & best.values.keys()
     behind = [sign * (cell.values[seed] - best.values[seed]) for seed in sorted(shared)]
-    if len(behind) < 2:
-        return False
-    if stdev(behind) == 0:  # which has no statistic
-        return fmean(behind) <= 0
-    return bool(stats.ttest_1samp(behind, 0, alternative="greater").pvalue > _LEVEL)
+    # The lower end of a two-sided interval is that of a one-sided test with half its error.
+    return len(behind) > 1 and t_interval(behind, level=1 - 2 * _LEVEL)[0] <= 0
 
 
 def _figures(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from calibrant.bench.quantities import quantity
-from calibrant.bench.verdicts import Finding, Judged, Verdict
+from calibrant.bench.verdicts import ClaimVerdict, Finding, Judged
 
 _TITLES = {
     "smart": "SMART (post-hoc, margin-aware temperature)",
@@ -68,7 +68,7 @@ def to_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
     ]
 
 
-def counted(verdict: Verdict | None, findings: Sequence[Finding]) -> str:
+def counted(verdict: ClaimVerdict | None, findings: Sequence[Finding]) -> str:
     """Return a verdict with the number of comparisons that hold, do not hold, and are undecided."""
     if verdict is None:
         return ""

@@ -26,21 +26,19 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal, TypeAlias
-
-from scipy import stats
 
 from calibrant.bench.quantities import quantity
 from calibrant.bench.rows import ROWS, finished_rows, flat, saved_experiment
 from calibrant.errors import InputError
 from calibrant.files import read_dataclass
+from calibrant.inference.intervals import t_interval
 
 Relation: TypeAlias = Literal["better", "no_worse", "similar", "equal"]
-Verdict: TypeAlias = Literal["holds", "does not hold", "cannot tell", "partly", "not measured"]
+ClaimVerdict: TypeAlias = Literal["holds", "does not hold", "cannot tell", "partly", "not measured"]
 Labels: TypeAlias = Mapping[str, Any]
 
-_LEVEL = 0.95
 _SAME = 1e-12
 
 
@@ -122,7 +120,7 @@ class Finding:
     other_mean: float
     low: float
     high: float
-    verdict: Verdict
+    verdict: ClaimVerdict
 
 
 @dataclass(frozen=True)
@@ -144,31 +142,17 @@ class Judged:
     ours: tuple[Finding, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """The verdict on the claim as printed."""
         return overall(self.printed)
 
     @property
-    def own_verdict(self) -> Verdict | None:
+    def own_verdict(self) -> ClaimVerdict | None:
         """The verdict on our variant; None if there is none."""
         return overall(self.ours) if self.ours else None
 
 
-def paired_interval(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the two-sided 95 % t-interval of the mean of paired differences.
-
-    Example:
-        >>> [round(end, 3) for end in paired_interval([1.0, 2.0, 3.0])]
-        [-0.484, 4.484]
-    """
-    if len(gains) < 2:
-        return -math.inf, math.inf
-    mean, deviation = fmean(gains), stdev(gains)
-    half = float(stats.t.ppf((1 + _LEVEL) / 2, len(gains) - 1)) * deviation / math.sqrt(len(gains))
-    return mean - half, mean + half
-
-
-def judge(relation: Relation, low: float, high: float, *, margin: float = 0.0) -> Verdict:
+def judge(relation: Relation, low: float, high: float, *, margin: float = 0.0) -> ClaimVerdict:
     """Return the verdict on a relation from the interval of the gain.
 
     Example:
@@ -187,7 +171,7 @@ def judge(relation: Relation, low: float, high: float, *, margin: float = 0.0) -
     return "does not hold" if high < threshold else "cannot tell"
 
 
-def overall(findings: Iterable[Finding]) -> Verdict:
+def overall(findings: Iterable[Finding]) -> ClaimVerdict:
     """Return the verdict on a claim from all its findings."""
     count = Counter(finding.verdict for finding in findings)
     if not count:
@@ -261,7 +245,7 @@ def _short(label: object) -> str:
 
 
 # The mean, what it is compared with and its mean, the interval of the gain, and the verdict.
-_Gained: TypeAlias = tuple[float, str, float, float, float, Verdict]
+_Gained: TypeAlias = tuple[float, str, float, float, float, ClaimVerdict]
 
 
 def _compared(
@@ -288,7 +272,7 @@ def _gained(
     sign = -1.0 if quantity(measure).better == "higher" else 1.0
     gains = [sign * (theirs[seed] - mine[seed]) for seed in seeds]
     exact = comparison.relation == "equal"
-    low, high = (min(gains), max(gains)) if exact else paired_interval(gains)
+    low, high = (min(gains), max(gains)) if exact else t_interval(gains)
     verdict = judge(comparison.relation, low, high, margin=comparison.margin)
     means = [fmean(each[seed] for seed in seeds) for each in (mine, theirs)]
     return means[0], name, means[1], low, high, verdict

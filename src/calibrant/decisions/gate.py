@@ -16,7 +16,7 @@ from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.requirement import Requirement
 from calibrant.errors import InputError, did_you_mean
-from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.html import card, notes
@@ -27,10 +27,10 @@ from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.names import MEASURES
 from calibrant.results import FrozenDict, Result
 
-Outcome: TypeAlias = Literal["passed", "failed", "unknown"]
+GateOutcome: TypeAlias = Literal["passed", "failed", "unknown"]
 
 #: How a command ends; 0 only if every requirement is met beyond chance.
-EXIT_CODES: Mapping[Outcome, int] = FrozenDict({"passed": 0, "failed": 3, "unknown": 4})
+EXIT_CODES: Mapping[GateOutcome, int] = FrozenDict({"passed": 0, "failed": 3, "unknown": 4})
 
 #: What is compared with a baseline if no requirement names a measure.
 COMPARED = ("nll", "ece")
@@ -51,20 +51,22 @@ class Verdict(Result):
     Attributes:
         requirement: The requirement as text.
         measure: Name of the measure.
-        outcome: ``"passed"`` if the whole interval meets the requirement, ``"failed"`` if no part of it does,
-            else ``"unknown"``.
+        outcome: ``"passed"`` if everything from ``least`` to ``most`` meets the requirement, ``"failed"`` if
+            no part of it does, else ``"unknown"``.
         value: The measure of the samples, or the difference from the baseline; NaN if there is none.
-        low: Lower end of the interval.
+        low: Lower end of the interval, that of ``evaluate`` or ``paired_difference``.
         high: Upper end of the interval.
         level: Level of the interval.
         bound: What the value is compared with.
         needed: About how many samples are needed to tell, if the outcome is unknown; None if no number helps.
         sentence: The outcome in words, with the reason.
+        least: The lower end, extended by chance that resamples do not show.
+        most: The upper end, extended likewise.
     """
 
     requirement: str
     measure: str
-    outcome: Outcome
+    outcome: GateOutcome
     value: float
     low: float
     high: float
@@ -72,6 +74,13 @@ class Verdict(Result):
     bound: float
     needed: int | None
     sentence: str
+    least: float
+    most: float
+
+    @property
+    def is_cautious(self) -> bool:
+        """Whether the interval alone would have decided."""
+        return self.outcome == "unknown" and not (math.isnan(self.low) or self.low <= self.bound <= self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +98,10 @@ class Gate(Result):
     verdicts: tuple[Verdict, ...]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GateOutcome:
         """``"failed"`` if a requirement failed, else ``"unknown"`` if one is unknown, else ``"passed"``."""
         found = {verdict.outcome for verdict in self.verdicts}
-        order: tuple[Outcome, ...] = ("failed", "unknown", "passed")
+        order: tuple[GateOutcome, ...] = ("failed", "unknown", "passed")
         return next(outcome for outcome in order if outcome in found)
 
     @property
@@ -132,10 +141,10 @@ def check_requirements(
     :func:`~calibrant.evaluation.evaluate` with a level of ``level`` for up to two requirements, and of
     :math:`1 - 2 (1 - \mathrm{level}) / m` for more.
 
-    Resamples have no misses if the sample has none, though the population may have some. So an interval is
-    extended by the change of the measure if further hits were misses: as many as Wilson's interval of the
-    error rate allows and the resamples lack. The interval of a calibration error also reaches down from its
-    value by what a calibrated model shows by chance.
+    Resamples have no misses if the sample has none, though the population may have some. So the interval that
+    decides is extended by the change of the measure if further hits were misses: as many as Wilson's interval
+    of the error rate allows and the resamples lack. That of a calibration error also reaches down from its
+    value by what a calibrated model shows by chance. Verdicts have both intervals.
 
     With a baseline, the measures of the requirements that have a better direction (NLL and ECE if there is
     none) may be worse by no more than a margin: the interval of the difference of
@@ -166,7 +175,7 @@ def check_requirements(
         >>> gate.outcome, [verdict.outcome for verdict in gate.verdicts]
         ('unknown', ['passed', 'unknown'])
         >>> print(gate.verdicts[0].sentence)
-        accuracy > 0.5: passed, 0.7500 (95 % interval 0.7050 to 0.7926)
+        accuracy > 0.5: passed, 0.7500 (95 % interval 0.7075 to 0.7926, decided on 0.7050 to 0.7926)
 
     References:
         Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
@@ -207,6 +216,8 @@ class _Span:
         value: The measure, or a difference of two.
         low: Lower end of the interval.
         high: Upper end of the interval.
+        least: The lower end that decides.
+        most: The upper end that decides.
         floor: What a calibrated model would show by chance, on average.
         reach: How far chance can lift a calibration error, also where the interval ends at 0.
         reason: Why there is no interval; empty if there is one.
@@ -216,14 +227,17 @@ class _Span:
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    least: float = math.nan
+    most: float = math.nan
     floor: float = 0.0
     reach: float = 0.0
     reason: str = ""
 
     def extended(self, shift: float) -> "_Span":
-        """Return the span with one end moved away from the value."""
-        low, high = self.low + min(0.0, shift), self.high + max(0.0, shift)
-        return replace(self, low=low, high=high)
+        """Return the span with one of the ends that decide moved away from the value."""
+        if not math.isfinite(shift):
+            return self
+        return replace(self, least=self.least + min(0.0, shift), most=self.most + max(0.0, shift))
 
 
 @dataclass(frozen=True)
@@ -238,14 +252,23 @@ class _Gauge:
 
     def spans(self, predictions: Predictions, names: Sequence[str]) -> dict[str, _Span]:
         """Return the interval of each measure, extended by misses that did not occur."""
-        plain = evaluate(predictions, measures=names, n_bins=self.n_bins)
+        found = evaluate(
+            predictions,
+            measures=names,
+            n_bins=self.n_bins,
+            intervals=True,
+            n_resamples=self.n_resamples,
+            level=self.level,
+            seed=self.seed,
+            chance=True,
+            progress=self.progress,
+        )
         further = self._values_with_misses(predictions, names)
         spans = {}
         for name in names:
-            span = self._span(predictions, name, plain.skipped.get(name, ""))
-            shift = further.get(name, math.nan) - span.value
-            wider = span.extended(shift) if math.isfinite(shift) else span
-            spans[name] = replace(wider, low=max(0.0, wider.low)) if span.low >= 0 else wider
+            span = self._span(found, name)
+            wider = span.extended(further.get(name, math.nan) - span.value)
+            spans[name] = replace(wider, least=max(0.0, wider.least)) if span.least >= 0 else wider
         return spans
 
     def paired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
@@ -267,28 +290,30 @@ class _Gauge:
             ) from None
         spans = {name: _Span(first.n, reason=reason) for name, reason in found.skipped.items()}
         spans |= {
-            name: _Span(first.n, each.difference, each.low, each.high)
+            name: _Span(first.n, each.difference, each.low, each.high, each.low, each.high)
             for name, each in found.differences.items()
         }
         if not _agree(first, other):
             ours, theirs = first.outcomes().correct.cpu(), other.outcomes().correct.cpu()
             for model, alone, sign in ((first, theirs & ~ours, 1), (other, ours & ~theirs, -1)):
                 after = self._values_with_misses(model, names, events=alone, among=ours & theirs)
-                before = evaluate(model, measures=names, n_bins=self.n_bins).metrics
-                for name in after.keys() & spans.keys():
-                    shift = sign * (after[name] - before[name])
-                    spans[name] = spans[name].extended(shift) if math.isfinite(shift) else spans[name]
+                for name in after.keys() & found.differences.keys():
+                    pair = found.differences[name]
+                    before = pair.value_a if model is first else pair.value_b
+                    spans[name] = spans[name].extended(sign * (after[name] - before))
+        added = [self._added_by_chance(each, list(found.differences)) for each in (first, other)]
         for name in found.differences:
-            spans[name] = spans[name].extended(self._bias(other, name) - self._bias(first, name))
+            spans[name] = spans[name].extended(added[1].get(name, 0.0) - added[0].get(name, 0.0))
         return {name: spans[name] for name in names}
 
-    def _bias(self, predictions: Predictions, name: str) -> float:
-        """Return about how much chance has added to a calibration error; 0 for other measures."""
-        if not MEASURES[name].noise_floor:
-            return 0.0
-        found = evaluate(predictions, measures=[name], n_bins=self.n_bins, seed=self.seed, chance=True)
-        value, chance = found.metrics[name], found.by_chance.get(name)
-        return 0.0 if chance is None else value - _without_chance(value, chance.mean)
+    def _added_by_chance(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+        """Return about how much chance has added to each calibration error."""
+        errors = [name for name in names if MEASURES[name].noise_floor]
+        found = evaluate(predictions, measures=errors, n_bins=self.n_bins, seed=self.seed, chance=True)
+        return {
+            name: found.metrics[name] - _without_chance(found.metrics[name], chance.mean)
+            for name, chance in found.by_chance.items()
+        }
 
     def unpaired(self, first: Predictions, other: Predictions, names: Sequence[str]) -> dict[str, _Span]:
         """Return the interval of the difference of each measure on other samples (Zou and Donner)."""
@@ -300,34 +325,25 @@ class _Gauge:
                 spans[name] = _Span(first.n, reason=a.reason or f"{b.reason} (the baseline)")
                 continue
             value = a.value - b.value
-            low = value - math.hypot(a.value - a.low, b.high - b.value)
-            high = value + math.hypot(a.high - a.value, b.value - b.low)
-            spans[name] = _Span(min(first.n, other.n), value, low, high)
+            spans[name] = _Span(
+                min(first.n, other.n),
+                value,
+                value - math.hypot(a.value - a.low, b.high - b.value),
+                value + math.hypot(a.high - a.value, b.value - b.low),
+                value - math.hypot(a.value - a.least, b.most - b.value),
+                value + math.hypot(a.most - a.value, b.value - b.least),
+            )
         return spans
 
-    def _span(self, predictions: Predictions, name: str, skipped: str) -> _Span:
-        if skipped:
-            return _Span(predictions.n, reason=skipped)
-        try:
-            found = evaluate(
-                predictions,
-                measures=[name],
-                n_bins=self.n_bins,
-                intervals=True,
-                n_resamples=self.n_resamples,
-                level=self.level,
-                seed=self.seed,
-                chance=True,
-                progress=self.progress,
-            )
-        except InputError as error:  # undefined on most resamples
-            return _Span(predictions.n, reason=str(error))
+    def _span(self, found: Evaluation, name: str) -> _Span:
+        if name in found.skipped:
+            return _Span(found.n, reason=found.skipped[name])
         if not math.isfinite(found.metrics[name]):
-            return _Span(predictions.n, reason="it is undefined for these samples")
+            return _Span(found.n, reason="it is undefined for these samples")
         interval = found.intervals.get(name)
         if interval is None:
-            return _Span(predictions.n, found.metrics[name], reason=found.remarks.get(name, "no interval"))
-        span = _Span(predictions.n, interval.value, interval.low, interval.high)
+            return _Span(found.n, found.metrics[name], reason=found.remarks.get(name, "no interval"))
+        span = _Span(found.n, interval.value, *2 * (interval.low, interval.high))
         return span if name not in found.by_chance else self._allowing_for(found.by_chance[name], span)
 
     def _allowing_for(self, chance: Chance, span: _Span) -> _Span:
@@ -338,8 +354,8 @@ class _Gauge:
         """
         deviations = float(ndtri((1 + self.level) / 2)) / float(ndtri(0.95))
         most = chance.mean + deviations * (chance.high - chance.mean)
-        low = max(0.0, min(span.low, span.value - most))
-        return replace(span, low=low, floor=chance.mean, reach=most)
+        least = max(0.0, min(span.low, span.value - most))
+        return replace(span, least=least, floor=chance.mean, reach=most)
 
     def _values_with_misses(
         self,
@@ -437,13 +453,13 @@ def _decide(requirement: Requirement, title: str, span: _Span, level: float) -> 
     decided = partial(_verdict, title, requirement.measure, requirement.bound, span, level)
     if span.reason:
         return decided("unknown", None)
-    ends = [requirement.holds(end) for end in (span.low, span.high)]
+    ends = [requirement.holds(end) for end in (span.least, span.most)]
     if all(ends):
         return decided("passed", None)
     if not any(ends):
         return decided("failed", None)
     sign = 1.0 if requirement.is_upper else -1.0
-    beyond = span.high - span.value, max(span.value - span.low, span.reach)
+    beyond = span.most - span.value, max(span.value - span.least, span.reach)
     up, down = beyond if requirement.is_upper else beyond[::-1]
     needed = samples_needed(
         span.n,
@@ -478,10 +494,12 @@ def _verdict(
     bound: float,
     span: _Span,
     level: float,
-    outcome: Outcome,
+    outcome: GateOutcome,
     needed: int | None,
 ) -> Verdict:
-    found = f"{span.value:.4f} ({100 * level:.3g} % interval {span.low:.4f} to {span.high:.4f})"
+    shown, decides = (f"{a:.4f} to {b:.4f}" for a, b in ((span.low, span.high), (span.least, span.most)))
+    further = "" if shown == decides else f", decided on {decides}"
+    found = f"{span.value:.4f} ({100 * level:.3g} % interval {shown}{further})"
     if outcome != "unknown":
         words = f"{outcome}, {found}"
     elif span.reason:
@@ -492,7 +510,20 @@ def _verdict(
         )
         words = f"cannot tell with {span.n:,} samples; {more}: {found}"
     sentence = f"{title}: {words}"
-    return Verdict(title, measure, outcome, span.value, span.low, span.high, level, bound, needed, sentence)
+    return Verdict(
+        requirement=title,
+        measure=measure,
+        outcome=outcome,
+        value=span.value,
+        low=span.low,
+        high=span.high,
+        level=level,
+        bound=bound,
+        needed=needed,
+        sentence=sentence,
+        least=span.least,
+        most=span.most,
+    )
 
 
 def _without_chance(value: float, floor: float) -> float:

@@ -209,14 +209,17 @@ def _interval(
     if measure.max_samples is not None:
         # Repeated rows in a resample would also bias kernel measures.
         return None, "no interval, because resampling a measure with quadratic cost takes too long"
-    span = with_interval(
-        measure.function,
-        **given,
-        n_resamples=n_resamples,
-        units=units_of(predictions),
-        max_work=MAX_WORK,
-        **options,
-    )
+    try:
+        span = with_interval(
+            measure.function,
+            **given,
+            n_resamples=n_resamples,
+            units=units_of(predictions),
+            max_work=MAX_WORK,
+            **options,
+        )
+    except InputError as error:  # undefined on most resamples
+        return None, f"no interval: {error}"
     drawn = span.n_resamples + span.n_undefined
     fewer = f"interval from {drawn:,} resamples, because more would take too long"
     return span, fewer if drawn < n_resamples else ""

@@ -1,13 +1,14 @@
 """Bootstrap intervals: how much a measure would vary if the samples were drawn again."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from calibrant.inference.chance import could_be_calibrated, if_calibrated
 from calibrant.inference.draws import RESAMPLES, BinResampler, affordable, resampler_of
@@ -211,3 +212,19 @@ def wilson_interval(share: float, n: float, *, level: float = 0.95) -> tuple[flo
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def t_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float]:
+    """Return the t-interval of the mean of independent values, such as gains of several training runs.
+
+    One value alone shows no variation, so its interval is the whole line.
+
+    Example:
+        >>> [round(end, 3) for end in t_interval([1.0, 2.0, 3.0])]
+        [-0.484, 4.484]
+    """
+    if len(values) < 2:
+        return -math.inf, math.inf
+    quantile = float(stdtrit(len(values) - 1, (1 + check_level(level)) / 2))
+    mean, half = fmean(values), quantile * stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half

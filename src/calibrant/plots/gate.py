@@ -4,14 +4,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant.decisions.gate import Gate, Outcome, Verdict
+from calibrant.decisions.gate import Gate, GateOutcome, Verdict
 from calibrant.plots import layout, style, words
 from calibrant.plots.display import Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LOOKS: dict[Outcome, dict[str, Any]] = {
+_LOOKS: dict[GateOutcome, dict[str, Any]] = {
     "passed": {"fmt": "o", "color": style.BLUE, "label": "passed"},
     "unknown": {"fmt": "D", "color": style.GREY, "markerfacecolor": "white", "label": "cannot tell"},
     "failed": {"fmt": "s", "color": style.VERMILION, "label": "failed"},
@@ -22,7 +22,7 @@ _NAMES = 0.4
 
 @dataclass(eq=False)
 class GateDisplay(Display):
-    """Intervals of all requirements, each in units of its own distance to the bound.
+    """Intervals that decide all requirements, each in units of its own distance to the bound.
 
     Right of the line a requirement is met, left of it it is missed. An interval on both sides cannot tell.
 
@@ -38,11 +38,11 @@ class GateDisplay(Display):
 
     @property
     def _shown(self) -> list[Verdict]:
-        return [each for each in self.gate.verdicts if math.isfinite(each.low) and math.isfinite(each.high)]
+        return [each for each in self.gate.verdicts if math.isfinite(each.least) and math.isfinite(each.most)]
 
     def draw(self, ax: "Axes") -> None:
         """Draw a row for each requirement."""
-        drawn: set[Outcome] = set()
+        drawn: set[GateOutcome] = set()
         for place, each in enumerate(self._shown):
             look = dict(_LOOKS[each.outcome])
             if each.outcome in drawn:
@@ -67,6 +67,6 @@ class GateDisplay(Display):
 def _distances(verdict: Verdict) -> tuple[float, float, float]:
     """Return the ends of an interval and the value in the direction in which the requirement is met."""
     sign = -1.0 if "<" in verdict.requirement else 1.0
-    ends = sorted(sign * (end - verdict.bound) for end in (verdict.low, verdict.high))
+    ends = sorted(sign * (end - verdict.bound) for end in (verdict.least, verdict.most))
     unit = max(abs(end) for end in ends) or 1.0
     return ends[0] / unit, sign * (verdict.value - verdict.bound) / unit, ends[1] / unit

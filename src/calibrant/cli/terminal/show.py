@@ -109,7 +109,7 @@ def gate(gate: "Gate") -> None:
     console = Console()
     console.print(tables.gate(gate))
     for verdict in gate.verdicts:
-        if verdict.outcome == "unknown" and verdict.needed is None:
+        if verdict.outcome == "unknown" and (verdict.needed is None or verdict.is_cautious):
             console.print(line((verdict.sentence, "dim")))
     words = {"passed": "passed", "failed": "failed", "unknown": "cannot tell"}[gate.outcome]
     console.print(line("Gate: ", (words, "bold"), f" (exit code {gate.exit_code})."))
