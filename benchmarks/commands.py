@@ -38,11 +38,10 @@ _COLUMNS = ("what", "data", "CPU s", "ratio", "MB above the data", "limit", "hol
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # What each command imports before it reads a file.
 _IMPORTS = {
-    "calibrate": "torch, calibrant.cli, calibrant.cli.terminal.show, calibrant.cli.terminal.tables, "
+    "calibrate": "torch, calibrant.cli, calibrant.cli.printing, calibrant.evaluation.calibration, "
     "calibrant.data.files, calibrant.evaluation.compare, calibrant.report.describe, calibrant.report.write",
-    "evaluate": "torch, calibrant.cli, calibrant.cli.streams, calibrant.cli.terminal.show, "
-    "calibrant.data.files, calibrant.evaluation.detection, calibrant.evaluation.evaluate, "
-    "calibrant.evaluation.paired, calibrant.evaluation.slices",
+    "evaluate": "torch, calibrant.cli, calibrant.cli.streams, calibrant.data.files, "
+    "calibrant.evaluation.full",
     "report": "torch, calibrant.cli, calibrant.data.files, calibrant.evaluation.compare, "
     "calibrant.report.describe, calibrant.report.write",
 }

@@ -284,7 +284,7 @@ FACTS = (
         "intervals for every measure",
         ("yes", "no", "no", "no", "partly", "no"),
         {
-            "Calibrant": partial(_exists, "calibrant.metrics:with_interval"),
+            "Calibrant": partial(_exists, "calibrant.inference:with_interval"),
             "netcal": partial(_mentions, "netcal.metrics", r"bootstrap"),
             "torchmetrics": lambda: (
                 "partly" if _exists("torchmetrics.wrappers:BootStrapper") == "yes" else "no"

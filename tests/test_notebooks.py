@@ -12,8 +12,9 @@ from calibrant.decisions import check_requirements, threshold_for_risk
 from calibrant.evaluation import by_group
 from calibrant.evaluation.choose import decide
 from calibrant.evaluation.paired import paired_comparison
-from calibrant.html import table, text
 from calibrant.progress import progress_bar
+from calibrant.show import Table
+from calibrant.show.html import table, text
 from tests import hostile
 from tests.conftest import draw
 
@@ -109,7 +110,7 @@ def test_a_comparison_emphasizes_the_likeliest_method(predictions):
 
 def test_long_texts_are_cut():
     assert len(text("x" * 1000)) == 60
-    assert table(["a"], [["<"]]).count("&lt;") == 1
+    assert table(Table.of(["a"], [["<"]])).count("&lt;") == 1
 
 
 class Notebook:

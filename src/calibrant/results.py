@@ -1,15 +1,19 @@
-"""What results have in common: they cannot be changed, can be pickled, and can be written as JSON."""
+"""What results have in common: they cannot be changed, can be pickled, printed, and written as JSON."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from calibrant.files import without_nan
-from calibrant.html import card, notes, table
+from calibrant.show.numbers import plain
+from calibrant.show.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,7 +40,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 
 class Result:
-    """A dataclass whose values can be written as JSON, but for the fields that are left out of it."""
+    """A dataclass that is printed as a table and written as JSON, but for the fields that are left out."""
 
     not_in_json: ClassVar[tuple[str, ...]] = ()
 
@@ -49,25 +53,33 @@ class Result:
         """Return one JSON object; undefined and infinite numbers are null."""
         return json.dumps(self.to_dict(), allow_nan=False, indent=indent)
 
-    def _repr_html_(self) -> str | None:
-        """Return what notebooks show: the sentence of the result and its numbers, None without a sentence."""
+    def to_table(self) -> Table:
+        """Return the table that is printed: by default the result's sentence and its single numbers."""
         sentence = getattr(self, "sentence", None)
-        if sentence is None:
-            return None
-        numbers = ((name, _number(value)) for name, value in self.to_dict().items() if name != "sentence")
-        rows = [(name.replace("_", " "), number) for name, number in numbers if number]
-        return card(type(self).__name__, notes([sentence]), table(("", "value"), rows))
+        numbers = {name: plain(value) for name, value in self.to_dict().items() if name != "sentence"}
+        rows = [(name.replace("_", " "), cell) for name, cell in numbers.items() if cell.text]
+        notes = () if sentence is None else (f"{sentence}.",)
+        return Table.of(["", "value"], rows, title=type(self).__name__, notes=notes)
 
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the table as a data frame of pandas, with numbers as they are."""
+        return self.to_table().to_frame()
 
-def _number(value: object) -> str:
-    """Return a number, a truth or a short text for a table; nothing for other values."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return value if isinstance(value, str) else ""
+    def to_markdown(self) -> str:
+        """Return the table as Markdown."""
+        return self.to_table().to_markdown()
+
+    def to_latex(self) -> str:
+        """Return the table as LaTeX, with booktabs."""
+        return self.to_table().to_latex()
+
+    def __str__(self) -> str:
+        """Return the table as plain text."""
+        return str(self.to_table())
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the table."""
+        return self.to_table()._repr_html_()
 
 
 def _plain_fields(result: Any) -> dict[str, Any]:  # noqa: ANN401  # a dataclass

@@ -134,18 +134,15 @@ def test_simple_prefers_a_method_that_is_as_good_as_the_pool(run, pooled):
 
 def test_eighty_characters_show_every_measure_and_the_shares(pooled):
     """Parameters and times are left out before a number would be cut."""
-    from calibrant.cli.terminal import tables
     from calibrant.evaluation import compare
+    from calibrant.show.terminal import fitted
 
     names = ["temperature", "structured_vector_smart", "pool"]
     comparison = compare(load_predictions(pooled.test).take(range(500)), methods=names, n_resamples=20)
     headings = {
-        width: [
-            str(column.header)
-            for column in tables.methods(comparison, comparison["pool"], width=width).columns
-        ]
+        width: [column.title for column in fitted(comparison.to_table(comparison["pool"]), width).columns]
         for width in (80, 86, 120)
     }
-    assert headings[120][-3:] == ["share\n%", "fit s", "params"]
-    assert headings[86][-2:] == ["share\n%", "fit s"]
-    assert headings[80][-1:] == ["share\n%"]
+    assert headings[120][-3:] == ["share %", "fit s", "params"]
+    assert headings[86][-2:] == ["share %", "fit s"]
+    assert headings[80][-1:] == ["share %"]

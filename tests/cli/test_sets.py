@@ -73,7 +73,7 @@ def test_saved_sets_are_applied_to_files_of_every_kind(run, folder, tmp_path):
     code, out, _ = run("sets", folder / "val.csv", *options)
     assert code == 0
     assert "sets.safetensors: raps sets of raw scores" in " ".join(out.split())
-    assert "--randomised gives" in out
+    assert "Randomised sets have" in out
     rule = load_rule(saved)
     assert (rule.alpha, rule.method, rule.class_names) == (0.05, "raps", tuple(NAMES))
     expected = rule.decide(Predictions(**npz(folder / "test.npz"))).columns

@@ -302,7 +302,7 @@ def test_a_model_of_the_user_s_own_is_found_where_the_command_was_typed(monkeypa
 def test_without_lightning_fabric_one_sentence_says_what_to_install(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.startswith(("calibrant.training", "lightning_fabric"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "calibrant.cli.terminal.training_progress", raising=False)
+    monkeypatch.delitem(sys.modules, "calibrant.cli.training_watchers", raising=False)
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     message = one_line(*call(monkeypatch, "train", "--out", tmp_path / "run"))
     assert message == (

@@ -6,9 +6,9 @@ from contextlib import redirect_stderr
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from calibrant.cli.terminal import tables
-from calibrant.cli.terminal.training_progress import Bars, Lines, watching
+from calibrant.cli.training_watchers import Bars, Lines, watching
 from calibrant.training import Watcher
+from calibrant.training.outcome import elsewhere_table, stages_table
 
 ROW = {
     "stage": "classifier",
@@ -80,14 +80,12 @@ def shown(progress, console):
 
 
 def rendered(table):
-    console = Console(record=True, width=140, file=io.StringIO())
-    console.print(table)
-    return [line.rstrip() for line in console.export_text().splitlines()]
+    return str(table).splitlines()
 
 
 def test_the_table_of_stages_has_a_row_for_each():
     values = {"accuracy": 0.9, "auroc_correct": float("nan"), "nll": 0.5}
-    lines = rendered(tables.stages({"encoder": values, "classifier": {**values, "nll": 0.25}}))
+    lines = rendered(stages_table({"encoder": values, "classifier": {**values, "nll": 0.25}}))
     assert len(lines) == 3
     assert lines[1].split() == ["encoder", "90.00", "%", "undefined", "0.5000"]
     assert lines[2].split()[-1] == "0.2500"
@@ -104,7 +102,7 @@ def test_the_table_of_sets_from_elsewhere_shows_all_but_the_test_part_for_each_m
             },
         }
 
-    lines = rendered(tables.elsewhere({"uncalibrated": method(0.1), "temperature": method(0.05)}))
+    lines = rendered(elsewhere_table({"uncalibrated": method(0.1), "temperature": method(0.05)}))
     assert not any(line.startswith("test") for line in lines)
     assert lines[1].split() == ["shifted/blur-1", "↑", "accuracy", "80.00", "%", "80.00", "%"]
     assert lines[2].split()[-4:] == ["10.00", "%", "5.00", "%"]

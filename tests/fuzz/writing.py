@@ -84,7 +84,7 @@ _CALLS: tuple[tuple[Any, str], ...] = (
 
 # What the commands import when they need it.
 _IMPORTED = (
-    *("calibrant.cli.terminal.tables", "calibrant.cli.terminal.show", "calibrant.evaluation.effect"),
+    *("calibrant.cli.printing", "calibrant.show.terminal", "calibrant.evaluation.effect"),
     *(
         "calibrant.report.describe",
         "calibrant.plots.kinds",

@@ -45,7 +45,7 @@ def arguments(*changes):
 
 def import_everything():
     """Import what ``calibrant train`` imports when it needs it, so that forked processes have it."""
-    for name in ("calibrant.cli.terminal.training_progress", "calibrant.training.outcome"):
+    for name in ("calibrant.cli.training_watchers", "calibrant.training.outcome"):
         import_module(name)
     for name in ("altair", "pandas", "sklearn.datasets", "tomli_w", "vl_convert"):
         import_module(name)

@@ -24,7 +24,7 @@ from lightning_fabric.utilities.rank_zero import rank_zero_only
 import calibrant.files
 import calibrant.training.stage
 from calibrant.cli import app
-from calibrant.cli.terminal.training_progress import watching
+from calibrant.cli.training_watchers import watching
 from calibrant.errors import CalibrantError
 from calibrant.losses import AdaFocalLoss
 from calibrant.training import train

@@ -17,6 +17,7 @@ from calibrant._version import __version__
 from calibrant.cli.apply import apply
 from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate
+from calibrant.cli.catalogues import losses, measures, methods
 from calibrant.cli.decide import decide
 from calibrant.cli.demo import demo
 from calibrant.cli.estimate import estimate
@@ -24,14 +25,11 @@ from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.flags import with_flags
 from calibrant.cli.gate import gate
-from calibrant.cli.losses import losses
-from calibrant.cli.measures import measures
-from calibrant.cli.methods import methods
 from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
+from calibrant.cli.printing import say
 from calibrant.cli.report import report
 from calibrant.cli.sets import sets
-from calibrant.cli.terminal.text import say
 from calibrant.cli.train import train
 from calibrant.errors import CalibrantError, InputError
 from calibrant.text import shortened, visible

@@ -8,11 +8,12 @@ import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
 from calibrant.cli.options import OUTPUT, SavedCalibrator, refuse_both
-from calibrant.cli.terminal.text import Console, say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import make_folder
 from calibrant.outputs import check_targets, filling
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -197,7 +198,6 @@ class _Frequencies:
 
 def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
     """Return a calibrator for other class frequencies than those of its fitting set, if any are named."""
-    from calibrant.cli.terminal.frequencies import print_shift
     from calibrant.decisions.frequencies import correct_frequencies, estimate_frequencies, given_frequencies
     from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
@@ -219,7 +219,7 @@ def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -
     new = read(wanted.adapt, replace(columns, labels=None), need_labels=False)
     with progress_bar() as progress:
         found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
-    print_shift(Console(), found)
+    Console().show(found.to_table())
     return found.calibrator
 
 

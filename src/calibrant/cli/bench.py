@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import table as rich_table
 
 from calibrant.cli.options import AsJson, split_list
-from calibrant.cli.terminal.text import Console, say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import write_file
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
+from calibrant.show.table import Column, Table
+from calibrant.show.terminal import Console
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 
@@ -55,12 +56,7 @@ def list_experiments(
         ]
         typer.echo(json.dumps(listed))
         return
-    shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
-    shown.add_column("experiment", no_wrap=True)
-    shown.add_column("topic")
-    shown.add_column("quick\njobs", justify="right")
-    shown.add_column("full\njobs", justify="right")
-    shown.add_column("quick\nneeds", overflow="fold")
+    rows = []
     for name in experiment_names():
         experiment = load_experiment(name)
         counts = [
@@ -68,8 +64,10 @@ def list_experiments(
             for preset in ("quick", "full")
         ]
         needs = ", ".join(experiment.needs("quick")) if "quick" in experiment.presets else ""
-        shown.add_row(name, experiment.title, *counts, needs)
-    Console().print(shown)
+        rows.append([name, experiment.title, *counts, needs])
+    columns = [Column("experiment", align="left"), Column("topic", align="left", wraps=True)]
+    columns += [Column("quick\njobs"), Column("full\njobs"), Column("quick\nneeds", align="left", wraps=True)]
+    Console().show(Table.of(columns, rows))
 
 
 def _show_exhibits(*, as_json: bool) -> None:
@@ -197,13 +195,19 @@ def verdicts(
     if form == "markdown":
         typer.echo(to_page(judged), nl=False)
         return
-    shown = rich_table.Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("paper", "claim", "as printed", "our default"):
-        shown.add_column(name)
-    for each in judged:
-        printed = "tested" if each.claim.tested else counted(each.verdict, each.printed)
-        shown.add_row(each.paper, each.claim.text, printed, counted(each.own_verdict, each.ours))
-    Console().print(shown)
+    rows = [
+        (
+            each.paper,
+            each.claim.text,
+            "tested" if each.claim.tested else counted(each.verdict, each.printed),
+            counted(each.own_verdict, each.ours),
+        )
+        for each in judged
+    ]
+    columns = [
+        Column(name, align="left", wraps=True) for name in ("paper", "claim", "as printed", "our default")
+    ]
+    Console().show(Table.of(columns, rows))
     typer.echo("In brackets: comparisons that hold, do not hold, and are undecided.")
 
 

@@ -1,14 +1,11 @@
 """The command ``calibrant calibrate``."""
 
-import dataclasses
-import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._version import __version__
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
     METHODS,
@@ -20,14 +17,14 @@ from calibrant.cli.options import (
     command_line,
     fast_or,
 )
-from calibrant.cli.terminal.text import Console, line, say
+from calibrant.cli.printing import say
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.evaluation.choose import Choice
-    from calibrant.evaluation.compare import Comparison
 
 
 @with_columns
@@ -95,8 +92,9 @@ def calibrate(
 
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
     """
-    from calibrant.cli.terminal import show, tables
+    from calibrant.cli.printing import print_calibration
     from calibrant.evaluation import compare, decide, effect_of
+    from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.folder import CALIBRATOR, RESULTS
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
@@ -127,7 +125,7 @@ def calibrate(
         )
         choice = decide(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
-        answer = _answer(comparison, choice, criterion, seed) | {"effect": effect.to_dict()}
+        found = Calibration(comparison, choice, effect, criterion, seed)
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
@@ -135,19 +133,16 @@ def calibrate(
             sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
             page = describe_comparison(comparison, choice, sources)
             saved += _write_repaired(test or path, columns, choice, out)
-            save_results(out, choice.result.calibrator, answer, page)
+            save_results(out, choice.result.calibrator, found.to_dict(), page)
     if as_json:
-        typer.echo(json.dumps(answer))
+        typer.echo(found.to_json())
         return
     console = Console()
-    console.print(tables.methods(comparison, choice.result, width=console.width))
-    show.print_skipped(console, comparison.skipped)
-    console.print()
-    show.print_choice(console, choice, effect)
+    print_calibration(console, found)
     if effect.changed:
-        console.print("[dim]--keep-accuracy compares only methods that keep the predictions.[/dim]")
+        console.say("--keep-accuracy compares only methods that keep the predictions.", style="dim")
     if out is not None:
-        console.print(line(f"Saved in {out}: {', '.join(saved)}"))
+        console.say(f"Saved in {out}: {', '.join(saved)}")
 
 
 def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:
@@ -181,19 +176,3 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
 
 def _repaired_name(measured: Path) -> str:
     return f"repaired{measured.suffix.lower()}"
-
-
-def _answer(comparison: "Comparison", choice: "Choice", score: str, seed: int) -> dict[str, Any]:
-    from calibrant.evaluation.answering import answer_when
-    from calibrant.files import without_nan
-
-    rules = answer_when(choice.result.measured.outcomes())
-    return {
-        "chosen": choice.result.name,
-        "choice": choice.reason,
-        "score": score,
-        "seed": seed,
-        "calibrant": __version__,
-        **comparison.to_dict(),
-        "answer_when": [without_nan(dataclasses.asdict(rule)) for rule in rules],
-    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.options import COLUMNS, split_list
-from calibrant.cli.terminal.text import say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:

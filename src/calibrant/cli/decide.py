@@ -1,24 +1,22 @@
 """The command ``calibrant decide``."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, fast_or, refuse_both
-from calibrant.cli.terminal.text import Console, line, say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
-    from calibrant.data.predictions import Predictions
     from calibrant.decisions.costs import Costs
     from calibrant.decisions.rule import Rule
-    from calibrant.inputs import Progress
     from calibrant.posthoc.calibrator import Calibrator
 
 
@@ -101,29 +99,48 @@ def decide(
 
     Example: calibrant apply rule.safetensors new.npz --out decisions.csv
     """
+    from calibrant.decisions.costs import CostResult, act_on_costs
+    from calibrant.decisions.sets import calibrate_part
+    from calibrant.decisions.thresholds import ThresholdTable, find_threshold
+
     _check_asked(risk, coverage, costs, ask)
     refuse_both(calibrate=calibrate, calibrator=calibrator)
     if out is not None:
         check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
     given, fitted = read(path, columns), _loaded(calibrator)
-    console = None if as_json else Console()
-    rule: Rule | None
     with progress_bar(visible=not as_json) as progress:
         if costs is not None:
             matrix, (methods, fast) = _costs(costs, ask), _methods(calibrate)
-            rule, answer = _by_costs(
-                given, matrix, console, fitted, methods, fast=fast, level=level, seed=seed, progress=progress
+            found: CostResult | ThresholdTable = act_on_costs(
+                given,
+                matrix,
+                calibrator=fitted,
+                methods=methods,
+                fast=fast,
+                level=level,
+                seed=seed,
+                progress=progress,
             )
         else:
             if calibrate is not None:
-                fitted, given = _fit_part(given, calibrate, seed, progress)
-            rule, answer = _by_threshold(given, risk, coverage, console, fitted, level)
-    if console is None:
-        typer.echo(json.dumps(answer, allow_nan=False))
-    elif calibrator is not None:
-        note = f"{calibrator.name} must have been fitted on other samples than {path.name}."
-        console.print(line((note, "dim")))
-    _save(rule, out, console)
+                fitted, given = calibrate_part(given, method=calibrate, seed=seed, progress=progress)
+            found = find_threshold(given, risk=risk, coverage=coverage, level=level, calibrator=fitted)
+    rule = found.rule if isinstance(found, CostResult) else found.chosen.rule
+    if as_json:
+        typer.echo(found.to_json())
+    else:
+        console = Console()
+        first, *others = (
+            found.to_table().title,
+            *(() if isinstance(found, CostResult) else found.sentences[1:]),
+        )
+        console.say(first, style="bold")
+        console.say(*others, "")
+        console.show(found.to_table())
+        if calibrator is not None:
+            note = f"{calibrator.name} must have been fitted on other samples than {path.name}."
+            console.say(note, style="dim")
+    _save(rule, out, visible=not as_json)
 
 
 def _check_asked(risk: float | None, coverage: float | None, costs: Path | None, ask: float | None) -> None:
@@ -142,60 +159,6 @@ def _loaded(calibrator: Path | None) -> "Calibrator | None":
     return None if calibrator is None else load_bound_calibrator(calibrator)
 
 
-def _fit_part(
-    given: "Predictions", method: str, seed: int, progress: "Progress"
-) -> "tuple[Calibrator, Predictions]":
-    """Fit a method on half of the samples; return the calibrator and the other samples."""
-    from calibrant.decisions.sets import calibrate_part
-
-    return calibrate_part(given, method=method, seed=seed, progress=progress)
-
-
-def _by_threshold(
-    given: "Predictions",
-    risk: float | None,
-    coverage: float | None,
-    console: Console | None,
-    calibrator: "Calibrator | None",
-    level: float,
-) -> "tuple[Rule | None, dict[str, Any]]":
-    from calibrant.cli.terminal.decide import print_threshold
-    from calibrant.decisions.thresholds import (
-        RISKS,
-        threshold_for_coverage,
-        threshold_for_risk,
-        thresholds_for_risks,
-    )
-
-    if risk is not None:
-        found = threshold_for_risk(given, risk, level=level, calibrator=calibrator)
-    else:
-        assert coverage is not None
-        found = threshold_for_coverage(given, coverage, level=level, calibrator=calibrator)
-    risks = sorted({*RISKS, *([] if risk is None else [risk])})
-    table = thresholds_for_risks(given, risks, level=level, calibrator=calibrator)
-    if console is not None:
-        print_threshold(console, found, table)
-    return found.rule, {**found.to_dict(), "risks": [each.to_dict() for each in table]}
-
-
-def _by_costs(
-    given: "Predictions",
-    costs: "Costs",
-    console: Console | None,
-    calibrator: "Calibrator | None",
-    methods: str | list[str] | None,
-    **options: Any,  # noqa: ANN401  # those of act_on_costs
-) -> "tuple[Rule, dict[str, Any]]":
-    from calibrant.cli.terminal.decide import print_costs
-    from calibrant.decisions.costs import act_on_costs
-
-    found = act_on_costs(given, costs, calibrator=calibrator, methods=methods, **options)
-    if console is not None:
-        print_costs(console, found)
-    return found.rule, found.to_dict()
-
-
 def _costs(path: Path, ask: float | None) -> "Costs":
     from calibrant.decisions.costs import read_costs
 
@@ -208,11 +171,11 @@ def _methods(calibrate: str | None) -> tuple[str | list[str] | None, bool]:
     return (None, False) if calibrate == "none" else fast_or(calibrate or "auto")
 
 
-def _save(rule: "Rule | None", out: Path | None, console: Console | None) -> None:
+def _save(rule: "Rule | None", out: Path | None, *, visible: bool) -> None:
     if out is None:
         return
     if rule is None:
         raise InputError("--out: expected a threshold that has the guarantee, got none; nothing was saved")
     rule.save(out)
-    if console is not None:
+    if visible:
         say(f"{out}: {type(rule).__name__} saved; apply decides with it, export makes an ONNX graph of it")

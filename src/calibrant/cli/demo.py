@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.options import command_line
-from calibrant.cli.terminal.text import Console, line
 from calibrant.files import make_folder
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console, line
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import MethodResult
@@ -28,9 +28,11 @@ def demo(
 
     Example: calibrant demo
     """
-    from calibrant.cli.terminal import show, tables
+    from calibrant.cli.printing import print_calibration
     from calibrant.data.bundled import load_bundled
     from calibrant.evaluation import compare, decide, effect_of
+    from calibrant.evaluation.calibration import Calibration
+    from calibrant.evaluation.tables import measures_table
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import REPORT, write_report
@@ -65,27 +67,26 @@ def demo(
         f"Methods fitted on {validation.n:,} validation images and chosen there by cross-validation:\n",
         highlight=False,
     )
-    console.print(tables.methods(comparison, chosen, width=console.width))
-    console.print()
-    show.print_choice(console, choice, effect_of(comparison, choice, test))
+    print_calibration(console, Calibration(comparison, choice, effect_of(comparison, choice, test)))
     console.print()
     _print_calibration(console, page, chosen, f"after {chosen.name}")
     console.print("The same images under noise, which no method has seen:\n", highlight=False)
     shifted = {} if page.shift is None else {"before": page.shift.before, chosen.name: page.shift.after}
-    console.print(tables.measures({name: row.metrics for name, row in shifted.items() if row is not None}))
+    console.show(measures_table({name: row.metrics for name, row in shifted.items() if row is not None}))
     console.print()
     console.print(line("The report, to open in a browser: ", (str(out / REPORT), "bold")))
 
 
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:
     """Print the verdict on a method, and its reliability diagram."""
-    from calibrant.cli.terminal import show
+    from calibrant.cli.printing import reliability_diagram
+    from calibrant.evaluation.full import verdict as verdict_on
 
     figures = next(row.figures for row in page.drawn if row.name == result.name)
     assert figures is not None
     means = {"accuracy": figures.accuracy, "mean_confidence": figures.mean_confidence}
-    verdict = show.verdict(dict(result.test_metrics or {}) | means)
+    verdict = verdict_on(dict(result.test_metrics or {}) | means)
     heading = verdict if title == "before" else f"{title.capitalize()}: {verdict}"
     console.print(f"[bold]{heading}[/bold]\n", highlight=False)
     bins = next(each for each in figures.bins if each.n_bins == 15)
-    console.print(show.reliability_diagram(bins.accuracy, bins.confidence, bins.count, title=title))
+    console.print(reliability_diagram(bins.accuracy, bins.confidence, bins.count, title=title))

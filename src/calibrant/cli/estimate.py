@@ -8,8 +8,8 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import METHODS, AsJson, Methods, Seed, fast_or
-from calibrant.cli.terminal.text import Console
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console, line
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -50,7 +50,6 @@ def estimate(
 
     Example: calibrant estimate labelled.jsonl new.jsonl --confidence stated --correct is_right --read percent
     """
-    from calibrant.cli.terminal.expected import print_expected
     from calibrant.decisions.expected import estimate_quality
     from calibrant.evaluation.folder import load_bound_calibrator
 
@@ -73,5 +72,7 @@ def estimate(
     if as_json:
         typer.echo(found.to_json())
     else:
-        print_expected(Console(), found, title=Path(unlabelled).name)
+        console, table = Console(), found.to_table()
+        console.print(line((Path(unlabelled).name, "bold"), f": {table.title}"))
+        console.show(table)
     raise typer.Exit(0 if found.trusted else 3)

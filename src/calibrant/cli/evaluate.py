@@ -78,13 +78,9 @@ def evaluate(
     Example: calibrant evaluate s3://bucket/predictions --engine ray
     """
     from calibrant.cli import streams
-    from calibrant.cli.terminal import show
-    from calibrant.data.labels import LabelPredictions, entries_per_row
-    from calibrant.evaluation.detection import detect_ood
-    from calibrant.evaluation.evaluate import evaluate as evaluate_predictions
-    from calibrant.evaluation.groups import by_group
-    from calibrant.evaluation.paired import paired_comparison
-    from calibrant.evaluation.slices import by_class, by_margin
+    from calibrant.cli.printing import print_evaluation
+    from calibrant.evaluation.full import evaluate_fully
+    from calibrant.show.terminal import Console
 
     reader = streams.engine_named(engine)
     whole = {
@@ -96,8 +92,7 @@ def evaluate(
     }
     needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
     needs_all += ["columns under other names"] if columns.needs_whole_files else []
-    asked = skip_bad or reader is not None
-    if streams.is_streamed(source, asked=asked, needs_all=needs_all):
+    if streams.is_streamed(source, asked=skip_bad or reader is not None, needs_all=needs_all):
         streams.evaluate(
             source,
             measures=measures,
@@ -108,41 +103,24 @@ def evaluate(
             engine=reader,
         )
         return
-    predictions = read(source, columns)
-    several = isinstance(predictions, LabelPredictions)
-    ungrouped = replace(columns, groups=None)
+    predictions, ungrouped = read(source, columns), replace(columns, groups=None)
     other = None if compare is None else read(compare, ungrouped)
     foreign = None if ood is None else read(ood, ungrouped, need_labels=False)
-    wanted = word_or_list(measures, "core", "all")
     with progress_bar(visible=not as_json) as progress:
-        result = evaluate_predictions(
+        found = evaluate_fully(
             predictions,
-            measures=wanted,
+            measures=word_or_list(measures, "core", "all"),
             n_bins=bins,
             intervals=intervals,
-            chance=True,
+            per_class=per_class,
+            n_margins=per_margin,
+            by=(columns.groups or "group") if columns.makes_groups else None,
+            other=other,
+            foreign=foreign,
             progress=progress,
         )
-        parts = show.Parts(
-            classes=by_class(predictions, n_bins=bins) if per_class else None,
-            margins=by_margin(predictions, n_groups=per_margin) if per_margin else None,
-            comparison=None
-            if other is None
-            else paired_comparison(predictions, other, measures=wanted, n_bins=bins, progress=progress),
-            detection=None if foreign is None else detect_ood(predictions, foreign),
-            groups=by_group(
-                predictions,
-                measures=("ece", "smece") if wanted == "core" else wanted,
-                n_bins=bins,
-                intervals=intervals,
-                progress=progress,
-            )
-            if columns.makes_groups or several
-            else None,
-            by=show.LABEL if several else columns.groups or "group",
-            n_labels=entries_per_row(predictions) if several else None,
-        )
     if as_json:
-        show.evaluation_json(result, parts)
+        typer.echo(found.to_json())
     else:
-        show.evaluation(result, parts, title=Path(source).name if Path(source).is_file() else source)
+        title = Path(source).name if Path(source).is_file() else source
+        print_evaluation(Console(), found, title=title)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calibrant.cli.options import SavedCalibrator
-from calibrant.cli.terminal.text import say
+from calibrant.cli.printing import say
 from calibrant.outputs import check_targets
 
 

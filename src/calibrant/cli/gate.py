@@ -69,10 +69,10 @@ def gate(
 
     Example: calibrant gate test.npz --no-worse-than baseline.npz --junit gate.xml
     """
-    from calibrant.cli.terminal import show
     from calibrant.decisions.gate import check_requirements
     from calibrant.decisions.junit import write_junit
     from calibrant.decisions.requirement import Requirement
+    from calibrant.show.terminal import Console
 
     _check(require, no_worse_than, {"--margin": margin is not None, "--unpaired": unpaired})
     bounds, allowed = [Requirement.parse(text) for text in require or ()], _margin(margin)
@@ -93,7 +93,7 @@ def gate(
     if as_json:
         typer.echo(found.to_json())
     else:
-        show.gate(found)
+        Console().show(found.to_table())
     raise typer.Exit(found.exit_code)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.terminal.text import say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
@@ -81,7 +81,7 @@ def monitor(
 
     Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --read percent
     """
-    from calibrant.cli.terminal.monitor_report import JsonReport, TableReport
+    from calibrant.cli.monitor_report import JsonReport, TableReport
     from calibrant.monitoring.files import gather
     from calibrant.monitoring.run import MonitorRun, read_steps
 

@@ -8,9 +8,10 @@ import typer
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.flags import flag_of
 from calibrant.cli.options import METHODS, OUTPUT, split_list
-from calibrant.cli.terminal.text import Console, say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def _print_kinds(wanted: bool) -> None:
     if wanted:
-        from calibrant.cli.terminal import tables
+        from calibrant.cli.printing import described
         from calibrant.plots.kinds import KINDS, RUN_KINDS
 
         taken = {name: ", ".join(sorted(map(flag_of, kind.takes))) for name, kind in KINDS.items()}
@@ -26,9 +27,9 @@ def _print_kinds(wanted: bool) -> None:
         of_files = {name: kind.meaning + ends[name] for name, kind in KINDS.items()}
         of_runs = {name: kind.meaning for name, kind in RUN_KINDS.items()}
         console = Console()
-        console.print(tables.described(of_files, "of predictions", "what it shows"))
+        console.show(described(of_files, "of predictions", "what it shows"))
         console.print()
-        console.print(tables.described(of_runs, "of a training run", "what it shows"))
+        console.show(described(of_runs, "of a training run", "what it shows"))
         raise typer.Exit
 
 

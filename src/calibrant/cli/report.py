@@ -16,7 +16,7 @@ from calibrant.cli.options import (
     fast_or,
     word_or_list,
 )
-from calibrant.cli.terminal.text import say
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar

@@ -7,10 +7,10 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, refuse_both, split_list
-from calibrant.cli.terminal.text import Console, line
 from calibrant.errors import InputError
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -90,7 +90,6 @@ def sets(
 
     Example: calibrant apply sets.safetensors new.npz --out sets.jsonl
     """
-    from calibrant.cli.terminal.sets import chosen_of, print_sets, sets_json
     from calibrant.decisions.conformal import METHODS, check_alpha
     from calibrant.decisions.sets import compare_sets
     from calibrant.inputs import check_choice
@@ -118,16 +117,20 @@ def sets(
             seed=seed,
             progress=progress,
         )
-    chosen = chosen_of(found, wanted, randomised=randomised)
+    choice = found.choose(wanted, randomised=randomised)
+    chosen = choice.chosen
     if out is not None:
         chosen.rule.save(out)
     if as_json:
-        typer.echo(sets_json(found, chosen))
+        typer.echo(choice.to_json())
         return
     console = Console()
-    print_sets(console, found, chosen, title=(test or path).name, by=columns.groups)
+    console.say(chosen.rule.guarantee, choice.observed((test or path).name), "")
+    console.show(choice.to_table())
+    console.print()
+    console.show(choice.parts_table(columns.groups))
     if out is not None:
-        console.print(line(f"Saved in {out}: {chosen.name} sets of {chosen.scores} scores"))
+        console.say(f"Saved in {out}: {chosen.name} sets of {chosen.scores} scores")
 
 
 def _calibrators(

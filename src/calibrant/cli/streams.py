@@ -1,6 +1,6 @@
 """Commands on streams: decide which sources are streams, evaluate them and rewrite them."""
 
-import dataclasses
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,18 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import typer
 from torch import Tensor
 
 from calibrant.cli.options import split_list, word_or_list
-from calibrant.cli.terminal import show
-from calibrant.cli.terminal.text import say
+from calibrant.cli.printing import diagram_of, print_heading, say
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
+from calibrant.evaluation.full import group_to_dict, heading_of, verdict
+from calibrant.evaluation.groups import summary
+from calibrant.evaluation.tables import stream_groups_table
+from calibrant.files import without_nan
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES, resolve_measures
+from calibrant.outcomes import weighted_like
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 from calibrant.streams.evaluate import evaluate_stream, stream_group_tests
 from calibrant.streams.files import find_files, is_many, is_url
 from calibrant.streams.measures import StreamEvaluation, streamed_measures
@@ -99,14 +105,30 @@ def evaluate(
         result = run(stream, n_bins=n_bins, progress=_timed(progress, start), skip_bad=skip_bad)
     seconds = _since(start)
     resolved = resolve_measures(wanted)
-    names = [name for name in MEASURES if name in resolved and name in result.metrics]
-    skipped = {name: why for name, why in result.skipped.items() if name in resolved}
-    result = dataclasses.replace(result, skipped=skipped)
-    groups = show.StreamGroups(stream_group_tests(result), by or "")
+    result = result.only([name for name in MEASURES if name in resolved])
+    tests = stream_group_tests(result)
     if as_json:
-        show.stream_json(result, names, groups, seconds=seconds)
-    else:
-        show.stream(result, names, groups, title=source, seconds=seconds)
+        answer = result.to_dict()
+        answer["groups"] = {
+            name: answer["groups"][name] | without_nan(group_to_dict(test)) for name, test in tests.items()
+        }
+        answer |= {"seconds": seconds, "rows_per_second": result.n / seconds}
+        typer.echo(json.dumps(answer, allow_nan=False))
+        return
+    console = Console()
+    counted = heading_of(result.n, result.k)
+    counted += f", {weighted_like(result.n_effective)}" if result.is_weighted else ""
+    print_heading(console, source, counted, verdict(result.metrics))
+    console.show(result.to_table())
+    console.print()
+    console.print(diagram_of(result.bins))
+    if tests:
+        found = summary(list(tests.values()), correction="holm", level=0.95)
+        groups = {name: each.metrics for name, each in result.groups.items()}
+        console.show(stream_groups_table(groups, tests, by or "", found, level=0.95))
+    speed = f"{result.n:,} rows in {seconds:.1f} s, {result.n / seconds:,.0f} rows/s"
+    bad = f"; {len(result.left_out)} bad files or row groups left out" if result.left_out else ""
+    console.say(speed + bad, style="dim")
 
 
 def apply(calibrator: Calibrator, source: str, out: Path, *, by: str | None = None) -> None:

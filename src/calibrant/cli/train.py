@@ -12,9 +12,9 @@ import typer
 
 from calibrant._version import __version__
 from calibrant.cli.options import command_line
-from calibrant.cli.terminal.text import Console, line
 from calibrant.outputs import one_writer
 from calibrant.progress import progress_bar
+from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
@@ -72,8 +72,7 @@ def train(
 
     Example: calibrant train --log mlflow=http://localhost:5000 --log wandb=my-project
     """
-    from calibrant.cli.terminal.training_progress import watching
-    from calibrant.cli.training_log import TrainingLog
+    from calibrant.cli.training_watchers import TrainingLog, watching
     from calibrant.files import without_nan
     from calibrant.training.config.toml import load_config, load_first_run
     from calibrant.training.folder import CONFIG, check_factory, load_folder_config
@@ -198,24 +197,22 @@ def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
 
 
 def _show(run: "Run", outcome: "Outcome") -> None:
-    from calibrant.cli.terminal import show, tables
+    from calibrant.cli.printing import print_calibration
+    from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.effect import effect_of
     from calibrant.evaluation.folder import CALIBRATOR
     from calibrant.report.write import REPORT
+    from calibrant.training.outcome import elsewhere_table, stages_table
 
-    console = Console()
-    console.print(line((_title(run.config), "bold")))
+    console, effect = Console(), effect_of(outcome.comparison, outcome.choice, run.predictions["test"])
+    console.say(_title(run.config), style="bold")
     console.print()
-    console.print(tables.methods(outcome.comparison, outcome.chosen, width=console.width))
-    show.print_skipped(console, outcome.comparison.skipped)
+    print_calibration(console, Calibration(outcome.comparison, outcome.choice, effect))
     if len(run.refinement) > 1:
         console.print("\nRefinement, stage by stage:", highlight=False)
-        console.print(tables.stages(run.refinement))
+        console.show(stages_table(run.refinement))
     if any(each.detection or len(each.measures) > 1 for each in outcome.methods.values()):
         console.print("\nShifted and out-of-distribution sets:", highlight=False)
-        console.print(tables.elsewhere(outcome.as_json()))
+        console.show(elsewhere_table(outcome.as_json()))
     written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
-    console.print()
-    effect = effect_of(outcome.comparison, outcome.choice, run.predictions["test"])
-    show.print_choice(console, outcome.choice, effect)
-    console.print(line(f"Saved in {run.folder}: {written}"))
+    console.say(f"Saved in {run.folder}: {written}")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from calibrant.data.predictions import Groups, Predictions, check_rows
 from calibrant.errors import InputError
-from calibrant.html import card, notes, table
 from calibrant.inputs import (
     ArrayLike,
     at_least_float32,
@@ -22,6 +21,8 @@ from calibrant.inputs import (
     to_tensor,
 )
 from calibrant.outcomes import log_probs
+from calibrant.show.numbers import percent
+from calibrant.show.table import Table
 
 # Labels that a notebook shows.
 _LABELS_SHOWN = 10
@@ -106,9 +107,11 @@ class LabelPredictions(Predictions):
         if y is not None:
             columns["frequency"] = _percents(y[:, :_LABELS_SHOWN].double())
         more = self.n_labels - _LABELS_SHOWN
-        remarks = [f"... and {more:,} more labels"] if more > 0 else []
-        parts = [table(list(columns), zip(*columns.values(), strict=True)), notes(remarks)]
-        return card(f"LabelPredictions: {self.n_rows:,} rows, {self.n_labels:,} labels", *parts)
+        remarks = (f"... and {more:,} more labels",) if more > 0 else ()
+        title = f"LabelPredictions: {self.n_rows:,} rows, {self.n_labels:,} labels"
+        return Table.of(
+            list(columns), zip(*columns.values(), strict=True), title=title, notes=remarks
+        )._repr_html_()
 
     def __reduce__(self) -> tuple[Callable[[], "LabelPredictions"], tuple[()]]:
         return partial(LabelPredictions, **self.arguments()), ()
@@ -257,4 +260,4 @@ def _check_label_names(names: Sequence[str] | None, n_labels: int) -> tuple[str,
 
 
 def _percents(values: Tensor) -> list[str]:
-    return [f"{100 * value:.1f} %" for value in values.mean(dim=0).tolist()]
+    return [str(percent(value, 1)) for value in values.mean(dim=0).tolist()]

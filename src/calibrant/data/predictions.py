@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError, did_you_mean, listed
-from calibrant.html import card, notes, table
 from calibrant.inputs import (
     ArrayLike,
     check_confidence,
@@ -26,6 +25,8 @@ from calibrant.inputs import (
     to_tensor,
 )
 from calibrant.outcomes import Outcomes, log_odds, log_probs
+from calibrant.show.numbers import percent
+from calibrant.show.table import Table
 from calibrant.text import check_text
 
 # Samples that a notebook shows.
@@ -209,8 +210,8 @@ class Predictions:
         samples = self.take(range(min(self.n, _ROWS_SHOWN)))
         shown = _columns_shown(samples)
         rows = zip(range(samples.n), *shown.values(), strict=True)
-        parts = [table(["row", *shown], rows), notes([repr(self), *_named(self)])]
-        return card(f"Predictions: {self.n:,} samples{classes}", *parts)
+        title = f"Predictions: {self.n:,} samples{classes}"
+        return Table.of(["row", *shown], rows, title=title, notes=(repr(self), *_named(self)))._repr_html_()
 
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
         # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.
@@ -348,7 +349,7 @@ def _columns_shown(predictions: Predictions) -> dict[str, list[str]]:
             columns["true class"] = [names[place] for place in predictions.labels.tolist()]
     else:
         confidence = predictions.confidence
-    columns["confidence"] = [f"{100 * value:.1f} %" for value in confidence.tolist()]
+    columns["confidence"] = [str(percent(value, 1)) for value in confidence.tolist()]
     if predictions.correct is not None:
         columns["correct"] = ["yes" if value else "no" for value in predictions.correct.tolist()]
     if predictions.groups is not None:

@@ -29,6 +29,8 @@ from calibrant.outcomes import effective, mean_of
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import number, percent, span
+from calibrant.show.table import Table
 
 #: The action that passes a sample on.
 ASK = "ask a person"
@@ -309,6 +311,42 @@ class CostResult(Result):
             f"Acting on probabilities calibrated by {self.method} costs {_span(shown)} a sample, and "
             f"{self.before.observed:.4g} without calibration; {beside}"
         )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What calibration saves, and when asking a person pays, if these are known."""
+        found, asking = self.difference, self.break_even
+        said = (
+            []
+            if found is None
+            else [
+                f"Calibration changes the cost by {number(found.value, None, sign=True)} a sample, "
+                f"{percent(self.level, None)} interval {found.low:+.4g} to {found.high:+.4g}."
+            ]
+        )
+        if asking is not None:
+            asked = "" if asking.asked is None else f"; here {percent(asking.asked, None)} are asked"
+            said.append(
+                f"Asking a person pays for every sample at a cost of up to {asking.always:.4g}, for half of "
+                f"them up to {asking.shares[0.5]:.4g}, for a tenth up to {asking.shares[0.1]:.4g}, and for "
+                f"none from {asking.never:.4g} on{asked}."
+            )
+        return tuple(said)
+
+    def to_table(self) -> Table:
+        """Return predicted and observed costs and the share of each action, before and after calibration."""
+        sides = {"as it is": self.before} | ({} if self.after is None else {str(self.method): self.after})
+        each = list(sides.values())
+        rows: list[list[object]] = [
+            ["predicted cost", *(number(side.predicted, None) for side in each)],
+            ["observed cost", *(number(side.observed, None) for side in each)],
+            [
+                f"{percent(self.level, None)} interval",
+                *(span(side.low, side.high, lambda end: number(end, None)) for side in each),
+            ],
+        ]
+        rows += [[action, *(percent(side.shares[action], None) for side in each)] for action in self.actions]
+        return Table.of(["", *sides], rows, title=f"{self.sentence}.", notes=self.sentences)
 
 
 def act_on_costs(

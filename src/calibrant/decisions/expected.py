@@ -22,6 +22,8 @@ from calibrant.inputs import Floats, Progress, check_seed
 from calibrant.outcomes import refused_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.results import Result
+from calibrant.show.numbers import Cell, number, p_equals, percent, span
+from calibrant.show.table import Table
 
 # Fewer samples say too little about any of both sets.
 _LEAST_ROWS = 20
@@ -34,6 +36,10 @@ _FEW_MISSES = 5
 _PERMUTATIONS = 999
 _CELLS = 256
 _ROWS_AT_ONCE = 1 << 14
+
+
+# Coverages whose error rate the table shows.
+_SHOWN_COVERAGES = (0.5, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,43 @@ class ExpectedQuality(Result):
     predictions: Predictions
 
     not_in_json = ("predictions",)
+
+    @property
+    def sentence(self) -> str:
+        """Whether the estimates can be trusted, and why not, in words without a full stop."""
+        change = self.change
+        if self.trusted:
+            return (
+                f"Confidences are distributed as on the labelled samples (distance {change.distance:.3f}, p "
+                f"{p_equals(change.p_value)}); nothing speaks against the estimate"
+            )
+        reasons = []
+        if change.confidence_p_value <= self.alpha / (1 if change.class_p_value is None else 2):
+            reasons.append(f"confidences have changed (distance {change.distance:.3f})")
+        if change.class_p_value is not None and change.class_p_value <= self.alpha / 2:
+            reasons.append(
+                f"predicted classes have changed ({percent(change.class_distance, 1)} of them; more "
+                f"{change.grown})"
+            )
+        why = " and ".join(reasons)
+        return f"Warning: {why}, so the estimate cannot be trusted; label some of these samples"
+
+    def to_table(self) -> Table:
+        """Return the estimates with their intervals, beside what labelled samples show."""
+
+        def row(name: str, found: Estimate, write: Callable[[float], Cell], known: object) -> list[object]:
+            return [name, write(found.value), span(found.low, found.high, write), known]
+
+        rows = [
+            row("accuracy", self.accuracy, percent, percent(self.labelled_accuracy)),
+            row("Brier score", self.brier, number, number(self.labelled_brier)),
+        ]
+        for coverage in _SHOWN_COVERAGES:
+            name = f"error rate of the surest {100 * coverage:.0f} %"
+            rows.append(row(name, self.risk.at(coverage), percent, ""))
+        headings = ["estimate", f"{100 * self.level:.0f} % interval", f"on {self.n_labelled:,} labelled"]
+        title = f"{self.n_unlabelled:,} predictions without labels"
+        return Table.of(["after calibration", *headings], rows, title=title, notes=(f"{self.sentence}.",))
 
 
 def estimate_quality(

@@ -30,6 +30,8 @@ from calibrant.posthoc.frequencies import (
     treats_classes_alike,
 )
 from calibrant.results import Result
+from calibrant.show.numbers import p_equals, percent, points, span
+from calibrant.show.table import Column, Table
 
 Integers = npt.NDArray[np.int64]
 
@@ -57,6 +59,10 @@ _PERMUTATIONS = 999
 _BEYOND_DOUBT = 1e-12
 # Beyond this many numbers, the permutations of the test take too long, and its limit is exact enough.
 _MOST_PERMUTED = 4_000_000
+
+
+# Classes that fit on a screen.
+_MOST_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +113,43 @@ class FrequencyShift(Result):
     def is_explained(self, alpha: float = 0.05) -> bool:
         """Return whether nothing but the frequencies needs to have changed, by a test of this level."""
         return self.fit_p_value > check_alpha(alpha)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Whether the frequencies have changed, and whether the change explains the predictions."""
+        shift = (
+            f"The class frequencies have changed: {percent(self.distance, 1)} of the samples belong to other "
+            f"classes than before (p {p_equals(self.p_value)})."
+            if self.has_shift()
+            else f"There is no evidence that class frequencies have changed (p {p_equals(self.p_value)}); "
+            "the correction is drawn back towards the old ones."
+        )
+        warning = (
+            f"Warning: other frequencies do not explain the new confidences (p {p_equals(self.fit_p_value)})."
+            " Samples of the same class look different now, so the frequencies and the correction cannot be "
+            "trusted."
+        )
+        return (shift,) if self.is_explained() else (shift, warning)
+
+    def to_table(self) -> Table:
+        """Return the frequencies of each class; those of many classes begin with the largest change."""
+        order = np.arange(len(self.classes))
+        if len(order) > _MOST_CLASSES:
+            order = np.argsort(-np.abs(self.frequencies - self.old), kind="stable")
+        columns = [Column("class", align="left"), Column("old", "%"), Column("new (EM)", "%")]
+        columns += [Column(f"{100 * self.level:.0f} %\ninterval")]
+        columns += [Column("second opinion\n(BBSE) %"), Column("applied", "%")]
+        rows = [
+            [
+                self.classes[place],
+                *(points(each[place], 1) for each in (self.old, self.frequencies)),
+                span(self.low[place], self.high[place], lambda end: points(end, 1)),
+                *(points(each[place], 1) for each in (self.second_opinion, self.applied)),
+            ]
+            for place in order.tolist()
+        ]
+        title = f"Class frequencies of {self.n_unlabelled:,} predictions without labels"
+        return Table.of(columns, rows, title=title, notes=self.sentences, most=_MOST_CLASSES)
 
 
 def estimate_frequencies(

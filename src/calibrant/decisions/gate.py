@@ -19,13 +19,14 @@ from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
-from calibrant.html import card, notes
 from calibrant.inference.chance import Chance
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.names import MEASURES
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import Cell, number, span
+from calibrant.show.table import Table
 
 GateOutcome: TypeAlias = Literal["passed", "failed", "unknown"]
 
@@ -113,11 +114,47 @@ class Gate(Result):
         """Return plain values for JSON, with the outcome and the exit code."""
         return {"outcome": self.outcome, "exit_code": self.exit_code, **super().to_dict()}
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the outcome, and the sentence of each requirement."""
+    @property
+    def sentence(self) -> str:
+        """The outcome and the exit code, in words without a full stop."""
         words = {"passed": "passed", "failed": "failed", "unknown": "cannot tell"}[self.outcome]
-        sentences = notes(verdict.sentence for verdict in self.verdicts)
-        return card(f"Gate: {words}, {self.n:,} samples", sentences)
+        return f"Gate: {words} (exit code {self.exit_code})"
+
+    def to_table(self) -> Table:
+        """Return the verdicts, with the samples that are needed to tell."""
+        undecided = [
+            each
+            for each in self.verdicts
+            if each.outcome == "unknown" and (each.needed is None or each.is_cautious)
+        ]
+        return Table.of(
+            [
+                "requirement",
+                "verdict",
+                "value",
+                f"{100 * self.verdicts[0].level:.3g} % interval",
+                "samples needed",
+            ],
+            [
+                (
+                    each.requirement,
+                    _OUTCOMES[each.outcome],
+                    number(each.value),
+                    span(each.low, each.high, number),
+                    "" if each.needed is None else Cell(each.needed, f"about {each.needed:,}"),
+                )
+                for each in self.verdicts
+            ],
+            title=f"Gate of {self.n:,} samples",
+            notes=(*(each.sentence for each in undecided), f"{self.sentence}."),
+        )
+
+
+_OUTCOMES = {
+    "passed": Cell("passed", "passed", "good"),
+    "failed": Cell("failed", "failed", "bad"),
+    "unknown": Cell("unknown", "cannot tell", "unsure"),
+}
 
 
 def check_requirements(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -36,6 +36,8 @@ from calibrant.inputs import Progress, check_choice, check_count, check_flag, ch
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import number, percent, points, span
+from calibrant.show.table import Column, Table
 
 By: TypeAlias = Literal["class", "group"]
 Small: TypeAlias = Literal["refuse", "include"]
@@ -359,6 +361,131 @@ class SetComparison(Result):
     by: By | None
     n_test: int | None
     results: tuple[SetResult, ...]
+
+    def choose(self, method: Method = "lac", *, randomised: bool = False) -> "SetChoice":
+        """Return the sets of a method, from the scores of the last calibrator if there is one."""
+        last = self.results[-1].scores
+        wanted = (last, method, randomised)
+        chosen = next(each for each in self.results if (each.scores, each.method, each.randomised) == wanted)
+        return SetChoice(self, chosen)
+
+    def to_table(self, chosen: SetResult | None = None) -> Table:
+        """Return coverage and sizes of the sets of each method; the chosen one is marked."""
+        columns = [Column("scores", align="left"), Column("method", align="left"), Column("coverage", "%")]
+        columns += [Column("mean\nsize"), Column("one class", "%"), Column("empty", "%")]
+        rows = [
+            [
+                each.scores,
+                each.name,
+                points(each.measures.coverage, 1),
+                number(each.measures.mean_size, 2),
+                points(each.measures.single, 1),
+                points(each.measures.empty, 1),
+            ]
+            for each in self.results
+        ]
+        place = None if chosen is None else next(at for at, each in enumerate(self.results) if each is chosen)
+        return Table.of(columns, rows, title=f"Prediction sets for alpha {self.alpha:g}", chosen=place)
+
+
+@dataclass(frozen=True, eq=False)
+class SetChoice(Result):
+    """The sets of one method among several.
+
+    Attributes:
+        comparison: All sets.
+        chosen: The sets that were asked for.
+    """
+
+    comparison: SetComparison
+    chosen: SetResult
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: the guarantee, the method, the law of its coverage, and all sets."""
+        chosen = self.chosen
+        return {
+            "guarantee": chosen.rule.guarantee,
+            "chosen": {"scores": chosen.scores, "method": chosen.method, "randomised": chosen.randomised},
+            "law": None if self._law is None else self._law.to_dict(),
+            **self.comparison.to_dict(),
+        }
+
+    @property
+    def _law(self) -> CoverageLaw | None:
+        found = self.comparison
+        return None if found.by or found.n_test is None else self.chosen.rule.law(found.n_test)
+
+    def observed(self, title: str) -> str:
+        """Return what was observed on the samples of this title, in a few sentences."""
+        measured, law = self.chosen.measures, self._law
+        text = (
+            f"On {title} {percent(measured.coverage, 1)} of {measured.n:,} sets ({self.chosen.name}, "
+            f"{self.chosen.scores} scores) hold it, with {measured.mean_size:.2f} classes on average."
+        )
+        if law is not None:
+            text += (
+                f" Of fits on {law.n:,} samples, 99 % have a coverage of {points(law.low, 1)} to "
+                f"{percent(law.high, 1)}."
+            )
+        if measured.empty > 0 and not self.chosen.rule.allow_empty:
+            text += (
+                f" {percent(measured.empty, 1)} of the sets would be empty and hold the most probable class, "
+                "which adds to the coverage."
+            )
+        return text
+
+    @property
+    def change(self) -> str:
+        """How calibration and randomisation change the size of the sets; empty if they do not."""
+        results, chosen = self.comparison.results, self.chosen
+        sizes = {(each.scores, each.method, each.randomised): each.measures.mean_size for each in results}
+        size, text = chosen.measures.mean_size, ""
+        if chosen.scores != RAW:
+            before = sizes[RAW, chosen.method, chosen.randomised]
+            how = "wider" if size > before else "narrower"
+            text = f"After {chosen.scores} {chosen.name} sets are {how}: {size:.2f} classes, "
+            text += f"{before:.2f} before. "
+        drawn = sizes.get((chosen.scores, chosen.method, True), size)
+        if drawn < size:
+            text += f"Randomised sets have {drawn:.2f} classes on average."
+        return text.strip()
+
+    def to_table(self) -> Table:
+        """Return coverage and sizes of all sets; the chosen ones are marked."""
+        notes = (self.change,) if self.change else ()
+        return replace(self.comparison.to_table(self.chosen), notes=notes)
+
+    def parts_table(self, by: str | None = None) -> Table:
+        """Return coverage and size in each group (named by its column) or class, the lowest first."""
+        found = self.comparison
+        groups = found.by == "group"
+        rows = self.chosen.measures.groups if groups else self.chosen.measures.classes
+        columns = [Column((by or "group") if groups else "class", align="left"), Column("samples")]
+        columns += [Column("coverage", "%"), Column("95 %\ninterval"), Column("mean\nsize")]
+        cells = [
+            [
+                row.name,
+                row.n,
+                points(row.coverage, 1),
+                span(row.low, row.high, lambda end: points(end, 1)),
+                number(row.mean_size, 2),
+            ]
+            for row in rows
+        ]
+        most = _WORST if found.by is None and len(rows) > _WORST else _MOST_ROWS
+        notes = (
+            ["Sets by class guarantee the coverage of each"] if found.by is None and len(rows) > most else []
+        )
+        if found.n_test is None:
+            notes.append(
+                "The coverage is that of the samples of the fit, about right by construction; a test set "
+                "measures it."
+            )
+        return Table.of(columns, cells, notes=tuple(notes), most=most)
+
+
+# Rows of classes or groups: all that have a guarantee of their own up to a screen or two, else the worst.
+_MOST_ROWS, _WORST = 50, 5
 
 
 def compare_sets(

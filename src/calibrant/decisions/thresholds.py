@@ -23,6 +23,8 @@ from calibrant.outcomes import Outcomes, refused_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number
 from calibrant.results import Result
+from calibrant.show.numbers import Cell, percent
+from calibrant.show.table import Table
 
 Correction: TypeAlias = Literal["several_starts", "fixed_sequence", "bonferroni"]
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
@@ -167,15 +169,89 @@ class Threshold(Result):
     @property
     def sentence(self) -> str:
         """The threshold, what it answers and what is guaranteed, in words without a full stop."""
-        promise = f"at most {_percent(self.risk)} of them wrong with {_percent(self.level)} probability"
+        promise = (
+            f"at most {percent(self.risk, None)} of them wrong with {percent(self.level, None)} probability"
+        )
         if self.rule is None:
             return (
                 f"No threshold answers with {promise.replace(' of them', '')}: none that was tested on "
                 f"{self.n:,} samples shows it; accept more wrong answers, or give more samples"
             )
-        seen = f"(observed {_percent(self.observed)} of {self.answered:,})"
+        seen = f"(observed {percent(self.observed, None)} of {self.answered:,})"
         when = f"when the confidence is at least {self.threshold:.{_DIGITS}g}" if self.threshold else "always"
-        return f"Answer {when}: {_percent(self.coverage)} of new cases, {promise} {seen}"
+        return f"Answer {when}: {percent(self.coverage, None)} of new cases, {promise} {seen}"
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdTable(Result):
+    """A threshold, and those that other risks would have.
+
+    Attributes:
+        chosen: The threshold that was asked for.
+        others: A threshold for each of several risks.
+    """
+
+    chosen: Threshold
+    others: tuple[Threshold, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: the threshold, and the others as ``risks``."""
+        return {**self.chosen.to_dict(), "risks": [each.to_dict() for each in self.others]}
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The threshold in words, and how much of new data it answers at least."""
+        found = self.chosen
+        if found.rule is None:
+            return (f"{found.sentence}.",)
+        return (
+            f"{found.sentence}.",
+            f"At least {percent(found.coverage_low, None)} of new cases are answered, with "
+            f"{percent(found.level, None)} probability, if they are drawn like these {found.n:,}.",
+        )
+
+    def to_table(self) -> Table:
+        """Return what other risks would answer."""
+        rows = [
+            [percent(each.risk, None), "none"]
+            if each.rule is None
+            else [
+                percent(each.risk, None),
+                Cell(each.threshold, f"{each.threshold:.{_DIGITS}g}"),
+                percent(each.coverage, None),
+                Cell(each.observed, f"{percent(each.observed, None)} of {each.answered:,}"),
+            ]
+            for each in self.others
+        ]
+        note = "Each row has its guarantee for a risk that is chosen in advance."
+        columns = ["at most wrong", "confidence at least", "answered", "observed wrong"]
+        return Table.of(columns, rows, title=self.sentences[0], notes=(note,))
+
+
+def find_threshold(
+    predictions: PredictionsLike,
+    *,
+    risk: float | None = None,
+    coverage: float | None = None,
+    level: float = 0.95,
+    calibrator: Calibrator | None = None,
+) -> ThresholdTable:
+    """Find the threshold for a risk or for a coverage, and those for other risks.
+
+    Args:
+        predictions: Labelled predictions.
+        risk: Accepted share of wrong answers.
+        coverage: Share of the samples to answer, if no risk is given.
+        level: Probability of the guarantee.
+        calibrator: A calibrator to apply first, fitted on other samples.
+    """
+    if risk is not None:
+        chosen = threshold_for_risk(predictions, risk, level=level, calibrator=calibrator)
+    else:
+        chosen = threshold_for_coverage(predictions, coverage or 0.0, level=level, calibrator=calibrator)
+    risks = sorted({*RISKS, *([] if risk is None else [risk])})
+    others = thresholds_for_risks(predictions, risks, level=level, calibrator=calibrator)
+    return ThresholdTable(chosen, tuple(others))
 
 
 def threshold_for_risk(
@@ -612,20 +688,10 @@ def _check_enough(n: int, risk: float, level: float) -> None:
     fewest = fewest_samples(risk, level=level)
     if n < fewest:
         raise InputError(
-            f"predictions: expected at least {fewest:,} samples to guarantee a risk of {_percent(risk)} with "
-            f"{_percent(level)} probability, even if no answer is wrong, got {n:,}; accept a larger risk, or "
-            "give more samples"
+            f"predictions: expected at least {fewest:,} samples to guarantee a risk of {percent(risk, None)} "
+            f"with {percent(level, None)} probability, even if no answer is wrong, got {n:,}; accept a "
+            "larger risk, or give more samples"
         )
-
-
-def _percent(share: float) -> str:
-    """Return a share in percent with three significant digits.
-
-    Example:
-        >>> _percent(0.02), _percent(0.7123), _percent(0.999)
-        ('2 %', '71.2 %', '99.9 %')
-    """
-    return f"{100 * share:.3g} %"
 
 
 _BOUNDED = "a threshold with a guarantee, whose binomial bounds need counts"

@@ -10,8 +10,8 @@ from torch import Tensor
 from calibrant.data.labels import entries_per_row, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore, html_of_methods
-from calibrant.html import card, notes
+from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
+from calibrant.evaluation.tables import methods_table
 from calibrant.inference.paired import paired_difference
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
@@ -20,6 +20,7 @@ from calibrant.outcomes import effective
 from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL, safe_method
 from calibrant.posthoc.pool import pool_of
 from calibrant.results import Result
+from calibrant.show.table import Table
 
 Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 
@@ -50,9 +51,12 @@ class Choice(Result):
         parts = ", ".join([*members, "then SMART"] if pool.has_curve else members)
         return f"{self.result.name} ({parts}): {self.reason}"
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the sentence, and the measures of the method."""
-        return card("Choice", html_of_methods([self.result]), notes([f"{self.sentence}."]))
+    def to_table(self) -> Table:
+        """Return the measures of the method, with the sentence."""
+        where = "out of fold" if self.result.test_metrics is None else "on test"
+        return methods_table(
+            [self.result], where=where, shares={}, title="Choice", notes=(f"{self.sentence}.",)
+        )
 
 
 def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> MethodResult:

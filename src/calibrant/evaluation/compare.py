@@ -16,10 +16,10 @@ from calibrant.data.labels import entries_per_row, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_classes, repaired
-from calibrant.evaluation.evaluate import evaluate, shown_value
+from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
-from calibrant.html import Html, card, notes, table
 from calibrant.inference.paired import PairedDifference, paired_difference
 from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
@@ -44,6 +44,7 @@ from calibrant.posthoc.names import (
 )
 from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.results import FrozenDict, Result
+from calibrant.show.table import Table
 from calibrant.threads import SideBySide, few_threads
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
@@ -156,42 +157,21 @@ class Comparison(Result):
             "skipped": dict(self.skipped),
         }
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the measures of each method, on the test set if there is one."""
-        where = "out of fold" if self.n_test is None else f"on {self.n_test:,} test samples"
-        title = f"Comparison: {len(self.results)} methods, {self.n_validation:,} validation samples"
-        skipped = {f"skipped {name}": reason for name, reason in self.skipped.items()}
-        remarks = notes([f"Measured {where}.", *(f"{name}: {why}" for name, why in skipped.items())])
-        return card(title, html_of_methods(self.results), remarks)
+    def to_table(self, chosen: MethodResult | None = None) -> Table:
+        """Return the measures of each method, on the test set if there is one; the chosen one is marked."""
+        return methods_table(
+            self.results,
+            where="out of fold" if self.n_test is None else "on test",
+            shares={} if self.pool is None else self.pool.weights,
+            chosen=chosen,
+            title=f"Comparison: {len(self.results)} methods, {self.n_validation:,} validation samples",
+            notes=remarks_on(self.skipped),
+        )
 
     @property
     def pool(self) -> Pool | None:
         """The mixture of all methods, if there is one."""
         return next((pool_of(result.calibrator) for result in self.results if result.name == POOL), None)
-
-
-def html_of_methods(results: Sequence[MethodResult]) -> Html:
-    """Return a table of methods for notebooks; the one with the lowest negative log-likelihood is bold."""
-    measured = [each.metrics if each.test_metrics is None else each.test_metrics for each in results]
-    names = [
-        name
-        for name, measure in MEASURES.items()
-        if measure.compared and all(name in values for values in measured)
-    ]
-    rows = [
-        (
-            result.name,
-            *(shown_value(MEASURES[name], values[name]) for name in names),
-            " to ".join(
-                f"{round(end, 4) + 0.0:+.4f}" for end in (result.improvement.low, result.improvement.high)
-            ),
-        )
-        for result, values in zip(results, measured, strict=True)
-    ]
-    likelihoods = [values.get("nll", float("inf")) for values in measured]
-    best = [place for place, value in enumerate(likelihoods) if value == min(likelihoods)]
-    headings = ("method", *(MEASURES[name].short for name in names), "change of NLL, 95 %")
-    return table(headings, rows, bold=best if len(rows) > 1 else ())
 
 
 def compare(

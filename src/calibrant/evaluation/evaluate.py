@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.html import card, notes, p_value, reliability, table
+from calibrant.evaluation.tables import measures_table, remarks_on
+from calibrant.files import without_nan
 from calibrant.inference.chance import Chance, by_chance
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import Interval, with_interval
@@ -22,6 +23,8 @@ from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
+from calibrant.show.html import card, notes, reliability, table
+from calibrant.show.table import Table
 from calibrant.threads import few_threads
 
 # Numbers computed for the resamples of a measure: several seconds. It depends on the data alone, so equal
@@ -61,45 +64,40 @@ class Evaluation(Result):
     remarks: Mapping[str, str]
     by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, as ``evaluate --json`` prints them; undefined ones are None."""
+        answer: dict[str, Any] = {"n": self.n, "k": self.k, "metrics": dict(self.metrics)}
+        answer |= {"n_effective": self.n_effective} if self.is_weighted else {}
+        parts = {
+            "intervals": {name: [each.low, each.high] for name, each in self.intervals.items()},
+            "by_chance": {name: asdict(each) for name, each in self.by_chance.items()},
+            "skipped": dict(self.skipped),
+            "remarks": dict(self.remarks),
+        }
+        values: dict[str, Any] = without_nan(answer | {name: part for name, part in parts.items() if part})
+        return values
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples have weights."""
+        return self.bins.count.is_floating_point()
+
+    def to_table(self) -> Table:
+        """Return the measures, their intervals, and what chance would show, if requested."""
+        return measures_table(
+            {"value": self.metrics},
+            self.intervals,
+            self.by_chance,
+            title=f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k:,} classes"),
+            notes=remarks_on(self.skipped, self.remarks),
+        )
+
     def _repr_html_(self) -> str:
         """Return what notebooks show: the measures, and a small reliability diagram."""
-        headings = ["measure", "value"]
-        headings += ["interval"] if self.intervals else []
-        headings += ["by chance, up to", "p"] if self.by_chance else []
-        rows = [self._row(name)[: len(headings)] for name in MEASURES if name in self.metrics]
-        classes = "" if self.k is None else f", {self.k:,} classes"
-        diagram = reliability(
-            self.bins.edges.tolist(), self.bins.accuracy.tolist(), "accuracy in bins of confidence"
-        )
-        remarks = [*html_notes(self.remarks), *html_notes(self.skipped, "not computed: ")]
-        parts = (table(headings, rows), diagram, notes(remarks))
-        return card(f"Evaluation of {self.n:,} samples{classes}", *parts)
-
-    def _row(self, name: str) -> list[str]:
-        measure = MEASURES[name]
-        cells = [measure.title, shown_value(measure, self.metrics[name])]
-        if self.intervals:
-            span = self.intervals.get(name)
-            ends = () if span is None else (shown_value(measure, end) for end in (span.low, span.high))
-            cells.append(" to ".join(ends))
-        if name in self.by_chance:
-            cells += [
-                shown_value(measure, self.by_chance[name].high),
-                p_value(self.by_chance[name].p_value),
-            ]
-        return [*cells, "", ""]
-
-
-def shown_value(measure: Measure, value: float) -> str:
-    """Return a value of a measure as notebooks show it, in percent if tables do."""
-    if math.isnan(value):
-        return "undefined"
-    return f"{100 * value:.2f} %" if measure.percent else f"{value:.4f}"
-
-
-def html_notes(remarks: Mapping[str, str], before: str = "") -> list[str]:
-    """Return remarks on measures as sentences with their titles."""
-    return [f"{before}{MEASURES[name].title}: {remark}" for name, remark in remarks.items()]
+        shown = self.to_table()
+        edges, accuracy = self.bins.edges.tolist(), self.bins.accuracy.tolist()
+        diagram = reliability(edges, accuracy, "accuracy in bins of confidence")
+        return card(f"Evaluation of {shown.title}", table(shown), diagram, notes(shown.remarks))
 
 
 def evaluate(

@@ -11,7 +11,7 @@ from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import counted
 from calibrant.evaluation.evaluate import evaluate
-from calibrant.html import card, notes, p_value, table
+from calibrant.evaluation.tables import groups_table
 from calibrant.inference.calibration_test import CalibrationTest, cumulative_test
 from calibrant.inference.corrections import Correction, corrected
 from calibrant.inference.intervals import Interval, wilson_interval
@@ -21,6 +21,7 @@ from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.names import resolve_measures
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
+from calibrant.show.table import Table
 
 #: Groups with fewer samples are shown but not tested.
 FEWEST_TESTED = 10
@@ -108,24 +109,9 @@ class GroupTable(Result):
         """How many groups are miscalibrated, by which test and correction."""
         return summary(self.rows, correction=self.correction, level=self.level)
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the worst groups, those beyond chance in bold."""
-        shown = self.rows[:_GROUPS_SHOWN]
-        rows = [(row.name, f"{row.n:,}", *_percents(row), p_value(row.p_corrected)) for row in shown]
-        bold = [place for place, row in enumerate(shown) if is_significant(row, self.level)]
-        remarks = [f"{self.sentence}."]
-        remarks += [f"... and {len(self.rows) - len(shown)} more"] if len(self.rows) > len(shown) else []
-        headings = ("group", "samples", "accuracy", "confidence", "gap", "corrected p")
-        title = f"{len(self.rows)} groups, the worst first"
-        return card(title, table(headings, rows, bold=bold), notes(remarks))
-
-
-# Groups that a notebook shows.
-_GROUPS_SHOWN = 20
-
-
-def _percents(row: GroupRow) -> list[str]:
-    return [f"{100 * value:.1f} %" for value in (row.accuracy, row.mean_confidence, row.gap)]
+    def to_table(self, by: str = "group") -> Table:
+        """Return the groups, those beyond chance emphasised; ``by`` is what made them."""
+        return groups_table(self, by)
 
 
 _TITLES: dict[Correction, str] = {

@@ -8,15 +8,16 @@ import torch
 from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import MAX_WORK, during, inputs_of, shown_value, why_not
+from calibrant.evaluation.evaluate import MAX_WORK, during, inputs_of, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.html import card, notes, p_value, table
+from calibrant.evaluation.tables import paired_table, remarks_on
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.paired import Measured, PairedDifference, differences_from
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.results import FrozenDict, Result
+from calibrant.show.table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,19 +28,10 @@ class PairedComparison(Result):
     differences: Mapping[str, PairedDifference]
     skipped: Mapping[str, str]
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: each measure of both models, and the difference with its interval."""
-        headings = ("measure", "a", "b", "a - b", "interval", "p")
-        rows = [self._row(name) for name in MEASURES if name in self.differences]
-        skipped = notes([f"not computed: {name}: {why}" for name, why in self.skipped.items()])
-        return card(f"Two models on the same {self.n:,} samples", table(headings, rows), skipped)
-
-    def _row(self, name: str) -> list[str]:
-        measure, found = MEASURES[name], self.differences[name]
-        values = (found.value_a, found.value_b, found.difference)
-        low, high = (shown_value(measure, end) for end in (found.low, found.high))
-        cells = [shown_value(measure, value) for value in values]
-        return [measure.title, *cells, f"{low} to {high}", p_value(found.p_value)]
+    def to_table(self) -> Table:
+        """Return each measure of both models, and the difference with its interval and test."""
+        title = f"Two models on the same {self.n:,} samples"
+        return paired_table(self.differences, title=title, notes=remarks_on(self.skipped))
 
 
 def paired_comparison(

@@ -2,8 +2,9 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Self, TypeAlias
 
@@ -15,13 +16,16 @@ from calibrant.bins import Bins
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import NO_WEIGHTS
-from calibrant.files import parse_json
+from calibrant.evaluation.tables import remarks_on, title_of
+from calibrant.files import parse_json, without_nan
 from calibrant.metrics.accuracy import confidences, hits, top_k_misses
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import NOTHING, Cell, measured
+from calibrant.show.table import Table
 from calibrant.streams.accumulators import (
     ClasswiseAccumulator,
     MeanAccumulator,
@@ -139,6 +143,62 @@ class StreamEvaluation(Result):
     left_out: tuple[LeftOut, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=FrozenDict)
     bin_sizes: Tensor | None = None
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples have weights."""
+        return self.bins.count.is_floating_point()
+
+    def only(self, names: Collection[str]) -> "StreamEvaluation":
+        """Return the evaluation with these measures, also of its groups."""
+        return replace(
+            self,
+            metrics=FrozenDict({name: self.metrics[name] for name in names if name in self.metrics}),
+            bounds=FrozenDict({name: each for name, each in self.bounds.items() if name in names}),
+            skipped=FrozenDict({name: why for name, why in self.skipped.items() if name in names}),
+            groups=FrozenDict({name: each.only(names) for name, each in self.groups.items()}),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, as ``evaluate --json`` prints them; undefined ones are None."""
+        answer: dict[str, Any] = {
+            "n": self.n,
+            "k": self.k,
+            "metrics": dict(self.metrics),
+            "bounds": {name: [each.low, each.high] for name, each in self.bounds.items()},
+        }
+        answer |= {"n_effective": self.n_effective} if self.is_weighted else {}
+        answer |= {"skipped": dict(self.skipped)} if self.skipped else {}
+        own = ("groups", "left_out")
+        groups = {
+            name: {key: value for key, value in each.to_dict().items() if key not in own}
+            for name, each in self.groups.items()
+        }
+        answer |= {"groups": groups, "left_out": [asdict(each) for each in self.left_out]}
+        values: dict[str, Any] = without_nan(answer)
+        return values
+
+    def to_table(self) -> Table:
+        """Return the measures; an approximate one with the bounds of its exact value."""
+        rows = []
+        for name, value in self.metrics.items():
+            measure, bounds = MEASURES[name], self.bounds.get(name)
+            ends = NOTHING if bounds is None else _within(bounds.low, bounds.high, in_percent=measure.percent)
+            rows.append([Cell(name, title_of(measure)), measured(value, in_percent=measure.percent), ends])
+        notes = [*remarks_on(self.skipped), *(f"left out: {each.reason}" for each in self.left_out)]
+        title = f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k:,} classes")
+        return Table.of(["measure", "value", "exact value within"], rows, title=title, notes=tuple(notes))
+
+
+def _within(low: float, high: float, *, in_percent: bool) -> Cell:
+    """Write bounds with enough digits to show that they differ."""
+    if math.isnan(low):
+        return NOTHING
+    if high - low < 1e-12:
+        return Cell((low, high), "exact")
+    scale, unit = (100, " %") if in_percent else (1, "")
+    digits = min(12, max(2, 2 - math.floor(math.log10(max(scale * (high - low), 1e-12)))))
+    return Cell((low, high), f"{scale * low:.{digits}f}{unit} to {scale * high:.{digits}f}{unit}")
 
 
 class StreamMeasures:

@@ -11,10 +11,14 @@ from calibrant.evaluation.choose import Choice, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.tables import title_of
 from calibrant.expressions import parse_term
 from calibrant.inputs import Progress
+from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.names import resolve_methods
+from calibrant.show.numbers import measured, percent
+from calibrant.show.table import Table
 from calibrant.training.config.settings import PosthocSettings
 from calibrant.training.epoch_measures import VALIDATION
 from calibrant.training.run import Run
@@ -142,3 +146,33 @@ def _outcome(predictions: Mapping[str, Predictions], result: MethodResult) -> Me
     return MethodOutcome(
         measures, {name: {score: each[score] for score in DETECTORS} for name, each in found.items()}
     )
+
+
+def stages_table(refinement: Mapping[str, Mapping[str, float]]) -> Table:
+    """Lay out the refinement of a model after each stage of training."""
+    measures = [MEASURES[name] for name in next(iter(refinement.values()))]
+    rows = [
+        [
+            stage,
+            *(
+                measured(value, in_percent=each.percent)
+                for value, each in zip(values.values(), measures, strict=True)
+            ),
+        ]
+        for stage, values in refinement.items()
+    ]
+    return Table.of(["after", *map(title_of, measures)], rows)
+
+
+def elsewhere_table(methods: Mapping[str, Any]) -> Table:
+    """Lay out shifted and out-of-distribution sets, one a row, uncalibrated and calibrated by each method."""
+    first, rows = next(iter(methods.values())), []
+    for part in list(first["measures"])[1:]:
+        for name in ("accuracy", "ece"):
+            values = [each["measures"][part][name] for each in methods.values()]
+            rows.append([part, title_of(MEASURES[name]), *map(percent, values)])
+    for part in (name for name in first["detection"] if name not in first["measures"]):
+        for score in first["detection"][part]:
+            values = [each["detection"][part][score]["auroc"] for each in methods.values()]
+            rows.append([part, f"↑ AUROC, {score}", *map(percent, values)])
+    return Table.of(["set", "measure", *methods], rows)

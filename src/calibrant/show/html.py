@@ -1,12 +1,14 @@
-"""Results as small pieces of HTML, which notebooks show below a cell.
+"""Tables and diagrams as small pieces of HTML, which notebooks show below a cell.
 
 Every text is escaped, colours are those of the page (light or dark), and nothing is loaded.
 """
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NewType
 
+from calibrant.show.numbers import Cell
+from calibrant.show.table import Table
 from calibrant.text import shortened, visible
 
 #: A piece of HTML in which every text is escaped.
@@ -47,41 +49,21 @@ def card(title: str, *parts: Html) -> str:
     return f'{_STYLE}<div class="calibrant">{heading}<div class="parts">{inside}</div></div>'
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, bold: Sequence[int] = ()) -> Html:
-    """Return a table.
-
-    Args:
-        headings: One text for each column.
-        rows: The cells, as texts or numbers.
-        bold: Numbers of the rows to emphasize.
-    """
-    head = "".join(f"<th>{text(heading)}</th>" for heading in headings)
-    body = []
-    for place, row in enumerate(rows):
-        cells = (f"<strong>{text(cell)}</strong>" if place in bold else text(cell) for cell in row)
-        body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+def table(shown: Table) -> Html:
+    """Return a table; the best cells are emphasised."""
+    head = "".join(f"<th>{text(column.title)}</th>" for column in shown.columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in shown.shown)
     # Pages have styles of their own for tables without a class.
-    return Html(
-        f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
-    )
+    return Html(f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
 
 
-def p_value(p: float) -> str:
-    """Return a p-value with three digits after the point; nothing for one that was not computed.
-
-    Example:
-        >>> p_value(0.0312), p_value(0.0001), p_value(float("nan"))
-        ('0.031', '< 0.001', '')
-    """
-    if p != p:
-        return ""
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+def _cell(cell: Cell) -> str:
+    shown = text(cell.text.strip())
+    return f"<td><strong>{shown}</strong></td>" if cell.style in ("best", "bad") else f"<td>{shown}</td>"
 
 
-def notes(remarks: Mapping[str, str] | Iterable[str]) -> Html:
-    """Return sentences below a table; those of a mapping begin with the name that they are about."""
-    if isinstance(remarks, Mapping):
-        remarks = [f"{name}: {remark}" for name, remark in remarks.items()]
+def notes(remarks: Iterable[str]) -> Html:
+    """Return sentences below a table."""
     lines = list(remarks)
     shown = lines[:_MOST_NOTES]
     if len(lines) > len(shown):

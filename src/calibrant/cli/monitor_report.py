@@ -9,13 +9,11 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from calibrant.cli.terminal.tables import heading
-from calibrant.cli.terminal.text import Console, line
 from calibrant.inference.intervals import Interval
-from calibrant.metrics.names import MEASURES
 from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.windows import Window
+from calibrant.show.terminal import Console, line
 
 # Bytes of windows as JSON that are buffered in memory; more are buffered on disk.
 _IN_MEMORY = 1 << 24
@@ -23,9 +21,9 @@ _IN_MEMORY = 1 << 24
 _COLUMNS = {
     "rows": 14,
     "n": 5,
-    heading(MEASURES["accuracy"]): 8,
-    heading(MEASURES["mean_confidence"]): 10,
-    f"{heading(MEASURES['ece'])} (95 % interval)": 22,
+    "accuracy\n%": 8,
+    "confidence\n%": 10,
+    "ECE\n% (95 % interval)": 22,
     "e-value": 7,
 }
 

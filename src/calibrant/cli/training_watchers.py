@@ -1,16 +1,21 @@
-"""What ``calibrant train --log`` sends to trackers: epochs, results and the report."""
+"""Who watches a training: bars on a terminal, otherwise a line per epoch; and the trackers of ``--log``."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli.terminal.text import say
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.integrations.loggers import Logger, find_logger
 from calibrant.report.write import REPORT
+from calibrant.show.terminal import Console, line
 from calibrant.training.config.settings import Config
 from calibrant.training.outcome import Outcome
+from calibrant.training.processes import is_first_process
 from calibrant.training.records import METRICS, EpochRow, read_rows
 from calibrant.training.session import CLASSIFIER, Watcher
 
@@ -129,3 +134,74 @@ class _LoggingWatcher(Watcher):
     def epoch_ended(self, row: Mapping[str, Any]) -> None:
         self._inner.epoch_ended(row)
         self._log.epoch(row)
+
+
+@contextmanager
+def watching(*, visible: bool) -> Iterator[Watcher]:
+    """Yield a watcher that shows the progress of a run, on the first process and if ``visible``."""
+    console = Console(stderr=True)
+    if not visible or not is_first_process():
+        yield Watcher()
+    elif not console.is_terminal:
+        yield Lines()
+    else:
+        columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
+        with Progress(
+            TextColumn("{task.description}"), *columns, TextColumn("{task.fields[detail]}"), console=console
+        ) as progress:
+            yield Bars(progress)
+
+
+class Bars(Watcher):
+    """One bar for the epochs of a stage and one for the steps of an epoch."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.epochs = progress.add_task("starting", total=None, detail="")
+        self.steps = progress.add_task("step", total=None, detail="", visible=False)
+
+    def doing(self, what: str) -> None:
+        """Show a step other than training."""
+        self.progress.update(self.epochs, description=line(what).markup)
+        self.progress.update(self.steps, visible=False)
+
+    def started(self, stage: str, *, epochs: int, steps: int, done: int) -> None:
+        """Begin the bars of a stage."""
+        description = f"{stage}, epoch"
+        self.progress.reset(self.epochs, total=epochs, completed=done, description=description, detail="")
+        self.progress.reset(self.steps, total=steps, description="step", detail="", visible=True)
+
+    def stepped(self, epoch: int, step: int, loss: float) -> None:
+        """Move the bar of steps."""
+        del epoch
+        self.progress.update(self.steps, completed=step, detail=f"loss {loss:.4f}")
+
+    def epoch_ended(self, row: Mapping[str, Any]) -> None:
+        """Move the bar of epochs."""
+        self.progress.update(self.epochs, completed=row["epoch"], detail=_validation(row))
+
+
+class Lines(Watcher):
+    """One line per epoch, for logs."""
+
+    def __init__(self) -> None:
+        self.n_epochs = 0
+
+    def started(self, stage: str, *, epochs: int, steps: int, done: int) -> None:
+        """Print where a resumed stage continues."""
+        self.n_epochs = epochs
+        if done:
+            print(f"{stage}: resuming after epoch {done} of {epochs}, {steps} steps each", file=sys.stderr)
+
+    def epoch_ended(self, row: Mapping[str, Any]) -> None:
+        """Print the measures of an epoch."""
+        epoch = f"{row['stage']} epoch {row['epoch']}/{self.n_epochs}"
+        line = f"{epoch}: loss {row['train_loss']:.4f}, {_validation(row)}, {row['seconds']:.1f} s"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _validation(row: Mapping[str, Any]) -> str:
+    return (
+        f"validation accuracy {100 * row['val_accuracy']:.2f} %, NLL {row['val_nll']:.4f}, "
+        f"ECE {100 * row['val_ece']:.2f} %"
+    )

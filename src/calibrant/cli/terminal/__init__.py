@@ -1,1 +1,0 @@
-"""How results look in a terminal: tables, diagrams, progress bars."""
