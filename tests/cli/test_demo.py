@@ -24,7 +24,7 @@ def test_the_demo_shows_a_real_network_before_and_after_and_writes_the_report(ru
     monkeypatch.setattr(module, "compare", partial(compare, methods=["uncalibrated", "temperature", "smart"]))
     code, out, err = run("demo")
     assert (code, err) == (0, "")
-    assert "Overconfident: mean confidence 94.5%, accuracy 82.2%." in out
+    assert "Overconfident: mean confidence 94.5 %, accuracy 82.2 %." in out
     before, after = (
         float(re.search(rf"{name} +\S+ +\S+ +\S+ +(\S+)", out)[1]) for name in ("uncalibrated", "→ \\w+")
     )
