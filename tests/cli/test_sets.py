@@ -108,7 +108,7 @@ def test_each_class_or_group_has_its_guarantee(run, folder, tmp_path):
     save_predictions(Predictions(**npz(folder / "test.npz")), tmp_path / "plain.npz")
     code, _, err = run("apply", saved, tmp_path / "plain.npz", "--out", tmp_path / "x.csv")
     assert (code, err.count("\n")) == (2, 1)
-    assert "--by: expected the group of each sample" in err
+    assert "groups: expected the group of each sample" in err
     code, _, err = run("apply", saved, folder / "test.csv", "--by", "groups", "--out", tmp_path / "x.csv")
     assert (code, err) == (0, "")
 

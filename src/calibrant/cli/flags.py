@@ -10,7 +10,6 @@ _OTHER_NAMES = {
     "classes": "--read classes",
     "folder": "--out",
     "foreign": "--ood",
-    "groups": "--by",
     "layout": "--read layout",
     "masses": "--read masses",
     "missing": "--read missing",
@@ -35,7 +34,7 @@ _HINTS = (
     (re.compile(r"\blabelled="), "--labelled"),
 )
 # A message often begins with the name of a column, which is not what an option is about.
-_COLUMNS = ("confidence", "correct")
+_COLUMNS = ("confidence", "correct", "groups")
 
 
 def flag_of(argument: str) -> str:
