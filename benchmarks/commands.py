@@ -40,7 +40,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _IMPORTS = {
     "calibrate": "torch, calibrant.cli, calibrant.cli.printing, calibrant.evaluation.calibration, "
     "calibrant.data.files, calibrant.evaluation.compare, calibrant.report.describe, calibrant.report.write",
-    "evaluate": "torch, calibrant.cli, calibrant.cli.streams, calibrant.data.files, "
+    "evaluate": "torch, calibrant.cli, calibrant.streams.files, calibrant.data.files, "
     "calibrant.evaluation.full",
     "report": "torch, calibrant.cli, calibrant.data.files, calibrant.evaluation.compare, "
     "calibrant.report.describe, calibrant.report.write",

@@ -67,7 +67,7 @@ def test_commands_compare_names(stream, run, tmp_path, monkeypatch):
     assert chosen[0] == 0, chosen
     calibrator = folder / "calibrator.safetensors"
     if stream:
-        monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+        monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     for name in ("same", "moved"):
         source, out = tmp_path / f"{name}.parquet", tmp_path / f"{name}-applied.parquet"
         assert run("apply", calibrator, source, "--out", out)[0] == 0

@@ -124,7 +124,7 @@ def test_an_address_is_read(run, reference, days, whole):
 def test_a_large_file_is_read_as_a_stream_and_not_counted_again(
     run, reference, whole, folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 10_000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 10_000)
     keep = ("--state", tmp_path / "state.json", "--json")
     first = json.loads(run("monitor", reference, folder / "all.parquet", *OPTIONS, *keep)[1])
     again = json.loads(run("monitor", reference, folder / "all.parquet", *keep)[1])

@@ -83,13 +83,13 @@ def test_groups_are_shown_and_are_those_of_the_rows(run, folder, overconfident):
 def test_a_file_is_a_stream_if_it_is_large(run, folder, monkeypatch):
     file = folder / "0.parquet"
     assert "bounds" not in json.loads(run("evaluate", file, "--json")[1])
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     result = json.loads(run("evaluate", file, "--json")[1])
     assert set(result["bounds"]) == RANKED
 
 
 def test_a_large_file_is_loaded_where_a_stream_cannot_serve(run, folder, monkeypatch):
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     result = json.loads(run("evaluate", folder / "0.parquet", "--measures", "ks", "--json")[1])
     assert set(result["metrics"]) == {"ks"}
 
@@ -106,7 +106,7 @@ def test_a_large_file_is_loaded_where_a_stream_cannot_serve(run, folder, monkeyp
     ],
 )
 def test_what_needs_all_samples_of_large_files_is_refused_in_one_sentence(run, folder, options, monkeypatch):
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     code, out, err = run("evaluate", folder, *options)
     assert (code, out) == (2, "")
     assert err.startswith(f"calibrant: {options[0]}")
@@ -157,7 +157,7 @@ def test_apply_on_a_folder_equals_apply_on_each_file(run, folder, calibrator, tm
 
 
 def test_apply_streams_a_large_file_to_a_file(run, folder, calibrator, tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     assert run("apply", calibrator, folder / "0.parquet", "--out", tmp_path / "x.parquet")[0] == 0
     assert load_predictions(tmp_path / "x.parquet").n == 1500
 
@@ -201,7 +201,7 @@ def test_each_table_of_a_folder_is_calibrated(run, calibrator, tmp_path):
 
 
 def test_apply_to_another_format_or_in_place_is_refused(run, folder, calibrator, tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     code, _, err = run("apply", calibrator, folder, "--out", tmp_path / "x.npz")
     assert (code, "got a stream" in err) == (2, True)
     code, _, err = run("apply", calibrator, folder, "--out", folder)
@@ -268,7 +268,7 @@ def test_apply_repairs_confidences_of_which_nobody_knows_whether_they_were_right
     pq.write_table(table, tmp_path / "new.parquet")
     given = ("apply", repair[1], tmp_path / "new.parquet", "--by", "subject")
     assert run(*given, "--out", tmp_path / "whole.parquet")[0] == 0
-    monkeypatch.setattr("calibrant.cli.streams._LARGE", 1000)
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     assert run(*given, "--out", tmp_path / "streamed.parquet")[0] == 0
     streamed, whole = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("streamed", "whole"))
     assert streamed.column_names == whole.column_names == table.column_names

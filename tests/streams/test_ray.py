@@ -314,7 +314,7 @@ def test_an_address_where_nobody_answers_is_one_sentence(folder, monkeypatch, fo
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--engine", "spark"), "--engine: expected local or ray, got spark"),
+        (("--engine", "spark"), "--engine: expected 'local' or 'ray', got 'spark'"),
         (("--engine", "ray", "--intervals"), "--intervals: expected a file that is loaded as a whole"),
     ],
 )

@@ -1,17 +1,16 @@
 """The command ``calibrant apply``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
-from calibrant.cli.options import OUTPUT, SavedCalibrator, refuse_both
-from calibrant.cli.printing import say
+from calibrant.cli.options import OUTPUT, SavedCalibrator
+from calibrant.cli.printing import Speed, say
 from calibrant.errors import InputError
-from calibrant.files import make_folder
-from calibrant.outputs import check_targets, filling
+from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
 
@@ -110,20 +109,31 @@ def apply(
 
     Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
     """
-    from calibrant.cli import streams
     from calibrant.data.files import FORMATS, save_predictions
+    from calibrant.decisions.frequencies import check_corrections
     from calibrant.evaluation.calibrated import calibrated
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.posthoc.labels import LabelCalibrator
+    from calibrant.streams.applying import apply_rule, apply_to_files, is_rule, targets_of
+    from calibrant.streams.files import is_streamed
 
-    wanted = _Frequencies(prior, undo_resampling, adapt, labelled, old_prior)
-    if _is_rule(calibrator):
-        wanted.refuse("a rule, which has its own calibrator")
-        _apply_rule(calibrator, source, out, columns)
+    named = {
+        "prior": prior,
+        "undo_resampling": undo_resampling,
+        "adapt": adapt,
+        "labelled": labelled,
+        "old_prior": old_prior,
+    }
+    frequencies = {name: value for name, value in named.items() if value is not None}
+    fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
+    if frequencies:
+        check_corrections(frequencies, fitted)
+    if fitted is None:
+        decided = apply_rule(calibrator, source, out, columns, tell_dropped)
+        say(f"{out}: {decided.n:,} decisions by the rule of {calibrator.name}")
         return
-    fitted = load_bound_calibrator(calibrator)
-    check_targets([out], wanted.files)
-    fitted = _corrected(fitted, wanted, columns)
+    check_targets([out], [value for value in frequencies.values() if value != "balanced"])
+    fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
     if columns.groups is not None and fitted.group_names is None:
         raise InputError(
@@ -133,166 +143,50 @@ def apply(
     check_targets([out], [calibrator])
     whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
     whole += ["columns under other names"] if columns.needs_whole_files else []
-    if streams.is_streamed(source, asked=False, needs_all=whole):
-        streams.apply(fitted, source, out, by=columns.groups)
+    if is_streamed(source, asked=False, needs_all=whole):
+        _apply_to_stream(fitted, source, out, columns.groups)
         return
-    targets = _targets(source, out)
+    targets = targets_of(source, files_of(source), out)
     if targets is None:
         result = calibrated(fitted, read(source, columns, need_labels=False))
         save_predictions(result, out)
         done = result.n
     else:
-        done = _apply_each(fitted, targets, out, columns)
+        done = apply_to_files(fitted, targets, out, columns, tell_dropped)
     say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
 
 
-@dataclass(frozen=True)
-class _Frequencies:
-    """The options about class frequencies, as they were given."""
-
-    prior: str | None
-    undo_resampling: str | None
-    adapt: str | None
-    labelled: str | None
-    old_prior: str | None
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The options that were given, by name."""
-        return {
-            f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value is not None
-        }
-
-    @property
-    def files(self) -> list[str]:
-        """The files that are read."""
-        return [value for value in self.given.values() if value != "balanced"]
-
-    def refuse(self, what: str) -> None:
-        """Refuse all of these options for a file that holds something else than a calibrator of classes."""
-        for name, value in self.given.items():
-            raise InputError(
-                f"{name}: expected a calibrator of classes to correct, got {what}; leave {value} out"
-            )
-
-    def check(self) -> None:
-        """Refuse options that exclude or need each other."""
-        first = next((name for name in self.given if name in ("--prior", "--undo-resampling")), None)
-        if self.adapt is not None and (first or self.old_prior):
-            raise InputError(
-                f"--adapt: expected alone with --labelled, got {first or '--old-prior'} too; frequencies are "
-                "either known or estimated"
-            )
-        if self.adapt is not None and self.labelled is None:
-            raise InputError(
-                "--labelled: expected predictions with labels beside --adapt, got none; give the file that "
-                "the calibrator was fitted on"
-            )
-        if self.adapt is None and first is None:
-            raise InputError(
-                f"{next(iter(self.given))}: expected beside --prior, --undo-resampling or --adapt, got none "
-                "of them"
-            )
-        refuse_both(old_prior=self.old_prior, labelled=self.labelled)
-
-
-def _corrected(fitted: "Calibrator", wanted: _Frequencies, columns: "Columns") -> "Calibrator":
-    """Return a calibrator for other class frequencies than those of its fitting set, if any are named."""
+def _corrected(
+    fitted: "Calibrator",
+    columns: "Columns",
+    *,
+    adapt: str | None = None,
+    labelled: str | None = None,
+    **texts: str,
+) -> "Calibrator":
+    """Return a calibrator for other class frequencies than those of its fitting set."""
     from calibrant.decisions.frequencies import correct_frequencies, estimate_frequencies, given_frequencies
-    from calibrant.posthoc.confidence import ConfidenceCalibrator
-    from calibrant.posthoc.labels import LabelCalibrator
 
-    if not wanted.given:
-        return fitted
-    wanted.check()
-    if isinstance(fitted, (ConfidenceCalibrator, LabelCalibrator)):
-        wanted.refuse(f"a {type(fitted).__name__}, which has no classes")
     if fitted.class_names is None and columns.classes is not None:
         fitted.class_names = tuple(columns.classes)
-    known = None if wanted.labelled is None else read(wanted.labelled, columns)
-    if wanted.adapt is None:
-        names = ("prior", "undo_resampling", "old_prior")
-        texts = {name: text for name in names if (text := getattr(wanted, name)) is not None}
-        frequencies = {name: given_frequencies(text) for name, text in texts.items()}
-        return correct_frequencies(fitted, labelled=known, **frequencies)
-    assert known is not None
-    new = read(wanted.adapt, replace(columns, labels=None), need_labels=False)
+    known = None if labelled is None else read(labelled, columns)
+    if adapt is None or known is None:
+        known_ones = {name: given_frequencies(text) for name, text in texts.items()}
+        return correct_frequencies(fitted, labelled=known, **known_ones)
+    new = read(adapt, replace(columns, labels=None), need_labels=False)
     with progress_bar() as progress:
         found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
     Console().show(found.to_table())
     return found.calibrator
 
 
-def _is_rule(path: Path) -> bool:
-    """Return whether a file holds a rule, which decides, instead of a calibrator."""
-    from calibrant.decisions.rule import FORMAT
-    from calibrant.posthoc.files import format_of
+def _apply_to_stream(fitted: "Calibrator", source: str, out: Path, by: str | None) -> None:
+    from calibrant.streams.applying import apply_to_stream
 
-    return format_of(path) == FORMAT
-
-
-def _apply_rule(path: Path, source: str, out: Path, columns: "Columns") -> None:
-    """Write what a rule decides for each sample; rows of a table keep their other columns."""
-    from calibrant.data.files import load_answers
-    from calibrant.data.rewriting import ROW_FORMATS, write_columns, write_rows
-    from calibrant.decisions.rule import load_rule
-
-    rule = load_rule(path)
-    check_targets([out], [path, source])
-    if not Path(source).is_file():
-        raise InputError(
-            f"SOURCE: expected one file of predictions for a rule, got {source}; apply it to each file"
-        )
-    answers = load_answers(Path(source), need_labels=False, columns=columns)
-    tell_dropped(source, answers.predictions)
-    decided = rule.decide(answers.predictions)
-    if Path(source).suffix.lower() in ROW_FORMATS:
-        write_columns(source, out, decided.columns, kept=answers.kept)
-    else:
-        write_rows(out, decided.columns)
-    say(f"{out}: {decided.n:,} decisions by {type(rule).__name__}")
-
-
-def _targets(source: str, out: Path) -> dict[Path, Path] | None:
-    """Return the file to write for each file of the source; none if several become one file."""
-    from calibrant.data.files import FORMATS
-
-    files = {name: Path(path) for name, path in files_of(source).items()}
-    alone = Path(source) in files.values()
-    joined = not alone and out.suffix.lower() in FORMATS
-    targets = {path: out if alone else out / name for name, path in files.items()}
-    check_targets([out] if joined else targets.values(), [source, *files.values()])
-    return None if joined else targets
-
-
-def _apply_each(fitted: "Calibrator", targets: dict[Path, Path], out: Path, columns: "Columns") -> int:
-    """Write each file with calibrated predictions, and return their number."""
-    if list(targets.values()) == [out]:
-        return sum(_apply(fitted, path, target, columns) for path, target in targets.items())
-    done = 0
-    with filling(out) as finished:
-        for path, target in targets.items():
-            make_folder(target.parent)
-            done += _apply(fitted, path, target, columns)
-            finished.append(target)
-    return done
-
-
-def _apply(fitted: "Calibrator", path: Path, target: Path, columns: "Columns") -> int:
-    """Write one file with calibrated predictions, and return their number."""
-    from calibrant.data.files import load_answers, save_predictions
-    from calibrant.data.labels import LabelPredictions
-    from calibrant.data.rewriting import ROW_FORMATS, write_answers
-    from calibrant.evaluation.calibrated import calibrated
-
-    answers = load_answers(path, need_labels=False, columns=columns)
-    tell_dropped(path, answers.predictions)
-    result = calibrated(fitted, answers.predictions)
-    if isinstance(result, LabelPredictions):
-        save_predictions(result, target)
-        return result.n_rows
-    if result.confidence is not None and {path.suffix.lower(), target.suffix.lower()} <= {*ROW_FORMATS}:
-        write_answers(path, target, result.confidence, kept=answers.kept)
-    else:
-        save_predictions(result, target)
-    return result.n
+    with progress_bar() as progress:
+        speed = Speed(progress)
+        written = apply_to_stream(fitted, source, out, by=by, progress=speed.show)
+    say(
+        f"{out}: {written.rows:,} predictions in {written.files:,} files calibrated by "
+        f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"
+    )

@@ -1,8 +1,11 @@
 """The command ``calibrant evaluate``."""
 
+import json
+import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +14,10 @@ from calibrant.cli.options import STREAMS, AsJson, Bins, Ood, word_or_list
 from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from calibrant.data.columns import Columns
+    from calibrant.streams.measures import StreamEvaluation
 
 
 @with_columns
@@ -77,12 +83,14 @@ def evaluate(
 
     Example: calibrant evaluate s3://bucket/predictions --engine ray
     """
-    from calibrant.cli import streams
     from calibrant.cli.printing import print_evaluation
     from calibrant.evaluation.full import evaluate_fully
+    from calibrant.inputs import check_choice
     from calibrant.show.terminal import Console
+    from calibrant.streams.files import is_streamed
 
-    reader = streams.engine_named(engine)
+    on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
+    wanted = word_or_list(measures, "core", "all")
     whole = {
         "--intervals": intervals,
         "--per-class": per_class,
@@ -90,18 +98,11 @@ def evaluate(
         "--compare": compare,
         "--ood": ood,
     }
-    needs_all = [name for name, value in whole.items() if value] + streams.unserved(measures)
+    needs_all = [name for name, value in whole.items() if value] + _unserved(wanted)
     needs_all += ["columns under other names"] if columns.needs_whole_files else []
-    if streams.is_streamed(source, asked=skip_bad or reader is not None, needs_all=needs_all):
-        streams.evaluate(
-            source,
-            measures=measures,
-            n_bins=bins,
-            by=columns.groups,
-            skip_bad=skip_bad,
-            as_json=as_json,
-            engine=reader,
-        )
+    if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all):
+        options = {"n_bins": bins, "skip_bad": skip_bad}
+        _evaluate_stream(source, wanted, columns.groups, as_json=as_json, on_ray=on_ray, **options)
         return
     predictions, ungrouped = read(source, columns), replace(columns, groups=None)
     other = None if compare is None else read(compare, ungrouped)
@@ -109,7 +110,7 @@ def evaluate(
     with progress_bar(visible=not as_json) as progress:
         found = evaluate_fully(
             predictions,
-            measures=word_or_list(measures, "core", "all"),
+            measures=wanted,
             n_bins=bins,
             intervals=intervals,
             per_class=per_class,
@@ -124,3 +125,56 @@ def evaluate(
     else:
         title = Path(source).name if Path(source).is_file() else source
         print_evaluation(Console(), found, title=title)
+
+
+def _unserved(measures: str | list[str]) -> list[str]:
+    """Return the options that name measures which a stream cannot give."""
+    from calibrant.metrics.names import resolve_measures
+    from calibrant.streams.measures import streamed_measures
+
+    names = [] if isinstance(measures, str) else resolve_measures(measures)
+    return [f"--measures {name}" for name in names if name not in streamed_measures()]
+
+
+def _evaluate_stream(
+    source: str,
+    measures: str | list[str],
+    by: str | None,
+    *,
+    as_json: bool,
+    on_ray: bool,
+    **options: Any,  # noqa: ANN401  # those of evaluate_stream
+) -> None:
+    """Print the measures of a stream, and the rows per second."""
+    from calibrant.cli.printing import Speed, diagram_of, print_heading
+    from calibrant.evaluation.full import verdict
+    from calibrant.metrics.names import MEASURES, resolve_measures
+    from calibrant.show.terminal import Console
+    from calibrant.streams.evaluate import GroupedStream, evaluate_stream
+    from calibrant.streams.prediction_stream import open_stream
+
+    stream = open_stream(source, columns_by=by)
+    run: Callable[..., StreamEvaluation] = evaluate_stream
+    if on_ray:
+        from calibrant.streams.ray import evaluate_stream_on_ray
+
+        run = evaluate_stream_on_ray
+    # Ray reports dead workers on standard output, which is reserved for the result.
+    with progress_bar(visible=not as_json) as progress, redirect_stdout(sys.stderr):
+        speed = Speed(progress)
+        result = run(stream, progress=speed.show, **options)
+    seconds, resolved = speed.seconds, resolve_measures(measures)
+    found = GroupedStream.of(result.only([name for name in MEASURES if name in resolved]), by or "")
+    if as_json:
+        timed = {"seconds": seconds, "rows_per_second": result.n / seconds}
+        typer.echo(json.dumps(found.to_dict() | timed, allow_nan=False))
+        return
+    console, table = Console(), found.result.to_table()
+    print_heading(console, source, table.title, verdict(found.result.metrics))
+    console.show(table)
+    console.print()
+    console.print(diagram_of(result.bins))
+    if found.tests:
+        console.show(found.to_table())
+    bad = f"; {len(result.left_out)} bad files or row groups left out" if result.left_out else ""
+    console.say(f"{result.n:,} rows in {seconds:.1f} s, {result.n / seconds:,.0f} rows/s{bad}", style="dim")

@@ -112,7 +112,7 @@ def monitor(
 
 
 def _is_stream(argument: str) -> bool:
-    from calibrant.cli.streams import is_followed
+    from calibrant.streams.files import is_followed
 
     return is_followed(argument)
 

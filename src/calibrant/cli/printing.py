@@ -1,5 +1,6 @@
 """What several commands print: sentences, evaluations, calibrations, and reliability diagrams as text."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from calibrant.bins import Bins
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.full import FullEvaluation
+    from calibrant.inputs import Progress
 
 _WIDTH = 40
 
@@ -22,6 +24,22 @@ _WIDTH = 40
 def say(text: str, *, err: bool = False) -> None:
     """Print a text that may quote names, on standard output or standard error."""
     typer.echo(visible_lines(text), err=err)
+
+
+class Speed:
+    """A progress bar that also shows the rows per second since it began."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self._progress, self._start = progress, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return max(1e-9, time.perf_counter() - self._start)
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show a step, the rows that are done, and the rows per second."""
+        self._progress(f"{what}, {done / self.seconds:,.0f} rows/s", done, total)
 
 
 def print_evaluation(console: Console, found: "FullEvaluation", *, title: str) -> None:

@@ -3,22 +3,18 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._version import __version__
 from calibrant.cli.options import command_line
 from calibrant.outputs import one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
-    from calibrant.data.predictions import Predictions
-    from calibrant.training.config.settings import Config
     from calibrant.training.outcome import Outcome
     from calibrant.training.run import Run
 
@@ -73,7 +69,6 @@ def train(
     Example: calibrant train --log mlflow=http://localhost:5000 --log wandb=my-project
     """
     from calibrant.cli.training_watchers import TrainingLog, watching
-    from calibrant.files import without_nan
     from calibrant.training.config.toml import load_config, load_first_run
     from calibrant.training.folder import CONFIG, check_factory, load_folder_config
     from calibrant.training.models.by_name import is_code
@@ -102,7 +97,7 @@ def train(
         with progress_bar(visible=not as_json) as progress:
             outcome = assess(run, progress=progress)
             progress("writing the report", 1, 1)
-            answer = without_nan(_answer(run, outcome))
+            answer = outcome.to_dict(run)
             _write(run, outcome, answer)
             logged.finish(outcome)
     if as_json:
@@ -121,16 +116,17 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
     from calibrant.report.describe import describe_comparison
     from calibrant.report.sources import Origin, Sources
     from calibrant.report.write import save_results
+    from calibrant.training.outcome import joined_sets, title_of_run
 
     predictions = run.predictions
     files = {role: run.folder / "predictions" / f"{role}.npz" for role in ("validation", "test")}
-    shift, shift_name = _joined(predictions, "shifted/")
-    foreign, foreign_name = _joined(predictions, "foreign/")
+    shift, shift_name = joined_sets(predictions, "shifted/")
+    foreign, foreign_name = joined_sets(predictions, "foreign/")
     page = describe_comparison(
         outcome.comparison,
         outcome.choice,
         Sources(
-            _title(run.config),
+            title_of_run(run.config),
             validation=predictions["validation"],
             test=predictions["test"],
             shift=shift,
@@ -147,65 +143,16 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
     save_results(run.folder, outcome.chosen.calibrator, answer, page)
 
 
-def _title(config: "Config") -> str:
-    encoder = "" if config.encoder is None else f"{config.encoder.loss}, then "
-    facts = [] if config.data.limit is None else [f"{config.data.limit:,} samples"]
-    facts += [f"{100 * config.data.label_noise:.0f} % wrong labels"] if config.data.label_noise else []
-    spoiled = f" ({', '.join(facts)})" if facts else ""
-    return f"{config.model.name} on {config.data.name}{spoiled}, {encoder}{config.training.loss}"
-
-
-def _joined(predictions: "Mapping[str, Predictions]", prefix: str) -> "tuple[Predictions | None, str]":
-    """Join all shifted, or all out-of-distribution sets; return the joined set and its name."""
-    import torch
-
-    from calibrant.data.predictions import Predictions
-
-    parts = {name.removeprefix(prefix): each for name, each in predictions.items() if name.startswith(prefix)}
-    if not parts:
-        return None, ""
-    labels = [each.labels for each in parts.values() if each.labels is not None]
-    joined = Predictions(
-        logits=torch.cat([each.to_logits() for each in parts.values()]),
-        labels=torch.cat(labels) if labels else None,
-        class_names=next(iter(parts.values())).class_names,
-    )
-    names = list(parts)
-    return joined, ", ".join(names) if len(names) < 4 else f"{len(names)} sets, {names[0]} to {names[-1]}"
-
-
-def _answer(run: "Run", outcome: "Outcome") -> dict[str, Any]:
-    from calibrant.evaluation.effect import effect_of
-
-    return {
-        "folder": str(run.folder),
-        "chosen": outcome.chosen.name,
-        "choice": outcome.choice.reason,
-        "effect": effect_of(outcome.comparison, outcome.choice, run.predictions["test"]).to_dict(),
-        "score": run.config.posthoc.score,
-        "n_validation": run.predictions["validation"].n,
-        "n_test": run.predictions["test"].n,
-        "seed": run.config.seed,
-        "calibrant": __version__,
-        "stages": {name: dict(values) for name, values in run.refinement.items()},
-        "methods": {
-            name: {**numbers, **outcome.comparison[name].pool_numbers}
-            for name, numbers in outcome.as_json().items()
-        },
-        "skipped": dict(outcome.comparison.skipped),
-    }
-
-
 def _show(run: "Run", outcome: "Outcome") -> None:
     from calibrant.cli.printing import print_calibration
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.effect import effect_of
     from calibrant.evaluation.folder import CALIBRATOR
     from calibrant.report.write import REPORT
-    from calibrant.training.outcome import elsewhere_table, stages_table
+    from calibrant.training.outcome import elsewhere_table, stages_table, title_of_run
 
     console, effect = Console(), effect_of(outcome.comparison, outcome.choice, run.predictions["test"])
-    console.say(_title(run.config), style="bold")
+    console.say(title_of_run(run.config), style="bold")
     console.print()
     print_calibration(console, Calibration(outcome.comparison, outcome.choice, effect))
     if len(run.refinement) > 1:

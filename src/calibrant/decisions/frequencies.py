@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +23,14 @@ from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Progress, check_count, check_seed
 from calibrant.outcomes import LEAST_PROB, refused_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
+from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.frequencies import (
     FrequenciesLike,
     FrequencyCorrection,
     log_ratios,
     treats_classes_alike,
 )
+from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.results import Result
 from calibrant.show.numbers import p_equals, percent, points, span
 from calibrant.show.table import Column, Table
@@ -260,6 +262,42 @@ def given_unlabelled(given: PredictionsLike, *, name: str = "unlabelled") -> Pre
     if isinstance(given, (str, Path)):
         return load_predictions(given, need_labels=False)
     return given_predictions(given, name=name)
+
+
+def check_corrections(given: Collection[str], calibrator: Calibrator | None) -> None:
+    """Refuse arguments of a correction that exclude or need each other, or that the calibrator cannot take.
+
+    Args:
+        given: Names of the given arguments, among those of :func:`correct_frequencies` and ``adapt``.
+        calibrator: What is corrected; None for a rule, which has its own calibrator.
+    """
+    if calibrator is None or isinstance(calibrator, (ConfidenceCalibrator, LabelCalibrator)):
+        what = "a rule, which has its own calibrator"
+        if calibrator is not None:
+            what = f"a {type(calibrator).__name__}, which has no classes"
+        raise InputError(
+            f"{next(iter(given))}: expected a calibrator of classes to correct, got {what}; leave it out"
+        )
+    known = [name for name in given if name in ("prior", "undo_resampling")]
+    if "adapt" in given and (known or "old_prior" in given):
+        other = (known or ["old_prior"])[0]
+        raise InputError(
+            f"adapt: expected alone with labelled=, got {other}= too; frequencies are either known or "
+            "estimated"
+        )
+    if "adapt" in given and "labelled" not in given:
+        raise InputError(
+            "labelled: expected predictions with labels beside adapt=, got none; give the file that the "
+            "calibrator was fitted on"
+        )
+    if "adapt" not in given and not known:
+        raise InputError(
+            f"{next(iter(given))}: expected beside prior=, undo_resampling= or adapt=, got none of them"
+        )
+    if {"labelled", "old_prior"} <= {*given}:
+        raise InputError(
+            "old_prior: expected either this or labelled=, got both; each gives the old frequencies"
+        )
 
 
 def correct_frequencies(

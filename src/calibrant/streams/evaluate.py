@@ -1,9 +1,9 @@
 """Evaluate a stream in one pass over its batches, each group with measures of its own."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.groups import GroupTest, group_tests, worst_first
+from calibrant.evaluation.full import group_to_dict
+from calibrant.evaluation.groups import GroupTest, group_tests, summary, worst_first
+from calibrant.evaluation.tables import stream_groups_table
+from calibrant.files import without_nan
 from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
-from calibrant.results import FrozenDict
+from calibrant.results import FrozenDict, Result
+from calibrant.show.table import Table
 from calibrant.streams.files import ENTRIES, FileLayout, StreamFile, rows_at_once
 from calibrant.streams.measures import StreamEvaluation, StreamMeasures, joined_weights, tensors_of
 from calibrant.streams.prediction_stream import PredictionStream
@@ -268,3 +272,35 @@ def _joined(batches: list[StreamBatch]) -> tuple[Form, Tensor, Tensor, Tensor | 
     forms, outputs, truth, weights = zip(*parts, strict=True)
     joined = joined_weights(list(zip(weights, map(len, outputs), strict=True)))
     return forms[0], torch.cat(outputs), torch.cat(truth), joined
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GroupedStream(Result):
+    """The evaluation of a stream, and the tests of its groups.
+
+    Attributes:
+        result: The evaluation.
+        tests: The test of each group, the worst first.
+        by: The column that made the groups.
+    """
+
+    result: StreamEvaluation
+    tests: Mapping[str, GroupTest]
+    by: str
+
+    @classmethod
+    def of(cls, result: StreamEvaluation, by: str) -> Self:
+        """Test the groups of an evaluation."""
+        return cls(result, FrozenDict(stream_group_tests(result)), by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: those of the evaluation, its groups with their tests."""
+        answer = self.result.to_dict()
+        tests = {name: without_nan(group_to_dict(test)) for name, test in self.tests.items()}
+        return answer | {"groups": {name: answer["groups"][name] | test for name, test in tests.items()}}
+
+    def to_table(self) -> Table:
+        """Return the groups, those that are miscalibrated marked."""
+        groups = {name: each.metrics for name, each in self.result.groups.items()}
+        found = summary(list(self.tests.values()), correction="holm", level=0.95)
+        return stream_groups_table(groups, self.tests, self.by, found, level=0.95)

@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
 from calibrant.data.parquet import notes_in, open_parquet
-from calibrant.errors import FormatError, MissingPackageError
+from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.outputs import INCOMPLETE, check_complete
 
 #: Numbers that are read at a time, about.
 ENTRIES = 1 << 21
 _SUFFIX = ".parquet"
+# Bytes above which a Parquet file is read as a stream, unless all samples are needed at once.
+_LARGE = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -256,3 +258,31 @@ def _kind(kind: pa.DataType) -> str:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"lists of {kind.value_type}"
     return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> bool:
+    """Return whether a source is read as a stream; otherwise its files are loaded as a whole.
+
+    Args:
+        source: A path, pattern or address from the command line.
+        asked: Whether an option asks for a stream.
+        needs_all: The given options that need all samples at once.
+    """
+    if not asked and not is_followed(source):
+        return False
+    files = () if is_url(source) or asked else find_files(source)
+    whole = not all(file.is_parquet for file in files)
+    small = bool(files) and sum(Path(file.path).stat().st_size for file in files) <= _LARGE
+    if needs_all and not whole and not small and (asked or is_many(source)):
+        raise InputError(
+            f"{needs_all[0]}: expected a file that is loaded as a whole, got a stream, which is read only "
+            "once; leave the option out or name one file"
+        )
+    return not whole and not needs_all
+
+
+def is_followed(source: str) -> bool:
+    """Return whether a source is several files or a large one, so that a monitor remembers what it read."""
+    path = Path(source)
+    large = path.suffix.lower() == ".parquet" and path.is_file() and path.stat().st_size > _LARGE
+    return large or is_many(source)

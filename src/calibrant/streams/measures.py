@@ -22,7 +22,7 @@ from calibrant.metrics.accuracy import confidences, hits, top_k_misses
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, squared_errors
-from calibrant.outcomes import Outcomes
+from calibrant.outcomes import Outcomes, weighted_like
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import NOTHING, Cell, measured
 from calibrant.show.table import Table
@@ -186,7 +186,8 @@ class StreamEvaluation(Result):
             ends = NOTHING if bounds is None else _within(bounds.low, bounds.high, in_percent=measure.percent)
             rows.append([Cell(name, title_of(measure)), measured(value, in_percent=measure.percent), ends])
         notes = [*remarks_on(self.skipped), *(f"left out: {each.reason}" for each in self.left_out)]
-        title = f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k:,} classes")
+        title = f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k} classes")
+        title += f", {weighted_like(self.n_effective)}" if self.is_weighted else ""
         return Table.of(["measure", "value", "exact value within"], rows, title=title, notes=tuple(notes))
 
 

@@ -4,22 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from calibrant._version import __version__
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import Choice, decide
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
+from calibrant.evaluation.effect import effect_of
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.tables import title_of
 from calibrant.expressions import parse_term
+from calibrant.files import without_nan
 from calibrant.inputs import Progress
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import OODScores
 from calibrant.posthoc.names import resolve_methods
 from calibrant.show.numbers import measured, percent
 from calibrant.show.table import Table
-from calibrant.training.config.settings import PosthocSettings
+from calibrant.training.config.settings import Config, PosthocSettings
 from calibrant.training.epoch_measures import VALIDATION
 from calibrant.training.run import Run
 
@@ -77,6 +82,29 @@ class Outcome:
             }
             for name, each in self.methods.items()
         }
+
+    def to_dict(self, run: Run) -> dict[str, Any]:
+        """Return plain values for JSON, as ``train --json`` prints them; undefined numbers are None."""
+        test = run.predictions["test"]
+        answer = {
+            "folder": str(run.folder),
+            "chosen": self.chosen.name,
+            "choice": self.choice.reason,
+            "effect": effect_of(self.comparison, self.choice, test).to_dict(),
+            "score": run.config.posthoc.score,
+            "n_validation": run.predictions["validation"].n,
+            "n_test": test.n,
+            "seed": run.config.seed,
+            "calibrant": __version__,
+            "stages": {name: dict(values) for name, values in run.refinement.items()},
+            "methods": {
+                name: {**numbers, **self.comparison[name].pool_numbers}
+                for name, numbers in self.as_json().items()
+            },
+            "skipped": dict(self.comparison.skipped),
+        }
+        values: dict[str, Any] = without_nan(answer)
+        return values
 
 
 def check_posthoc(settings: PosthocSettings) -> tuple[str, ...]:
@@ -176,3 +204,27 @@ def elsewhere_table(methods: Mapping[str, Any]) -> Table:
             values = [each["detection"][part][score]["auroc"] for each in methods.values()]
             rows.append([part, f"↑ AUROC, {score}", *map(percent, values)])
     return Table.of(["set", "measure", *methods], rows)
+
+
+def title_of_run(config: Config) -> str:
+    """Return the model, the data and the losses of a run in words."""
+    encoder = "" if config.encoder is None else f"{config.encoder.loss}, then "
+    facts = [] if config.data.limit is None else [f"{config.data.limit:,} samples"]
+    facts += [f"{100 * config.data.label_noise:.0f} % wrong labels"] if config.data.label_noise else []
+    spoiled = f" ({', '.join(facts)})" if facts else ""
+    return f"{config.model.name} on {config.data.name}{spoiled}, {encoder}{config.training.loss}"
+
+
+def joined_sets(predictions: Mapping[str, Predictions], prefix: str) -> tuple[Predictions | None, str]:
+    """Join all shifted, or all out-of-distribution sets; return the joined set and its name."""
+    parts = {name.removeprefix(prefix): each for name, each in predictions.items() if name.startswith(prefix)}
+    if not parts:
+        return None, ""
+    labels = [each.labels for each in parts.values() if each.labels is not None]
+    joined = Predictions(
+        logits=torch.cat([each.to_logits() for each in parts.values()]),
+        labels=torch.cat(labels) if labels else None,
+        class_names=next(iter(parts.values())).class_names,
+    )
+    names = list(parts)
+    return joined, ", ".join(names) if len(names) < 4 else f"{len(names)} sets, {names[0]} to {names[-1]}"

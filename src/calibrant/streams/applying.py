@@ -1,0 +1,105 @@
+"""Apply a calibrator or a rule to files: each as a whole, joined, or as a stream."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from calibrant.data.columns import Columns
+from calibrant.data.files import FORMATS, load_answers, save_predictions
+from calibrant.data.labels import LabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.data.rewriting import ROW_FORMATS, write_answers, write_columns, write_rows
+from calibrant.decisions.rule import FORMAT, Decisions, load_rule
+from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated, check_form
+from calibrant.files import make_folder
+from calibrant.inputs import Progress
+from calibrant.outputs import check_targets, filling
+from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.files import format_of
+from calibrant.streams.prediction_stream import open_stream
+from calibrant.streams.rewriting import Rewritten, rewrite_stream
+
+#: Called with a file and its predictions, to tell how many answers were left out.
+Tell = Callable[[Path, Predictions], None]
+
+
+def is_rule(path: Path) -> bool:
+    """Return whether a file holds a rule, which decides, instead of a calibrator."""
+    return format_of(path) == FORMAT
+
+
+def apply_rule(path: Path, source: str, out: Path, columns: Columns, tell: Tell) -> Decisions:
+    """Write what a rule decides for each sample; rows of a table keep their other columns."""
+    rule = load_rule(path)
+    check_targets([out], [path, source])
+    file = Path(source)
+    if not file.is_file():
+        raise InputError(
+            f"source: expected one file of predictions for a rule, got {source}; apply it to each file"
+        )
+    answers = load_answers(file, need_labels=False, columns=columns)
+    tell(file, answers.predictions)
+    decided = rule.decide(answers.predictions)
+    if file.suffix.lower() in ROW_FORMATS:
+        write_columns(source, out, decided.columns, kept=answers.kept)
+    else:
+        write_rows(out, decided.columns)
+    return decided
+
+
+def apply_to_stream(
+    calibrator: Calibrator, source: str, out: Path, *, by: str | None, progress: Progress
+) -> Rewritten:
+    """Write each file of a stream with calibrated log-probabilities, or with repaired confidences."""
+
+    def new(predictions: Predictions) -> Tensor:
+        result = calibrated(calibrator, predictions)
+        changed = result.logits if result.confidence is None else result.confidence
+        assert changed is not None
+        return changed
+
+    stream = open_stream(source, columns_by=by, need_labels=False)
+    return rewrite_stream(stream, new, out, check=partial(check_form, calibrator), progress=progress)
+
+
+def targets_of(source: str, files: Mapping[str, str | Path], out: Path) -> dict[Path, Path] | None:
+    """Return the file to write for each file of a source; None if several become one file."""
+    paths = {name: Path(path) for name, path in files.items()}
+    alone = Path(source) in paths.values()
+    joined = not alone and out.suffix.lower() in FORMATS
+    targets = {path: out if alone else out / name for name, path in paths.items()}
+    check_targets([out] if joined else targets.values(), [source, *paths.values()])
+    return None if joined else targets
+
+
+def apply_to_files(
+    calibrator: Calibrator, targets: Mapping[Path, Path], out: Path, columns: Columns, tell: Tell
+) -> int:
+    """Write each file with calibrated predictions, and return their number."""
+    if list(targets.values()) == [out]:
+        return sum(_apply(calibrator, path, target, columns, tell) for path, target in targets.items())
+    done = 0
+    with filling(out) as finished:
+        for path, target in targets.items():
+            make_folder(target.parent)
+            done += _apply(calibrator, path, target, columns, tell)
+            finished.append(target)
+    return done
+
+
+def _apply(calibrator: Calibrator, path: Path, target: Path, columns: Columns, tell: Tell) -> int:
+    """Write one file with calibrated predictions, and return their number."""
+    answers = load_answers(path, need_labels=False, columns=columns)
+    tell(path, answers.predictions)
+    result = calibrated(calibrator, answers.predictions)
+    if isinstance(result, LabelPredictions):
+        save_predictions(result, target)
+        return result.n_rows
+    if result.confidence is not None and {path.suffix.lower(), target.suffix.lower()} <= {*ROW_FORMATS}:
+        write_answers(path, target, result.confidence, kept=answers.kept)
+    else:
+        save_predictions(result, target)
+    return result.n
