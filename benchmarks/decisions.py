@@ -19,7 +19,7 @@ import numpy.typing as npt
 from calibrant import Predictions, load_predictions
 from calibrant.data import load_bundled
 from calibrant.decisions.rule import calibrated_log_probs
-from calibrant.decisions.thresholds import CORRECTIONS, Correction, Ranking, log_odds_of_answers
+from calibrant.decisions.thresholds import RankedAnswers, log_odds_of_answers
 from timing import benchmark_parser, print_head, print_row
 
 LEVEL = 0.95
@@ -86,33 +86,28 @@ def drawn(
 def measure(
     population: Population,
     risks: tuple[float, ...],
-    corrections: tuple[Correction, ...],
     draws: Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]],
-) -> dict[tuple[float, Correction], npt.NDArray[np.float64]]:
-    """Return coverage and excess risk (0 or 1) of each draw, by risk and correction."""
-    found: dict[tuple[float, Correction], list[tuple[float, float]]] = {
-        (risk, correction): [] for risk in risks for correction in corrections
-    }
+) -> dict[float, npt.NDArray[np.float64]]:
+    """Return coverage and excess risk (0 or 1) of each draw, by risk."""
+    found: dict[float, list[tuple[float, float]]] = {risk: [] for risk in risks}
     for fitting, new in draws:
-        ranking = Ranking.of(population.scores[fitting], population.wrong[fitting])
-        for (risk, correction), rows in found.items():
-            step = ranking.step(ranking.certified(risk, LEVEL, correction))
+        ranking = RankedAnswers.of(population.scores[fitting], population.wrong[fitting])
+        for risk, rows in found.items():
+            step = ranking.step(ranking.certified(risk, LEVEL))
             coverage, error = population.answered(new, step.middle) if step.answered else (0.0, 0.0)
             rows.append((coverage, float(error > risk)))
     return {key: np.array(rows) for key, rows in found.items()}
 
 
-def print_table(options: argparse.Namespace, *, replace: bool, corrections: tuple[Correction, ...]) -> None:
+def print_table(options: argparse.Namespace, *, replace: bool) -> None:
     """Print the share of draws whose error rate is too large, and the mean coverage, in percent."""
-    print_head("set", "risk", *(f"{name}: above / answered" for name in corrections))
+    print_head("set", "risk", "above / answered")
     for name, population in populations(options.data):
         draws = drawn(population, options.n, options.splits, replace=replace, seed=options.seed)
-        found = measure(population, RISKS[name], corrections, draws)
+        found = measure(population, RISKS[name], draws)
         for risk in RISKS[name]:
-            shares = (100 * found[risk, correction].mean(axis=0) for correction in corrections)
-            print_row(
-                name, f"{100 * risk:g}", *(f"{above:.1f} / {answered:.1f}" for answered, above in shares)
-            )
+            answered, above = 100 * found[risk].mean(axis=0)
+            print_row(name, f"{100 * risk:g}", f"{above:.1f} / {answered:.1f}")
     print()
 
 
@@ -128,10 +123,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.splits = 10 if options.quick else options.splits
     if options.only != "draws":
         print(f"{options.splits} splits, thresholds found on {options.n} samples, in percent of the splits\n")
-        print_table(options, replace=False, corrections=CORRECTIONS)
+        print_table(options, replace=False)
     if options.only != "splits":
         print(f"{options.splits} draws of {options.n} samples with replacement, risk on the whole set\n")
-        print_table(options, replace=True, corrections=("several_starts", "fixed_sequence"))
+        print_table(options, replace=True)
 
 
 if __name__ == "__main__":

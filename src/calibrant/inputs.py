@@ -30,6 +30,7 @@ from calibrant.mistakes import (
 # A named alias: `help()` shows its name instead of all that it stands for.
 ArrayLike = TypeAliasType("ArrayLike", Tensor | npt.ArrayLike)
 Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
 #: Called with a description of the current work, how much is done, and the total.
 Progress: TypeAlias = Callable[[str, int, int], None]
 ChoiceT = TypeVar("ChoiceT", bound=str)

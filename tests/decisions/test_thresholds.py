@@ -12,14 +12,13 @@ from scipy.stats import binom, binomtest
 from calibrant import Predictions
 from calibrant.decisions import (
     ThresholdRule,
+    Thresholds,
     guaranteed_risks,
     threshold_for_coverage,
     threshold_for_risk,
-    thresholds_for_risks,
 )
 from calibrant.decisions.thresholds import (
-    CORRECTIONS,
-    Ranking,
+    RankedAnswers,
     fewest_samples,
     log_odds_of_answers,
     upper_bound,
@@ -49,17 +48,6 @@ def steps_by_hand(confidence, correct):
         yield int(chosen.sum()), int((~correct[chosen]).sum())
 
 
-def one_sequence_by_hand(confidence, correct, risk, error):
-    best = 0
-    for answered, wrong in steps_by_hand(confidence, correct):
-        if (1 - risk) ** answered > error:
-            continue  # even without a mistake this shows nothing
-        if binom.cdf(wrong, answered, risk) > error:
-            break
-        best = answered
-    return best
-
-
 def several_sequences_by_hand(confidence, correct, risk, error, n_starts, first):
     best, passed_on = 0, 0.0
     starts = [first * 2**i for i in range(n_starts)] + [math.inf]
@@ -77,16 +65,6 @@ def several_sequences_by_hand(confidence, correct, risk, error, n_starts, first)
 
 
 @pytest.mark.parametrize("digits", [None, 2, 1])
-@pytest.mark.parametrize("seed", range(8))
-def test_a_fixed_sequence_is_that_of_a_plain_loop(seed, digits):
-    confidence, correct = drawn(150, seed, digits=digits)
-    given = Predictions(confidence=confidence, correct=correct)
-    for risk in (0.1, 0.2, 0.4):
-        found = threshold_for_risk(given, risk, level=0.8, correction="fixed_sequence")
-        assert found.answered == one_sequence_by_hand(confidence, correct, risk, 0.2)
-
-
-@pytest.mark.parametrize("digits", [None, 2, 1])
 @pytest.mark.parametrize("seed", range(4))
 def test_several_starts_are_those_of_a_plain_loop(seed, digits):
     confidence, correct = drawn(300, seed, digits=digits)
@@ -98,18 +76,6 @@ def test_several_starts_are_those_of_a_plain_loop(seed, digits):
         found = threshold_for_risk(given, risk, level=0.8)
         expected = several_sequences_by_hand(confidence, correct, risk, 0.2, n_starts, first)
         assert found.answered == expected
-
-
-def test_bonferroni_tests_twenty_ranks_that_are_fixed_in_advance():
-    confidence, correct = drawn(400, 3)
-    ranks = {round(x) for x in np.geomspace(fewest_samples(0.2, level=1 - 0.1 / 20), 400, 20)}
-    expected = max(
-        answered
-        for answered, wrong in steps_by_hand(confidence, correct)
-        if answered in ranks and binom.cdf(wrong, answered, 0.2) <= 0.1 / 20
-    )
-    given = Predictions(confidence=confidence, correct=correct)
-    assert threshold_for_risk(given, 0.2, level=0.9, correction="bonferroni").answered == expected
 
 
 def test_the_rule_answers_what_was_counted_and_its_threshold_is_a_short_number():
@@ -229,10 +195,9 @@ def test_a_calibrator_that_keeps_the_order_changes_the_number_of_the_threshold_o
 
 def test_many_samples_are_tested_at_ranks_that_are_fixed_in_advance():
     confidence, correct = drawn(900, 1)
-    ranking = Ranking.of(confidence, ~correct)
+    ranking = RankedAnswers.of(confidence, ~correct)
     exact, coarse = (
-        ranking.step(ranking.certified(0.1, 0.95, "fixed_sequence", ranking.places(most))).answered
-        for most in (900, 90)
+        ranking.step(ranking.certified(0.1, 0.95, ranking.places(most))).answered for most in (900, 90)
     )
     assert coarse in set(np.linspace(1, 900, 90).round().astype(int))
     assert coarse == pytest.approx(exact, abs=45)
@@ -240,8 +205,7 @@ def test_many_samples_are_tested_at_ranks_that_are_fixed_in_advance():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [None, 1])
-@pytest.mark.parametrize("correction", CORRECTIONS)
-def test_the_risk_on_the_population_is_above_the_limit_as_rarely_as_guaranteed(correction, digits):
+def test_the_risk_on_the_population_is_above_the_limit_as_rarely_as_guaranteed(digits):
     # Answers are wrong with the probability 1 - c: calibrated, so the risk above a threshold is known.
     rng = np.random.default_rng(1)
     population = (
@@ -253,33 +217,30 @@ def test_the_risk_on_the_population_is_above_the_limit_as_rarely_as_guaranteed(c
     for _ in range(400):
         confidence = rng.choice(population, 500)
         wrong = rng.random(500) >= confidence
-        ranking = Ranking.of(confidence, wrong, tie=0.0)
-        step = ranking.step(ranking.certified(0.1, 0.9, correction))
+        ranking = RankedAnswers.of(confidence, wrong, tie=0.0)
+        step = ranking.step(ranking.certified(0.1, 0.9))
         if step.answered:
             place = int(np.searchsorted(-falling, -step.middle, side="right"))
             above += mean_risk[place - 1] > 0.1
     # Of 400 guarantees with 90 %, more than 57 fail with a probability of 1 in 300.
-    assert above <= 57
-    assert correction == "bonferroni" or above > 0
+    assert 0 < above <= 57
 
 
-def test_where_the_surest_are_worse_the_level_holds_and_bonferroni_answers_most():
+def test_where_the_surest_are_worse_the_level_holds_and_little_is_answered():
     # The surest fifth is wrong in 11 %, the next two fifths in 2 %, the others in half of the cases.
-    rng = np.random.default_rng(0)
-    above, coverage = dict.fromkeys(CORRECTIONS, 0), dict.fromkeys(CORRECTIONS, 0.0)
+    rng, above, coverage = np.random.default_rng(0), 0, 0.0
     for _ in range(200):
         c = rng.random(500)
         rate = np.where(c > 0.8, 0.11, np.where(c > 0.4, 0.02, 0.5))
-        ranking = Ranking.of(c, rng.random(500) < rate, tie=0.0)
-        for correction in CORRECTIONS:
-            step = ranking.step(ranking.certified(0.1, 0.9, correction))
-            share = 1 - step.middle if step.answered else 0.0
-            parts = np.clip([share, share - 0.2, share - 0.6], 0, [0.2, 0.4, 0.4])
-            above[correction] += bool(share and parts @ [0.11, 0.02, 0.5] / share > 0.1)
-            coverage[correction] += share / 200
+        ranking = RankedAnswers.of(c, rng.random(500) < rate, tie=0.0)
+        step = ranking.step(ranking.certified(0.1, 0.9))
+        share = 1 - step.middle if step.answered else 0.0
+        parts = np.clip([share, share - 0.2, share - 0.6], 0, [0.2, 0.4, 0.4])
+        above += bool(share and parts @ [0.11, 0.02, 0.5] / share > 0.1)
+        coverage += share / 200
     # Of 200 guarantees with 90 %, more than 32 fail with a probability of 1 in 300.
-    assert max(above.values()) <= 32
-    assert coverage["bonferroni"] > 0.2 > coverage["several_starts"]
+    assert above <= 32
+    assert coverage < 0.2
 
 
 @pytest.mark.parametrize(
@@ -288,7 +249,6 @@ def test_where_the_surest_are_worse_the_level_holds_and_bonferroni_answers_most(
         (lambda p: threshold_for_risk(p, 0.0), "risk: expected a number between 0 and 1, got 0.0"),
         (lambda p: threshold_for_risk(p, 1), "risk: expected a number between 0 and 1, got 1"),
         (lambda p: threshold_for_risk(p, 0.1, level=95), "level: expected a number between 0 and 1, got 95"),
-        (lambda p: threshold_for_risk(p, 0.1, correction="holm"), "correction: expected"),
         (
             lambda p: threshold_for_coverage(p, 90),
             "coverage: expected a number above 0 and at most 1, got 90",
@@ -314,6 +274,6 @@ def test_bad_input_gets_one_sentence(call, message):
 
 
 def test_risks_without_enough_samples_have_no_threshold_in_a_table():
-    few, enough = thresholds_for_risks(pairs(100), [0.001, 0.3])
+    few, enough = Thresholds.of(pairs(100)).table([0.001, 0.3])
     assert few.rule is None
     assert enough.rule is not None

@@ -7,6 +7,7 @@ import torch
 from calibrant.errors import InputError
 from calibrant.inference import by_chance, calibration_test, curve_band, paired_difference, with_interval
 from calibrant.inference.chance import redrawn
+from calibrant.inference.intervals import mean_with_error
 from calibrant.inference.units import Units
 from calibrant.metrics import (
     accuracy,
@@ -222,6 +223,14 @@ def test_equal_models_differ_by_unit_no_more_often_than_the_level():
             rejected[place] += found.p_value <= 0.05
     assert rejected[1] <= 8
     assert rejected[0] > 12
+
+
+def test_the_error_of_a_mean_is_that_of_resampled_units():
+    terms = CONFIDENCE - CORRECT
+    mean, error = mean_with_error(terms, units=UNEQUAL)
+    values = [terms[rows].mean() for rows in drawn_again(UNEQUAL, 4000, 1)]
+    assert mean == pytest.approx(terms.mean())
+    assert error == pytest.approx(np.std(values), rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ from calibrant.decisions.thresholds import (
     GuaranteedRisks,
     Threshold,
     ThresholdRule,
+    Thresholds,
     guaranteed_risks,
     threshold_for_coverage,
     threshold_for_risk,
-    thresholds_for_risks,
 )
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "SetRow",
     "Threshold",
     "ThresholdRule",
+    "Thresholds",
     "Verdict",
     "act_on_costs",
     "calibrate_part",
@@ -81,6 +82,5 @@ __all__ = [
     "samples_needed",
     "threshold_for_coverage",
     "threshold_for_risk",
-    "thresholds_for_risks",
     "write_junit",
 ]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from calibrant.evaluation.calibrated import calibrated, of_classes
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
-from calibrant.inputs import Floats, Progress, check_count, check_seed
+from calibrant.inputs import Floats, Integers, Progress, check_count, check_seed
 from calibrant.outcomes import LEAST_PROB, refused_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.confidence import ConfidenceCalibrator
@@ -34,8 +33,6 @@ from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.results import Result
 from calibrant.show.numbers import p_equals, percent, points, span
 from calibrant.show.table import Column, Table
-
-Integers = npt.NDArray[np.int64]
 
 # Fewer unlabelled rows, or labelled rows of a class, say too little.
 _LEAST_ROWS = 20

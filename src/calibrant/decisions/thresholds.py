@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +19,13 @@ from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Rule as Allowed
 from calibrant.inference.rows import check_level
-from calibrant.inputs import Floats, check_choice
+from calibrant.inputs import Floats, Integers
 from calibrant.outcomes import Outcomes, refused_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number
 from calibrant.results import Result
 from calibrant.show.numbers import Cell, percent
 from calibrant.show.table import Table
-
-Correction: TypeAlias = Literal["several_starts", "fixed_sequence", "bonferroni"]
-CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 
 #: Shares of wrong answers that a table of thresholds offers.
 RISKS = (0.005, 0.01, 0.02, 0.05, 0.1)
@@ -40,8 +38,6 @@ _SUREST = 100.0
 _DIGITS = 14
 # Each start answers twice as many samples as the one before, and the last at most half of them.
 _NEXT_START, _LAST_START = 2, 0.5
-# Thresholds that share the level by Bonferroni.
-_SHARES = 20
 # With more samples, so many ranks are tested; coverage is then exact to one in ten thousand.
 _MOST_RANKS = 10_000
 # Risks that are tried for the guaranteed risk at each coverage.
@@ -50,8 +46,6 @@ _TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 400), 4))
 _SHARE = Allowed("a number between 0 and 1", lambda value: 0 < value < 1)
 _RISK = Allowed("a number above 0 and at most 1", lambda value: 0 < value <= 1)
 _THRESHOLD = Allowed("log-odds, or minus infinity", lambda x: bool((x < torch.inf).all()))
-
-Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 class ThresholdRule(Rule):
@@ -137,7 +131,6 @@ class Threshold(Result):
         risk: The guaranteed share of wrong answers: the one that was asked for, or the upper bound at the
             coverage that was asked for.
         level: The probability with which the risk is guaranteed, and that of ``coverage_low``.
-        correction: How the choice among thresholds was corrected for; None if the coverage was given.
         threshold: The lowest confidence that is answered; 0 if everything is, NaN if no threshold has the
             guarantee.
         answered: Number of samples that are answered.
@@ -151,7 +144,6 @@ class Threshold(Result):
     n: int
     risk: float
     level: float
-    correction: Correction | None
     threshold: float
     answered: int
     coverage: float
@@ -245,13 +237,10 @@ def find_threshold(
         level: Probability of the guarantee.
         calibrator: A calibrator to apply first, fitted on other samples.
     """
-    if risk is not None:
-        chosen = threshold_for_risk(predictions, risk, level=level, calibrator=calibrator)
-    else:
-        chosen = threshold_for_coverage(predictions, coverage or 0.0, level=level, calibrator=calibrator)
-    risks = sorted({*RISKS, *([] if risk is None else [risk])})
-    others = thresholds_for_risks(predictions, risks, level=level, calibrator=calibrator)
-    return ThresholdTable(chosen, tuple(others))
+    thresholds = Thresholds.of(predictions, level=level, calibrator=calibrator)
+    if risk is None:
+        return ThresholdTable(thresholds.for_coverage(coverage or 0.0), thresholds.table())
+    return ThresholdTable(thresholds.for_risk(risk), thresholds.table(sorted({*RISKS, risk})))
 
 
 def threshold_for_risk(
@@ -259,7 +248,6 @@ def threshold_for_risk(
     risk: float,
     *,
     level: float = 0.95,
-    correction: Correction = "several_starts",
     calibrator: Calibrator | None = None,
 ) -> Threshold:
     r"""Find the largest coverage whose error rate on new data is at most a risk, with a given probability.
@@ -270,23 +258,18 @@ def threshold_for_risk(
 
     .. math:: p_j = P\big(\mathrm{Bin}(j, \mathrm{risk}) \le \mathrm{wrong}_j\big)
 
-    The largest :math:`j` with a small p-value would be chosen by its luck. The corrections allow for this:
-
-    - ``"fixed_sequence"`` goes from the fewest answers that could show the risk to more, and stops at the
-      first p-value above :math:`\delta = 1 - \mathrm{level}`. An early mistake stops it.
-    - ``"several_starts"`` shares :math:`\delta` between sequences that start at 1, 2, 4, ... times as many
-      answers. A sequence that reaches the next start adds its share to that one (fallback procedure).
-    - ``"bonferroni"`` tests 20 ranks with :math:`\delta / 20` each.
-
-    The first two are exact if the risk, once above the limit, stays above it as more is answered: this is
-    what a confidence that ranks samples at all does. Bonferroni needs no such condition.
+    The largest :math:`j` with a small p-value would be chosen by its luck. So tests go from the fewest
+    answers that could show the risk to more, and stop at the first p-value that is too large. Since an early
+    mistake would end this, :math:`\delta = 1 - \mathrm{level}` is shared between sequences that start at 1,
+    2, 4, ... times as many answers. A sequence that reaches the next start adds its share to that one
+    (fallback procedure). This is exact if the risk, once above the limit, stays above it as more is answered:
+    this is what a confidence that ranks samples at all does.
 
     Args:
         predictions: Labelled predictions, or the path of a file, **that neither the model nor the calibrator
             was fitted on**, drawn like the data that the rule will see.
         risk: Share of wrong answers that is accepted among the answers.
         level: Probability, over the drawing of these samples, that the risk on new data is no larger.
-        correction: How to allow for the choice among thresholds.
         calibrator: Applied before; a map that keeps the order of confidences changes the number of the
             threshold only.
 
@@ -306,45 +289,7 @@ def threshold_for_risk(
         Wiens, "A fixed sequence Bonferroni procedure for testing multiple endpoints", Pharmaceutical
         Statistics 2003.
     """
-    return thresholds_for_risks(
-        predictions, [risk], level=level, correction=correction, calibrator=calibrator, enough=True
-    )[0]
-
-
-def thresholds_for_risks(
-    predictions: PredictionsLike,
-    risks: Iterable[float] = RISKS,
-    *,
-    level: float = 0.95,
-    correction: Correction = "several_starts",
-    calibrator: Calibrator | None = None,
-    enough: bool = False,
-) -> tuple[Threshold, ...]:
-    """Find the threshold of each of several risks, as :func:`threshold_for_risk` does for one.
-
-    Each guarantee holds by itself, for a risk that was chosen in advance.
-
-    Args:
-        predictions: As for :func:`threshold_for_risk`.
-        risks: Shares of wrong answers that are accepted.
-        level: As for :func:`threshold_for_risk`.
-        correction: As for :func:`threshold_for_risk`.
-        calibrator: As for :func:`threshold_for_risk`.
-        enough: Whether too few samples for a risk are refused; else there is no threshold.
-    """
-    given = given_predictions(predictions)
-    level, wanted = check_level(level), [check_risk(risk) for risk in risks]
-    correction = check_choice(correction, "correction", CORRECTIONS)
-    ranking = Ranking.of_predictions(given, calibrator)
-    for risk in wanted if enough else ():
-        _check_enough(given.n, risk, level)
-    chosen = []
-    for risk in wanted:
-        step = ranking.certified(risk, level, correction)
-        seen = ranking.step(step)
-        low = 0.0 if seen.answered == 0 else max(0.0, seen.coverage - _uniform_distance(given.n, level))
-        chosen.append(_threshold(seen, risk, level, correction, low, given, calibrator))
-    return tuple(chosen)
+    return Thresholds.of(predictions, level=level, calibrator=calibrator).for_risk(risk)
 
 
 def threshold_for_coverage(
@@ -376,15 +321,103 @@ def threshold_for_coverage(
     References:
         Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934.
     """
-    given, level = given_predictions(predictions), check_level(level)
-    if not 0 < coverage <= 1:
-        raise InputError(f"coverage: expected a number above 0 and at most 1, got {coverage}; 90 % is 0.9")
-    ranking = Ranking.of_predictions(given, calibrator)
-    wanted = min(given.n, max(1, math.ceil(coverage * given.n - 1e-9)))
-    seen = ranking.step(int(np.searchsorted(ranking.answered, wanted)))
-    bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), level))
-    low = 1 - float(upper_bound(np.array(given.n - seen.answered), np.array(given.n), level))
-    return _threshold(seen, bound, level, None, low, given, calibrator)
+    return Thresholds.of(predictions, level=level, calibrator=calibrator).for_coverage(coverage)
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """Thresholds of labelled predictions for several risks or coverages; the samples are ranked once.
+
+    Each guarantee holds by itself, for a risk that was chosen in advance.
+
+    Attributes:
+        predictions: As for :func:`threshold_for_risk`.
+        level: As for :func:`threshold_for_risk`.
+        calibrator: As for :func:`threshold_for_risk`.
+    """
+
+    predictions: Predictions
+    level: float
+    calibrator: Calibrator | None
+
+    @classmethod
+    def of(
+        cls, predictions: PredictionsLike, *, level: float = 0.95, calibrator: Calibrator | None = None
+    ) -> "Thresholds":
+        """Return the thresholds of predictions, or of the file with such a path."""
+        return cls(given_predictions(predictions), check_level(level), calibrator)
+
+    def for_risk(self, risk: float) -> Threshold:
+        """Find the threshold of a risk, as :func:`threshold_for_risk` does; too few samples are refused."""
+        n, fewest = self._ranked.n, fewest_samples(risk, level=self.level)
+        if n < fewest:
+            raise InputError(
+                f"predictions: expected at least {fewest:,} samples to guarantee a risk of {percent(risk, None)} "
+                f"with {percent(self.level, None)} probability, even if no answer is wrong, got {n:,}; accept a "
+                "larger risk, or give more samples"
+            )
+        return self._for_risk(check_risk(risk))
+
+    def table(self, risks: Iterable[float] = RISKS) -> tuple[Threshold, ...]:
+        """Find the threshold of each risk; where samples are too few, there is none."""
+        return tuple(self._for_risk(check_risk(risk)) for risk in risks)
+
+    def for_coverage(self, coverage: float) -> Threshold:
+        """Find the threshold of a coverage, as :func:`threshold_for_coverage` does."""
+        if not 0 < coverage <= 1:
+            raise InputError(
+                f"coverage: expected a number above 0 and at most 1, got {coverage}; 90 % is 0.9"
+            )
+        n = self.predictions.n
+        wanted = min(n, max(1, math.ceil(coverage * n - 1e-9)))
+        seen = self._ranked.step(int(np.searchsorted(self._ranked.answered, wanted)))
+        bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), self.level))
+        low = 1 - float(upper_bound(np.array(n - seen.answered), np.array(n), self.level))
+        return self._threshold(seen, bound, low)
+
+    @cached_property
+    def _ranked(self) -> "RankedAnswers":
+        """The samples by the log-odds of their answers."""
+        check_one_label(self.predictions)
+        if self.predictions.weights is not None:
+            raise refused_weights(_BOUNDED)
+        stated = self.predictions.outcomes().correct  # refuses predictions without labels
+        log_probs = calibrated_log_probs(self.predictions, self.calibrator)
+        scores = log_odds_of_answers(log_probs, of_pairs=self.predictions.k is None).cpu().numpy()
+        labels = self.predictions.labels
+        right = stated if labels is None else log_probs.argmax(dim=1) == labels
+        return RankedAnswers.of(scores, ~right.cpu().numpy())
+
+    def _for_risk(self, risk: float) -> Threshold:
+        seen = self._ranked.step(self._ranked.certified(risk, self.level))
+        # How far the coverage of all thresholds may be above that of the population (Massart).
+        distance = math.sqrt(-math.log(min(1 - self.level, 0.5)) / (2 * self.predictions.n))
+        return self._threshold(seen, risk, max(0.0, seen.coverage - distance) if seen.answered else 0.0)
+
+    def _threshold(self, seen: "Step", risk: float, coverage_low: float) -> Threshold:
+        rule, threshold = None, math.nan
+        if seen.answered:
+            threshold = _between(seen.lowest, seen.highest)
+            rule = ThresholdRule(
+                threshold,
+                risk=risk,
+                level=self.level,
+                n_classes=self.predictions.k,
+                class_names=self.predictions.class_names,
+                calibrator=self.calibrator,
+            )
+        return Threshold(
+            n=seen.n,
+            risk=risk,
+            level=self.level,
+            threshold=threshold,
+            answered=seen.answered,
+            coverage=seen.coverage,
+            coverage_low=coverage_low,
+            wrong=seen.wrong,
+            observed=seen.wrong / seen.answered if seen.answered else math.nan,
+            rule=rule,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +449,6 @@ def guaranteed_risks(
     outcomes: Outcomes,
     *,
     level: float = 0.95,
-    correction: Correction = "several_starts",
     most_ranks: int = _MOST_RANKS,
 ) -> GuaranteedRisks:
     """Return the smallest risk that is guaranteed at each coverage.
@@ -424,7 +456,6 @@ def guaranteed_risks(
     Args:
         outcomes: Confidences, and whether each prediction was right, without weights.
         level: As for :func:`threshold_for_risk`.
-        correction: As for :func:`threshold_for_risk`.
         most_ranks: With more samples, so many ranks are tested, which are fixed in advance.
 
     Example:
@@ -434,14 +465,14 @@ def guaranteed_risks(
         >>> found.coverage, [round(risk, 2) for risk in found.risk]
         ((0.5, 1.0), [0.03, 0.31])
     """
-    level, correction = check_level(level), check_choice(correction, "correction", CORRECTIONS)
+    level = check_level(level)
     c = outcomes.unweighed(_BOUNDED).confidence.double().cpu().numpy()
-    ranking = Ranking.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
+    ranking = RankedAnswers.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
     coverage: list[float] = []
     risks: list[float] = []
     places = ranking.places(most_ranks)
     for risk in _TRIED_RISKS.tolist():
-        found = ranking.step(ranking.certified(risk, level, correction, places)).coverage
+        found = ranking.step(ranking.certified(risk, level, places)).coverage
         if found > (coverage[-1] if coverage else 0.0):
             coverage.append(found)
             risks.append(risk)
@@ -460,7 +491,7 @@ def fewest_samples(risk: float, *, level: float = 0.95) -> int:
     return math.ceil(math.log(1 - check_level(level)) / math.log1p(-check_risk(risk)) - 1e-9)
 
 
-def upper_bound(wrong: Counts, answered: Counts, level: float) -> Floats:
+def upper_bound(wrong: Integers, answered: Integers, level: float) -> Floats:
     """Return the upper bound of a probability by Clopper and Pearson, which is exact and one-sided.
 
     Example:
@@ -516,7 +547,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class RankedAnswers:
     """Samples by their score, the surest first; a step is what one threshold answers.
 
     Attributes:
@@ -526,28 +557,16 @@ class Ranking:
     """
 
     scores: Floats
-    answered: Counts
-    wrong: Counts
+    answered: Integers
+    wrong: Integers
 
     @classmethod
-    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "Ranking":
+    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "RankedAnswers":
         """Rank scores; those that differ by no more than ``tie`` from the next are one step."""
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
         ends = np.flatnonzero(np.append(-np.diff(falling) > tie, True))
         return cls(falling, ends + 1, np.cumsum(wrong[order], dtype=np.int64)[ends])
-
-    @classmethod
-    def of_predictions(cls, predictions: Predictions, calibrator: Calibrator | None) -> "Ranking":
-        """Rank labelled predictions by the log-odds of their answers."""
-        check_one_label(predictions)
-        if predictions.weights is not None:
-            raise refused_weights(_BOUNDED)
-        stated = predictions.outcomes().correct  # refuses predictions without labels
-        log_probs = calibrated_log_probs(predictions, calibrator)
-        scores = log_odds_of_answers(log_probs, of_pairs=predictions.k is None).cpu().numpy()
-        right = stated if predictions.labels is None else log_probs.argmax(dim=1) == predictions.labels
-        return cls.of(scores, ~right.cpu().numpy())
 
     @property
     def n(self) -> int:
@@ -562,20 +581,15 @@ class Ranking:
         rejected = float(self.scores[answered]) if answered < self.n else -math.inf
         return Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
 
-    def certified(
-        self, risk: float, level: float, correction: Correction, places: Counts | None = None
-    ) -> int:
+    def certified(self, risk: float, level: float, places: Integers | None = None) -> int:
         """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is.
 
         Args:
             risk: The bound on the risk.
             level: As for :func:`threshold_for_risk`.
-            correction: As for :func:`threshold_for_risk`.
             places: Those of the steps that are tested, from :meth:`places`.
         """
-        if correction == "bonferroni":
-            return self._certified_ranks(risk, level)
-        starts, shares = _starts(self.n, risk, level, one=correction == "fixed_sequence")
+        starts, shares = _starts(self.n, risk, level)
         places = self.places() if places is None else places
         answered = self.answered[places]
         p = bdtr(self.wrong[places], answered, risk)
@@ -588,32 +602,22 @@ class Ranking:
             passed_on = 0.0 if len(failed) else passed_on + share
         return int(places[best]) if best >= 0 else -1
 
-    def _certified_ranks(self, risk: float, level: float) -> int:
-        share = (1 - level) / _SHARES
-        fewest = fewest_samples(risk, level=1 - share)
-        if fewest > self.n:
-            return -1
-        ranks = np.unique(np.geomspace(fewest, self.n, _SHARES).round().astype(np.int64))
-        places = self._at_most(ranks)
-        shown = places[bdtr(self.wrong[places], self.answered[places], risk) <= share]
-        return int(shown.max()) if len(shown) else -1
-
-    def places(self, most: int = _MOST_RANKS) -> Counts:
+    def places(self, most: int = _MOST_RANKS) -> Integers:
         """Return the places of the steps that are tested: all, or those of ranks fixed in advance."""
         if self.n <= most:
             return np.arange(len(self.answered))
         return self._at_most(np.linspace(1, self.n, most).round().astype(np.int64))
 
-    def _at_most(self, ranks: Counts) -> Counts:
+    def _at_most(self, ranks: Integers) -> Integers:
         """Return the place of the largest step that answers at most each number of samples."""
         places = np.unique(np.searchsorted(self.answered, ranks, side="right") - 1)
         return places[places >= 0]
 
 
-def _starts(n: int, risk: float, level: float, *, one: bool) -> tuple[list[int], list[float]]:
+def _starts(n: int, risk: float, level: float) -> tuple[list[int], list[float]]:
     """Return how many answers each sequence starts with, and its share of one minus the level."""
     error, number = 1 - level, 1
-    while not one:
+    while True:
         more = number + 1
         last = fewest_samples(risk, level=1 - error / more) * _NEXT_START**number
         if last > _LAST_START * n:
@@ -621,46 +625,6 @@ def _starts(n: int, risk: float, level: float, *, one: bool) -> tuple[list[int],
         number = more
     fewest = fewest_samples(risk, level=1 - error / number)
     return [fewest * _NEXT_START**i for i in range(number)], [error / number] * number
-
-
-def _uniform_distance(n: int, level: float) -> float:
-    """Return how far the coverage of all thresholds may be above that of the population (Massart)."""
-    return math.sqrt(-math.log(min(1 - level, 0.5)) / (2 * n))
-
-
-def _threshold(
-    seen: Step,
-    risk: float,
-    level: float,
-    correction: Correction | None,
-    coverage_low: float,
-    predictions: Predictions,
-    calibrator: Calibrator | None,
-) -> Threshold:
-    rule, threshold = None, math.nan
-    if seen.answered:
-        threshold = _between(seen.lowest, seen.highest)
-        rule = ThresholdRule(
-            threshold,
-            risk=risk,
-            level=level,
-            n_classes=predictions.k,
-            class_names=predictions.class_names,
-            calibrator=calibrator,
-        )
-    return Threshold(
-        n=seen.n,
-        risk=risk,
-        level=level,
-        correction=correction,
-        threshold=threshold,
-        answered=seen.answered,
-        coverage=seen.coverage,
-        coverage_low=coverage_low,
-        wrong=seen.wrong,
-        observed=seen.wrong / seen.answered if seen.answered else math.nan,
-        rule=rule,
-    )
 
 
 def _between(lowest: float, highest: float) -> float:
@@ -682,16 +646,6 @@ def _between(lowest: float, highest: float) -> float:
         if 0 < rounded < 1 and highest + _TIE / 4 < logit(rounded) < lowest - _TIE / 4:
             return rounded
     return float(expit(middle))
-
-
-def _check_enough(n: int, risk: float, level: float) -> None:
-    fewest = fewest_samples(risk, level=level)
-    if n < fewest:
-        raise InputError(
-            f"predictions: expected at least {fewest:,} samples to guarantee a risk of {percent(risk, None)} "
-            f"with {percent(level, None)} probability, even if no answer is wrong, got {n:,}; accept a "
-            "larger risk, or give more samples"
-        )
 
 
 _BOUNDED = "a threshold with a guarantee, whose binomial bounds need counts"

@@ -1,22 +1,19 @@
 """Choose one of the methods that were compared, and say why."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
-from torch import Tensor
-
-from calibrant.data.labels import entries_per_row, units_of
+from calibrant.data.labels import units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
+from calibrant.evaluation.evaluate import inputs_of
 from calibrant.evaluation.tables import methods_table
-from calibrant.inference.paired import paired_difference
+from calibrant.inference.intervals import mean_with_error
+from calibrant.inference.paired import Measured, differences_from
 from calibrant.inputs import Floats, check_choice
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.smooth_ece import smooth_ece_terms
-from calibrant.outcomes import effective
 from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL, safe_method
 from calibrant.posthoc.pool import pool_of
 from calibrant.results import Result
@@ -125,12 +122,12 @@ def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
     mixture = comparison.pool
     if mixture is not None and mixture.names == [fallback] and not mixture.has_curve:
         return Choice(one, "out of fold it is likelier than the pool of all methods")
-    behind = _behind(pool, one, score)
-    if not behind.is_within_error:
+    behind, error = _behind(pool, one, score)
+    if behind > error:
         return Choice(
             one, f"out of fold the pool of all methods is more than one standard error behind it by {title}"
         )
-    if behind.mean > 0:
+    if behind > 0:
         return Choice(pool, f"out of fold it is within one standard error of {in_words} by {title}")
     return Choice(pool, f"out of fold it is better than {in_words} by {title}")
 
@@ -141,8 +138,8 @@ def _simplest(comparison: Comparison, score: ProperScore) -> Choice:
     reference = best if comparison.pool is None else comparison[POOL]
     for result in comparison.results:
         if result is reference or (
-            _behind(result, reference, score).is_within_error
-            and _calibration_behind(result, reference).is_within_error
+            _is_within_error(*_behind(result, reference, score))
+            and _is_within_error(*_calibration_behind(result, reference))
         ):
             break
     measures = f"{MEASURES[score].title} and smooth calibration error"
@@ -167,73 +164,35 @@ def _least_error(comparison: Comparison, score: Literal["ece", "classwise_ece"])
 
 
 def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "classwise_ece"]) -> bool:
-    given: dict[str, Any]
-    if score == "ece":
-        a, b = result.held_out.outcomes(), best.held_out.outcomes()
-        given = {
-            "a": a.confidence,
-            "b": b.confidence,
-            "correct_a": a.correct,
-            "correct_b": b.correct,
-        }
-    else:
-        probs = (each.held_out.to_probs() for each in (result, best))
-        given = dict(zip(("a", "b"), probs, strict=True)) | {"labels": result.held_out.labels}
-    if result.held_out.weights is not None:
-        given["weights"] = result.held_out.weights
-    behind = paired_difference(
-        MEASURES[score].function,
-        **given,
-        n_resamples=_RESAMPLES,
-        units=units_of(result.held_out),
-    )
+    measure, models = MEASURES[score], {}
+    for name, each in (("it", result), ("best", best)):
+        inputs = inputs_of(each.held_out, each.held_out.outcomes(), each.held_out.weights)
+        models[name] = Measured.of(measure.function, inputs[measure.reads], {})
+    units = units_of(result.held_out)
+    behind = differences_from(models, "best", units=units, n_resamples=_RESAMPLES)["it"]
     return behind.difference <= behind.standard_error
 
 
-@dataclass(frozen=True, eq=False)
-class _Behind:
-    """How far a method is behind another on each sample, and the weights of the samples if they have any."""
-
-    terms: Floats
-    weights: Tensor | None
-
-    @property
-    def mean(self) -> float:
-        """The mean of the terms."""
-        if self.weights is None:
-            return float(self.terms.mean())
-        w = self.weights.numpy(force=True)
-        return float(w @ self.terms / w.sum())
-
-    @property
-    def is_within_error(self) -> bool:
-        """Whether the mean is at most one standard error above 0."""
-        if self.weights is None:
-            return bool(self.terms.mean() <= self.terms.std(ddof=1) / math.sqrt(len(self.terms)))
-        w = effective(self.weights).numpy(force=True)
-        n, mean = w.sum(), self.mean
-        # With equal weights this is the same standard error.
-        variance = float(np.square(w * (self.terms - mean)).sum()) / (n * max(n - 1, 1e-9))
-        return mean <= math.sqrt(variance)
+def _is_within_error(mean: float, error: float) -> bool:
+    """Return whether a method is at most one standard error behind."""
+    return mean <= error
 
 
-def _behind(result: MethodResult, reference: MethodResult, score: ProperScore) -> _Behind:
-    """Return how much more each sample loses by a proper score."""
+def _behind(result: MethodResult, reference: MethodResult, score: ProperScore) -> tuple[float, float]:
+    """Return how far a method is behind another by a proper score, and the standard error of that."""
     terms = (result.losses[score] - reference.losses[score]).numpy(force=True)
-    return _by_row(terms, result.held_out)
+    return _mean_with_error(terms, result.held_out)
 
 
-def _calibration_behind(result: MethodResult, reference: MethodResult) -> _Behind:
-    """Return how much each sample adds to the difference of smooth calibration errors."""
+def _calibration_behind(result: MethodResult, reference: MethodResult) -> tuple[float, float]:
+    """Return the difference of smooth calibration errors, and its standard error."""
     w = result.held_out.weights
     outcomes = (each.held_out.outcomes() for each in (result, reference))
     terms, others = (
         smooth_ece_terms(confidence=o.confidence, correct=o.correct, weights=w) for o in outcomes
     )
-    return _by_row(terms - others, result.held_out)
+    return _mean_with_error(terms - others, result.held_out)
 
 
-def _by_row(terms: Floats, predictions: Predictions) -> _Behind:
-    """Return how far a method is behind in each row: rows are independent, the labels of one are not."""
-    per_row, w = entries_per_row(predictions), predictions.weights
-    return _Behind(terms.reshape(-1, per_row).mean(axis=1), None if w is None else w[::per_row])
+def _mean_with_error(terms: Floats, predictions: Predictions) -> tuple[float, float]:
+    return mean_with_error(terms, weights=predictions.weights, units=units_of(predictions))

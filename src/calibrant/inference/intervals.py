@@ -22,7 +22,7 @@ from calibrant.inference.rows import (
     n_rows,
 )
 from calibrant.inference.units import Units
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
 from calibrant.threads import few_threads
 
 # An error that is a norm, such as ECE, is positive by chance if the true one is 0. A resample then has the
@@ -228,3 +228,23 @@ def t_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, 
     quantile = float(stdtrit(len(values) - 1, (1 + check_level(level)) / 2))
     mean, half = fmean(values), quantile * stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+def mean_with_error(
+    terms: Floats, *, weights: ArrayLike | None = None, units: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Return the mean of terms, by weight, and its standard error, which treats units as independent.
+
+    Example:
+        >>> mean, error = mean_with_error(np.array([1.0, 2.0, 3.0, 4.0]))
+        >>> mean, round(error, 4)
+        (2.5, 0.6455)
+        >>> round(mean_with_error(np.array([1.0, 1.0, 4.0, 4.0]), units=[0, 0, 1, 1])[1], 4)
+        1.5
+    """
+    w = np.ones(len(terms)) if weights is None else to_tensor(weights, "weights").double().numpy(force=True)
+    drawn = Units.of(units, len(terms))
+    mean, sizes = float(w @ terms / w.sum()), drawn.sums(w)
+    n = sizes.sum() ** 2 / np.square(sizes).sum()  # the effective number of units
+    squares = float(np.square(drawn.sums(w * (terms - mean))).sum())
+    return mean, math.sqrt(n / max(n - 1, 1e-9) * squares) / float(sizes.sum())

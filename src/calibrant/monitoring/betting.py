@@ -4,12 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.inputs import Floats
+from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.reference import DriftReference
-
-Integers = npt.NDArray[np.intp]
 
 # Bets as shares of the largest one that cannot lose everything; the capital is divided equally among them.
 BET_SHARES = (1 / 2, 1 / 6, 1 / 18, 1 / 54)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from calibrant.errors import InputError
 from calibrant.files import Count, Share, at_least, between, read_dataclass
-from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.monitoring.betting import Capital, Integers
+from calibrant.inputs import ArrayLike, Floats, Integers, check_count
+from calibrant.monitoring.betting import Capital
 from calibrant.monitoring.onset import ONSET_UNIT, Onset
 from calibrant.monitoring.reference import DriftReference
 from calibrant.streams.sums import check_batch

@@ -1,16 +1,12 @@
 """Samples since a change seems to have begun, so that a long calm time before does not hide its direction."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.inputs import Floats
+from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.reference import DriftReference
-
-Integers: TypeAlias = npt.NDArray[np.int64]
-
 
 #: Sums are whole numbers of this unit: exact, so they do not depend on where batches end.
 ONSET_UNIT = 2.0**-32

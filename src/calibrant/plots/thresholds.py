@@ -9,8 +9,8 @@ from calibrant.decisions.thresholds import (
     RISKS,
     GuaranteedRisks,
     Threshold,
+    Thresholds,
     guaranteed_risks,
-    thresholds_for_risks,
 )
 from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
 from calibrant.plots import style
@@ -60,7 +60,7 @@ class GuaranteedRiskDisplay(Display):
         curve = risk_coverage_curve(
             confidence=outcomes.confidence, correct=outcomes.correct, max_points=_POINTS
         )
-        found = thresholds_for_risks(predictions, risks, level=level)
+        found = Thresholds.of(predictions, level=level).table(risks)
         return cls(curve, guaranteed, found).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
