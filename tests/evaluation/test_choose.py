@@ -384,3 +384,12 @@ def test_the_effect_on_confidences_is_their_error_and_their_order():
     assert (effect.changed, effect.keeper) == (None, None)
     assert effect.sentences[0].startswith("Out of fold: ECE 2")
     assert ", AUROC of correctness " in effect.sentences[0]
+
+
+def test_the_effect_of_a_choice_repeats_what_was_measured(compared, monkeypatch):
+    comparison = compared["pool is best"]
+    choice = decide(comparison)
+    monkeypatch.setattr("calibrant.evaluation.effect.evaluate", None)  # nothing is measured again
+    effect = effect_of(comparison, choice, comparison["uncalibrated"].measured)
+    assert effect.before["ece"] == comparison["uncalibrated"].measured_metrics["ece"]
+    assert effect.after["ece"] == choice.result.measured_metrics["ece"]

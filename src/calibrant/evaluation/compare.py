@@ -125,6 +125,11 @@ class MethodResult(Result):
         test = self.test
         return self.held_out if test is None else test
 
+    @property
+    def measured_metrics(self) -> Mapping[str, float]:
+        """The measures of :attr:`measured`."""
+        return self.metrics if self.test_metrics is None else self.test_metrics
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Result):

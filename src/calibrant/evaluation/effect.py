@@ -12,7 +12,7 @@ from calibrant.evaluation.compare import Comparison, MethodResult
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.metrics.accuracy import accuracy
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
-from calibrant.results import Result
+from calibrant.results import FrozenDict, Result
 
 _UNCALIBRATED = "uncalibrated"
 
@@ -74,16 +74,18 @@ def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Ef
     """
     result, after = choice.result, choice.result.measured
     named = ("accuracy", "ece", "auroc_correct") if before.k is None else ("accuracy", "ece")
+    own = next((each for each in comparison.results if each.name == _UNCALIBRATED), None)
+    of_model = evaluate(before, measures=named).metrics if own is None else own.measured_metrics
     changed = None if before.k is None else 0.0 if _keeps(result) else _changed(before, after)
     keeper = _best_keeper(comparison) if changed else None
     return Effect(
         result.name,
         "out of fold" if comparison.n_test is None else "test",
-        evaluate(before, measures=named).metrics,
-        evaluate(after, measures=named).metrics,
+        FrozenDict({name: of_model[name] for name in named}),
+        FrozenDict({name: result.measured_metrics[name] for name in named}),
         changed,
         None if keeper is None else keeper.name,
-        None if keeper is None else evaluate(keeper.measured, measures="ece").metrics["ece"],
+        None if keeper is None else keeper.measured_metrics["ece"],
         _means_over_labels(before, after),
     )
 

@@ -300,7 +300,7 @@ def _candidates(
     rows, drawn = [], {}
     shares = {} if comparison.pool is None else comparison.pool.weights
     for each in comparison.results:
-        known = each.metrics if each.test_metrics is None else each.test_metrics
+        known = each.measured_metrics
         metrics = {**known, **evaluate(each.measured, measures=extra).metrics} if extra else known
         if each.name in shown:
             predictions = before if each.name == "uncalibrated" else each.measured
