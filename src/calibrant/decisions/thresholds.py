@@ -352,9 +352,9 @@ class Thresholds:
         n, fewest = self._ranked.n, fewest_samples(risk, level=self.level)
         if n < fewest:
             raise InputError(
-                f"predictions: expected at least {fewest:,} samples to guarantee a risk of {percent(risk, None)} "
-                f"with {percent(self.level, None)} probability, even if no answer is wrong, got {n:,}; accept a "
-                "larger risk, or give more samples"
+                f"predictions: expected at least {fewest:,} samples to guarantee a risk of "
+                f"{percent(risk, None)} with {percent(self.level, None)} probability, even if no answer is "
+                f"wrong, got {n:,}; accept a larger risk, or give more samples"
             )
         return self._for_risk(check_risk(risk))
 
