@@ -11,11 +11,14 @@
   blank lines and imports are removed; the shape of a line has ``n`` for each name and ``0`` for each number
   or text, so that renamed copies count. Each pair is counted once, at its full length; a run must have at
   least three different shapes, so that tables of constants do not count.
+- *Options*: those of every command, with ``--help`` of each; and the most that one command shows above its
+  panel of columns.
 """
 
 import argparse
 import ast
 import functools
+import os
 import subprocess
 import sys
 import tarfile
@@ -57,7 +60,34 @@ def describe(source: Path) -> dict[str, str]:
         "longest chain of imports": str(longest_chain(trees)),
         "files per measure": f"{min(counts)} to {max(counts)}",
         "repeated runs of lines": f"{repeated_runs(list(trees.values())):,}",
+        **options_of_commands(source),
     }
+
+
+# Prints the number of options of all commands, and the most that one shows above its panel of columns.
+_COUNT_OPTIONS = """
+import typer
+from calibrant.cli import app
+
+def walk(command):
+    for each in getattr(command, "commands", {}).values():
+        yield from walk(each)
+    if not hasattr(command, "commands"):
+        yield [each for each in command.params if each.param_type_name == "option"]
+
+found = list(walk(typer.main.get_command(app)))
+above = [sum(getattr(each, "rich_help_panel", None) != "Columns" for each in options) for options in found]
+print(sum(len(options) + 1 for options in found), max(above))
+"""
+
+
+def options_of_commands(source: Path) -> dict[str, str]:
+    """Return how many options the commands of a source folder have."""
+    environment = os.environ | {"PYTHONPATH": str(source.resolve())}
+    command = [sys.executable, "-c", _COUNT_OPTIONS]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    total, above = printed.split()
+    return {"options of commands": total, "most options above columns": above}
 
 
 def module_name(path: Path, source: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hatchling.builders.wheel import WheelBuilder
-from scripts import release
+from scripts import layers, release
 
 import calibrant
 
@@ -150,3 +150,12 @@ def test_a_wheel_without_a_file_of_the_package_is_noticed(tmp_path):
             if not name.endswith("cifar10_val.npz"):
                 part.writestr(name, whole.read(name))
     assert release.missing_files(poor) == ["calibrant/data/bundled/cifar10_val.npz"]
+
+
+def test_the_table_of_layers_is_that_of_the_linter_and_names_every_module():
+    page = layers.PAGE.read_text(encoding="utf-8")
+    assert layers.with_table(page) == page
+    source = ROOT / "src" / "calibrant"
+    packages = {path.parent.name for path in source.glob("*/__init__.py")}
+    modules = {path.stem for path in source.glob("*.py")} - {"__init__"}
+    assert {name for layer in layers.layers() for name in layer} == modules | packages

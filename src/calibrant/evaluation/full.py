@@ -8,7 +8,7 @@ from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
-from calibrant.evaluation.groups import GroupTable, GroupTest, by_group
+from calibrant.evaluation.groups import GroupTable, by_group, group_to_dict
 from calibrant.evaluation.paired import PairedComparison, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class, by_margin
 from calibrant.evaluation.tables import LABEL, classes_table, detection_table, margins_table, measures_table
@@ -178,20 +178,6 @@ def verdict(metrics: Mapping[str, float], *, of_labels: bool = False) -> str:
     if abs(confidence - accuracy) < 0.01:
         return f"Calibrated on average: {means}; expected calibration error {percent(metrics['ece'], 1)}."
     return f"{'Overconfident' if confidence > accuracy else 'Underconfident'}: {means}."
-
-
-def group_to_dict(test: GroupTest) -> dict[str, Any]:
-    """Return the gap and the test of a group as plain values."""
-    return {
-        "n": test.n,
-        "accuracy": test.accuracy,
-        "mean_confidence": test.mean_confidence,
-        "gap": test.gap,
-        "gap_interval": [test.gap_low, test.gap_high],
-        "statistic": test.statistic,
-        "p_value": test.p_value,
-        "p_corrected": test.p_corrected,
-    }
 
 
 def _groups_to_dict(table: GroupTable, by: str) -> dict[str, Any]:

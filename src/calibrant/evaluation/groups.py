@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -302,3 +303,17 @@ def _within(rows: Sequence[GroupRow], sizes: Sequence[float], name: str) -> floa
     defined = [(size, value) for size, value in zip(sizes, values, strict=True) if not math.isnan(value)]
     total = sum(size for size, _ in defined)
     return sum(size * value for size, value in defined) / total if total else math.nan
+
+
+def group_to_dict(test: GroupTest) -> dict[str, Any]:
+    """Return the gap and the test of a group as plain values."""
+    return {
+        "n": test.n,
+        "accuracy": test.accuracy,
+        "mean_confidence": test.mean_confidence,
+        "gap": test.gap,
+        "gap_interval": [test.gap_low, test.gap_high],
+        "statistic": test.statistic,
+        "p_value": test.p_value,
+        "p_corrected": test.p_corrected,
+    }

@@ -1,15 +1,35 @@
 """A table as a value: what every result prints, in whatever place it is shown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant.errors import MissingPackageError
-from calibrant.show.markup import latex_table, markdown_table
-from calibrant.show.numbers import Cell, Style, plain
+from calibrant.show.numbers import Cell, plain
+from calibrant.text import markdown, visible
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_LATEX = {
+    "%": r"\%",
+    "&": r"\&",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
+    "±": r"$\pm$",
+    "→": r"$\rightarrow$",
+    "<": "$<$",
+    ">": "$>$",
+}
 
 
 @dataclass(frozen=True)
@@ -120,11 +140,21 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return a Markdown table: the best in bold, what is near it in italics."""
-        return markdown_table([each.title for each in self.columns], self._aligned(), self.rows)
+        heads = [markdown(each.title) for each in self.columns]
+        rule = "|".join("---:" if each.align == "right" else "---" for each in self.columns)
+        rows = _texts(self.rows, markdown, {"best": "**{}**", "near": "*{}*"})
+        first, *others = (f"| {' | '.join(line)} |\n" for line in (heads, *rows))
+        return "".join([first, f"|{rule}|\n", *others])
 
     def to_latex(self) -> str:
         """Return a LaTeX table with booktabs: the best in bold, what is near it underlined."""
-        return latex_table([each.title for each in self.columns], self._aligned(), self.rows)
+        marks = {"best": r"\textbf{{{}}}", "near": r"\underline{{{}}}"}
+        lines = [f"{' & '.join(line)} \\\\" for line in _texts(self.rows, latex, marks)]
+        head = " & ".join(latex(each.title) for each in self.columns) + r" \\"
+        begin = rf"\begin{{tabular}}{{{''.join(each.align[0] for each in self.columns)}}}"
+        return "\n".join(
+            [begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}", ""]
+        )
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the values as a data frame of pandas; an interval has two columns, low and high."""
@@ -144,10 +174,18 @@ class Table:
                 columns[title] = values
         return pd.DataFrame(columns)
 
-    def _aligned(self) -> list[str]:
-        return [each.align for each in self.columns]
+
+def latex(text: str) -> str:
+    r"""Return a text as LaTeX shows it literally.
+
+    Example:
+        >>> print(latex("5 % of a_b"))
+        5 \% of a\_b
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in visible(text))
 
 
-def marked(cells: Sequence[Cell], best: Sequence[bool], style: Style = "best") -> list[Cell]:
-    """Return cells of which some are emphasised."""
-    return [cell.styled(style) if is_best else cell for cell, is_best in zip(cells, best, strict=True)]
+def _texts(
+    rows: Iterable[Sequence[Cell]], escaped: Callable[[str], str], marks: dict[str, str]
+) -> list[list[str]]:
+    return [[marks.get(cell.style, "{}").format(escaped(cell.text.strip())) for cell in row] for row in rows]

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.full import group_to_dict
-from calibrant.evaluation.groups import GroupTest, group_tests, summary, worst_first
+from calibrant.evaluation.groups import GroupTest, group_tests, group_to_dict, summary, worst_first
 from calibrant.evaluation.tables import stream_groups_table
 from calibrant.files import without_nan
 from calibrant.inference.corrections import Correction
