@@ -18,7 +18,7 @@ from calibrant.bench.llm import CALIBRANT_BY_GROUP, COMBINED, UNCALIBRATED
 from calibrant.bench.llm_page import RIVAL, Honesty, honesty_page, read_honesty
 from calibrant.bench.rows import LEFT_OUT, ROWS, Row, files_left_out, finished_rows, saved_experiment
 from calibrant.bench.table import make_tables
-from calibrant.bench.writers import markdown_table, to_markdown
+from calibrant.bench.writers import markdown_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"
@@ -184,7 +184,7 @@ def _section(experiment: Experiment, rows: list[Row]) -> str:
     for table in make_tables(experiment, rows):
         if table.layout.title:
             lines.append(f"**{table.layout.title}**\n")
-        lines.append(to_markdown(table))
+        lines.append(table.to_table().to_markdown())
     if experiment.name in _FIGURES:
         lines.append(f"![{_FIGURES[experiment.name]}](figures/{experiment.name}.svg)\n")
     return "\n".join(lines)

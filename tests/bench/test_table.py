@@ -10,7 +10,7 @@ from calibrant.bench.experiment import parse_experiment
 from calibrant.bench.quantities import quantity
 from calibrant.bench.rows import Record, Row
 from calibrant.bench.table import make_tables
-from calibrant.bench.writers import to_csv, to_latex, to_markdown
+from calibrant.bench.writers import to_csv
 from calibrant.errors import InputError
 from tests.bench.small import TEXT, small_experiment
 
@@ -81,7 +81,7 @@ def test_a_constant_difference_is_significant():
 def test_one_seed_marks_only_the_best():
     found = make_tables(small_experiment(), rows({name: values[:1] for name, values in ECE.items()}))[0]
     assert [cell(found, name, "ece").is_near for name in ECE] == [False, False, False]
-    assert "±" not in to_markdown(found)
+    assert "±" not in found.to_table().to_markdown()
 
 
 def test_the_papers_figures_stand_beside_ours(table):
@@ -119,7 +119,7 @@ def test_a_variant_with_the_settings_of_the_paper_takes_the_place_of_the_name_in
 
 
 def test_markdown_marks_best_and_near(table):
-    lines = to_markdown(table).splitlines()
+    lines = table.to_table().to_markdown().splitlines()
     assert lines[0].startswith("| method | digits, NLL ↓ | digits, ECE % ↓ | SMART table 1")
     assert "**4.03 ± 1.00**" in lines[4]
     assert "*4.10 ± 1.05*" in lines[3]
@@ -134,7 +134,7 @@ def test_csv_has_plain_fractions(table):
 
 
 def test_latex_escapes_and_marks(table):
-    text = to_latex(table)
+    text = table.to_table().to_latex()
     assert r"\textbf{4.03 $\pm$ 1.00}" in text
     assert r"\underline{4.10 $\pm$ 1.05}" in text
     assert r"ECE \% $\downarrow$" in text
@@ -147,7 +147,7 @@ def test_missing_numbers_leave_a_dash():
     only = [row for row in partial if row.seed == 0]
     found = make_tables(small_experiment(), only)[0]
     assert cell(found, "uncalibrated", "ece") is None
-    assert "| \N{EN DASH} |" in to_markdown(found)
+    assert "| \N{EN DASH} |" in found.to_table().to_markdown()
 
 
 def arena(rates, *, seed=0):

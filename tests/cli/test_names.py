@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from calibrant.bench.rows import Record, Row
 from calibrant.bench.table import make_tables
-from calibrant.bench.writers import to_csv, to_latex, to_markdown
+from calibrant.bench.writers import to_csv
 from calibrant.data import Predictions, load_answers, load_predictions, save_predictions
 from calibrant.data.rewriting import write_answers
 from calibrant.errors import InputError
@@ -159,7 +159,7 @@ def test_tables_of_the_benchmark_have_a_cell_for_each_name():
         for name in hostile.texts()
     ]
     table = make_tables(small_experiment(), rows)[0]
-    written = [to_markdown(table), to_csv(table), to_latex(table)]
+    written = [table.to_table().to_markdown(), to_csv(table), table.to_table().to_latex()]
     head, _, *lines = written[0].rstrip("\n").split("\n")
     assert len(lines) == len(hostile.texts())
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in (head, *lines)}) == 1

@@ -15,6 +15,7 @@ from calibrant.bench.writers import markdown_list, markdown_table, number_of
 from calibrant.errors import InputError
 from calibrant.plots.model_honesty import ModelHonesty, ModelHonestyDisplay
 from calibrant.posthoc.names import COMBINATION
+from calibrant.show.numbers import points
 from calibrant.text import markdown
 
 _REPAIRED = ("ece", "smece", "nll", "brier")
@@ -184,7 +185,7 @@ def _summary(results: Honesty) -> str:
         own = [results.of(model, confidence, size, UNCALIBRATED) for model in models]
         over = sum(each["mean_confidence"] > each["accuracy"] for each in own)
         means = [
-            _percent(fmean(each[name] for each in own))
+            _points(fmean(each[name] for each in own))
             for name in ("mean_confidence", "accuracy", "ece", "smece", "auroc_correct")
         ]
         dropped = [f"{sum(each[name] for each in own):,.0f}" for name in ("n_missing", "n_impossible")]
@@ -247,10 +248,10 @@ def _groups(results: Honesty) -> str:
                 [
                     confidence,
                     f"{size:,}",
-                    *map(_percent, means),
+                    *map(_points, means),
                     f"{100 * (means[2] / means[1] - 1):+.0f}",
                     f"{100 * better:.0f}",
-                    _percent(perfect),
+                    _points(perfect),
                     *(quantity("nll").text(each) for each in nll),
                 ]
             )
@@ -296,7 +297,7 @@ def _combined_lines(results: Honesty, size: int, methods: Sequence[str]) -> Iter
         for model in models
     ]
     means = [fmean(column) for column in zip(*single, strict=True)]
-    yield [f"{size:,}", "best single confidence", _percent(means[0]), f"{means[1]:.4f}", "", ""]
+    yield [f"{size:,}", "best single confidence", _points(means[0]), f"{means[1]:.4f}", "", ""]
     for method in methods:
         own = [results.of(model, COMBINED, size, method) for model in models]
         wins = [
@@ -308,7 +309,7 @@ def _combined_lines(results: Honesty, size: int, methods: Sequence[str]) -> Iter
         yield [
             f"{size:,}",
             name,
-            _percent(fmean(each[auroc] for each in own)),
+            _points(fmean(each[auroc] for each in own)),
             f"{mean_brier:.4f}",
             *(f"{100 * share:.0f}" for share in wins),
         ]
@@ -323,8 +324,8 @@ def _models(results: Honesty, confidence: str) -> str:
         gap = own["mean_confidence"] - own["accuracy"]
         values = [own[name] for name in ("mean_confidence", "accuracy")]
         errors = [own[name] for name in ("ece", "smece", "auroc_correct")]
-        shown = [*map(_percent, values), f"{100 * gap:+.1f}", *map(_percent, errors)]
-        lines.append((own["ece"], [model, *shown, "" if after is None else _percent(after)]))
+        shown = [*map(_points, values), f"{100 * gap:+.1f}", *map(_points, errors)]
+        lines.append((own["ece"], [model, *shown, "" if after is None else _points(after)]))
     heads = [
         "model",
         "states %",
@@ -343,7 +344,7 @@ def _models(results: Honesty, confidence: str) -> str:
 def _marked(values: Sequence[float], best: Sequence[float], measures: Sequence[str]) -> list[str]:
     """Return numbers as text, the best of each column in bold."""
     texts = [
-        (f"{value:.4f}" if measure in ("nll", "brier") else _percent(value))
+        (f"{value:.4f}" if measure in ("nll", "brier") else _points(value))
         for value, measure in zip(values, measures, strict=True)
     ]
     return [
@@ -352,5 +353,5 @@ def _marked(values: Sequence[float], best: Sequence[float], measures: Sequence[s
     ]
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+def _points(share: float) -> str:
+    return str(points(share, 1))

@@ -14,13 +14,15 @@ from calibrant.bench.rankings import elo_ratings
 from calibrant.bench.rows import Row, flat, identity
 from calibrant.errors import InputError
 from calibrant.inference.intervals import t_interval
+from calibrant.show.numbers import Cell
+from calibrant.show.table import Column, Table
 
 # Significance level of the paired t-test.
 _LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Cell:
+class SeedValues:
     """One measure in one line.
 
     Attributes:
@@ -45,7 +47,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class MeasureColumn:
     """A column: the group it belongs to, and what it measures."""
 
     group: tuple[str, ...]
@@ -63,7 +65,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Results of an experiment.
 
     Attributes:
@@ -75,13 +77,36 @@ class Table:
     """
 
     layout: Layout
-    columns: tuple[Column, ...]
-    lines: Mapping[tuple[str, ...], tuple[Cell | None, ...]]
+    columns: tuple[MeasureColumn, ...]
+    lines: Mapping[tuple[str, ...], tuple[SeedValues | None, ...]]
     papers: Mapping[str, Mapping[tuple[str, ...], str]]
     seeds: int
 
+    def to_table(self) -> Table:
+        """Return mean and deviation over the seeds, the best and those near it emphasised."""
+        columns = [Column(label, align="left") for label in self.layout.rows]
+        columns += [Column(each) for each in (*(column.heading for column in self.columns), *self.papers)]
+        rows = [
+            [
+                *labels,
+                *(_cell(each, column) for each, column in zip(cells, self.columns, strict=True)),
+                *(figures.get(labels, "") for figures in self.papers.values()),
+            ]
+            for labels, cells in self.lines.items()
+        ]
+        return Table.of(columns, rows)
 
-def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
+
+def _cell(values: SeedValues | None, column: MeasureColumn) -> Cell:
+    if values is None:
+        return Cell(None, "\N{EN DASH}")
+    text = column.quantity.text(values.mean)
+    if len(values.values) > 1:
+        text += f" ± {column.quantity.text(values.std, beside=values.mean)}"
+    return Cell(values.mean, text, "best" if values.is_best else "near" if values.is_near else "")
+
+
+def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[ResultTable]:
     """Make the tables of an experiment from its finished rows.
 
     Lines and columns have the order of the experiment's grid. If several results of a seed belong to a cell,
@@ -100,11 +125,11 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[Table]:
     return [_table(layout, finished) for layout in experiment.layouts]
 
 
-def _table(layout: Layout, rows: Sequence[Row]) -> Table:
+def _table(layout: Layout, rows: Sequence[Row]) -> ResultTable:
     records = [each for each in flat(rows) if _wanted(each, layout.only)]
     if "elo" in layout.measures:
         _add_elo(records)
-    results: dict[tuple[tuple[str, ...], Column], dict[int, list[float]]] = {}
+    results: dict[tuple[tuple[str, ...], MeasureColumn], dict[int, list[float]]] = {}
     lines: dict[tuple[str, ...], Mapping[str, Any]] = {}
     groups: dict[tuple[str, ...], None] = {}
     for record in records:
@@ -115,13 +140,13 @@ def _table(layout: Layout, rows: Sequence[Row]) -> Table:
         for name in layout.measures:
             value = record["values"].get(name)
             if value is not None and math.isfinite(value):
-                cell = results.setdefault((line, Column(group, name)), defaultdict(list))
+                cell = results.setdefault((line, MeasureColumn(group, name)), defaultdict(list))
                 cell[record["seed"]].append(value)
     found = {place: {seed: fmean(values) for seed, values in cell.items()} for place, cell in results.items()}
-    columns = [Column(group, name) for group in groups for name in layout.measures]
+    columns = [MeasureColumn(group, name) for group in groups for name in layout.measures]
     columns = [column for column in columns if any((line, column) in found for line in lines)]
     marked = [_marked([found.get((line, column), {}) for line in lines], column) for column in columns]
-    return Table(
+    return ResultTable(
         layout,
         tuple(columns),
         {line: tuple(cells[place] for cells in marked) for place, line in enumerate(lines)},
@@ -148,9 +173,9 @@ def _wanted(record: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
     return all(record.get(label) in values for label, values in wanted.items())
 
 
-def _marked(values: Sequence[Mapping[int, float]], column: Column) -> list[Cell | None]:
+def _marked(values: Sequence[Mapping[int, float]], column: MeasureColumn) -> list[SeedValues | None]:
     """Mark the best cell of a column and those that are not significantly worse."""
-    cells = [Cell(each) if each else None for each in values]
+    cells = [SeedValues(each) if each else None for each in values]
     better = column.quantity.better
     present = [cell for cell in cells if cell is not None]
     if better == "neither" or len(present) < 2:
@@ -158,12 +183,12 @@ def _marked(values: Sequence[Mapping[int, float]], column: Column) -> list[Cell 
     sign = 1 if better == "lower" else -1
     best = min(present, key=lambda cell: sign * cell.mean)
     return [
-        None if cell is None else Cell(cell.values, cell.mean == best.mean, _near(cell, best, sign))
+        None if cell is None else SeedValues(cell.values, cell.mean == best.mean, _near(cell, best, sign))
         for cell in cells
     ]
 
 
-def _near(cell: Cell, best: Cell, sign: int) -> bool:
+def _near(cell: SeedValues, best: SeedValues, sign: int) -> bool:
     """Whether a cell is not significantly worse than the best, by a one-sided paired t-test over seeds."""
     shared = cell.values.keys() & best.values.keys()
     behind = [sign * (cell.values[seed] - best.values[seed]) for seed in sorted(shared)]

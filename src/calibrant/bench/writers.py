@@ -1,25 +1,12 @@
-"""Tables of the benchmark as text: Markdown for pages, CSV for programs, LaTeX for papers."""
+"""Tables of the benchmark as text: CSV for programs, and parts of Markdown pages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from calibrant.bench.table import Cell, Column, Table
+from calibrant.bench.table import ResultTable
 from calibrant.text import csv_lines, guarded, markdown, visible
 
-_NONE = "\N{EN DASH}"
 
-
-def to_markdown(table: Table) -> str:
-    """Write a table as Markdown: the best in bold, what is not significantly worse in italics."""
-    heads = [*table.layout.rows, *(markdown(column.heading) for column in table.columns), *table.papers]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for labels, cells in table.lines.items():
-        shown = [_markdown(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
-        printed = [figures.get(labels, "") for figures in table.papers.values()]
-        lines.append(f"| {' | '.join([*map(markdown, labels), *shown, *printed])} |")
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(table: Table) -> str:
+def to_csv(table: ResultTable) -> str:
     """Write a table as CSV: mean and deviation of each measure in columns of their own, in fractions.
 
     A label that a spreadsheet would take for a formula has an apostrophe before it.
@@ -33,23 +20,6 @@ def to_csv(table: Table) -> str:
         figures = (each.get(labels, "") for each in table.papers.values())
         rows.append([*map(guarded, labels), *numbers, *figures])
     return "".join(csv_lines(rows))
-
-
-def to_latex(table: Table) -> str:
-    """Write a table for LaTeX with booktabs: the best in bold, what is not significantly worse underlined."""
-    n_labels = len(table.layout.rows)
-    heads = [*table.layout.rows, *(column.heading for column in table.columns), *table.papers]
-    lines = [
-        rf"\begin{{tabular}}{{{'l' * n_labels}{'r' * (len(heads) - n_labels)}}}",
-        r"\toprule",
-        " & ".join(_escaped(head) for head in heads) + r" \\",
-        r"\midrule",
-    ]
-    for labels, cells in table.lines.items():
-        shown = [_latex(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
-        printed = [_escaped(figures.get(labels, "")) for figures in table.papers.values()]
-        lines.append(" & ".join([*(_escaped(label) for label in labels), *shown, *printed]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -75,29 +45,3 @@ def number_of(number: int, what: str) -> str:
         ('1 seed', '1,200 tasks')
     """
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _text(cell: Cell, column: Column) -> str:
-    shown = column.quantity.text(cell.mean)
-    return shown if len(cell.values) < 2 else f"{shown} ± {column.quantity.text(cell.std, beside=cell.mean)}"
-
-
-def _markdown(cell: Cell | None, column: Column) -> str:
-    if cell is None:
-        return _NONE
-    text = _text(cell, column)
-    return f"**{text}**" if cell.is_best else f"*{text}*" if cell.is_near else text
-
-
-def _latex(cell: Cell | None, column: Column) -> str:
-    if cell is None:
-        return "--"
-    text = _text(cell, column).replace("±", r"$\pm$")
-    return rf"\textbf{{{text}}}" if cell.is_best else rf"\underline{{{text}}}" if cell.is_near else text
-
-
-def _escaped(text: str) -> str:
-    special = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"}
-    named = {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-    arrows = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "±": r"$\pm$"}
-    return "".join((special | named | arrows).get(letter, letter) for letter in visible(text))

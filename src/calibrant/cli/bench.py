@@ -228,12 +228,15 @@ def _texts(folder: Path) -> dict[str, str]:
     from calibrant.bench.llm_page import honesty_page
     from calibrant.bench.rows import files_left_out, finished_rows, saved_experiment
     from calibrant.bench.table import make_tables
-    from calibrant.bench.writers import to_csv, to_latex, to_markdown
+    from calibrant.bench.writers import to_csv
 
     experiment, rows = saved_experiment(folder), finished_rows(folder)
     tables = make_tables(experiment, rows)
-    writers = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-    texts = {form: "\n".join(write(each) for each in tables) for form, write in writers.items()}
+    texts = {
+        "markdown": "\n".join(each.to_table().to_markdown() for each in tables),
+        "csv": "\n".join(map(to_csv, tables)),
+        "latex": "\n".join(each.to_table().to_latex() for each in tables),
+    }
     pages = {"arena_real": leaderboard_page, "llm": honesty_page}
     if experiment.worker in pages:
         texts["markdown"] = pages[experiment.worker](rows, left_out=files_left_out(folder))

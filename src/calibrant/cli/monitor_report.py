@@ -13,6 +13,7 @@ from calibrant.inference.intervals import Interval
 from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.windows import Window
+from calibrant.show.numbers import points, span
 from calibrant.show.terminal import Console, line
 
 # Bytes of windows as JSON that are buffered in memory; more are buffered on disk.
@@ -115,9 +116,9 @@ def _window_table(rows: Sequence[Window], *, header: bool) -> Table:
         table.add_row(
             f"{row.first:,} to {row.last:,}",
             f"{row.n:,}",
-            _percent(row.accuracy.value),
-            _percent(row.mean_confidence.value),
-            f"{_percent(row.ece.value)} ({_percent(row.ece.low)} to {_percent(row.ece.high)})",
+            points(row.accuracy.value).text,
+            points(row.mean_confidence.value).text,
+            f"{points(row.ece.value)} ({span(row.ece.low, row.ece.high, points)})",
             evidence(row.log_e_value),
             "[bold red]alarm[/bold red]" if row.alarm else "stable",
         )
@@ -138,7 +139,3 @@ def _window_json(row: Window) -> dict[str, Any]:
         "log_e_value": row.log_e_value,
         "alarm": row.alarm,
     }
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}"

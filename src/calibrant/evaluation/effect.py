@@ -13,6 +13,7 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.metrics.accuracy import accuracy
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import percent, points
 
 _UNCALIBRATED = "uncalibrated"
 
@@ -54,13 +55,13 @@ class Effect(Result):
             return (f"{where}: {ece}, mean ECE of a label {_to(*self.mean_over_labels)}.",)
         hits = self.before["accuracy"], self.after["accuracy"]
         if self.name == _UNCALIBRATED:
-            ece = f"ECE {100 * self.after['ece']:.2f} %"
-            return (f"{where}: {ece}, accuracy {100 * hits[1]:.2f} %: nothing changes.",)
+            ece = f"ECE {percent(self.after['ece'])}"
+            return (f"{where}: {ece}, accuracy {percent(hits[1])}: nothing changes.",)
         if not self.changed:
-            return (f"{where}: {ece}, accuracy {100 * hits[1]:.2f} %: no prediction changes.",)
+            return (f"{where}: {ece}, accuracy {percent(hits[1])}: no prediction changes.",)
         gives_up = f"{self.name} changes {_share(self.changed)} of the predictions"
         if self.keeper is not None and self.keeper_ece is not None:
-            gives_up += f"; {self.keeper} keeps them, ECE {100 * self.keeper_ece:.2f} %"
+            gives_up += f"; {self.keeper} keeps them, ECE {percent(self.keeper_ece)}"
         return (f"{where}: {ece}, accuracy {_to(*hits)}.", f"{gives_up}.")
 
 
@@ -123,8 +124,8 @@ def _keeps(result: MethodResult) -> bool:
 
 
 def _to(before: float, after: float) -> str:
-    return f"{100 * before:.2f} -> {100 * after:.2f} %"
+    return f"{points(before)} -> {percent(after)}"
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.0005 else "less than 0.1 %"
+    return str(percent(share, 1)) if share >= 0.0005 else "less than 0.1 %"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from calibrant.metrics.names import MEASURES
 from calibrant.report.page import Difference, ModelPair, Verdict
+from calibrant.show.numbers import number, p_equals, percent
 
 #: A smaller difference between mean confidence and accuracy counts as none.
 _SMALL = 0.01
@@ -45,7 +46,7 @@ def verdict(
     """
     tone, judgement = _judge(before)
     headline = f"{judgement}: {_means(before)}"
-    detail = f"The expected calibration error (ECE) is {_percent(before['ece'])}."
+    detail = f"The expected calibration error (ECE) is {percent(before['ece'], 1)}."
     if is_identity:
         best = "the uncalibrated model" if own == "uncalibrated" else f"the confidence {own}"
         headline += f"; no method tested is better than {best}"
@@ -53,7 +54,7 @@ def verdict(
         headline += f"; {method} {_repair(before['ece'], after['ece'])}"
         detail = (
             f"With {method}: {_means(after)}. The expected calibration error (ECE) changes from "
-            f"{_percent(before['ece'])} to {_percent(after['ece'])}."
+            f"{percent(before['ece'], 1)} to {percent(after['ece'], 1)}."
         )
     shown = None if is_identity else after
     return Verdict(
@@ -107,13 +108,13 @@ def verdict_on_models(metrics: Mapping[str, Mapping[str, float]], pairs: Sequenc
 
 def _value(line: Difference, model: str, first: str) -> str:
     value = line.first if model == first else line.other
-    return _percent(value) if line.percent else f"{value:.4f}"
+    return str(percent(value, 1) if line.percent else number(value))
 
 
 def _also(line: Difference, first: str, other: str) -> str:
     """Describe the difference of a further measure in a sentence."""
     title = line.title[0].upper() + line.title[1:]
-    p = "p < 0.001" if line.p_value < 0.001 else f"p = {line.p_value:.3f}"
+    p = f"p {p_equals(line.p_value)}"
     values = f"{title}: {first} {_value(line, first, first)}, {other} {_value(line, other, first)}"
     if not line.is_clear:
         return f"{values}, which chance can explain ({p})."
@@ -131,13 +132,9 @@ def _judge(metrics: Mapping[str, float]) -> tuple[str, str]:
 
 
 def _means(metrics: Mapping[str, float]) -> str:
-    return f"confidence {_percent(metrics['mean_confidence'])}, accuracy {_percent(metrics['accuracy'])}"
+    return f"confidence {percent(metrics['mean_confidence'], 1)}, accuracy {percent(metrics['accuracy'], 1)}"
 
 
 def _repair(before: float, after: float) -> str:
     removed = 1 - after / before if before > 0 else 0.0
     return next(words for least, words in _REPAIRS if removed >= least)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -17,6 +17,7 @@ from calibrant.posthoc.calibrator import Calibrator
 from calibrant.report.charts import FEW, specifications
 from calibrant.report.drawing_library import drawing_library
 from calibrant.report.page import AnswerRule, Candidate, Fact, Numbers, Page, page_from_json, page_to_json
+from calibrant.show.numbers import Cell, bare, number, p_value, percent, points
 from calibrant.text import shortened, visible
 
 REPORT = "report.html"
@@ -148,24 +149,27 @@ def _digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
+def _text(cell: Cell) -> str:
+    """Return a number for the page: a dash if it is unknown, a minus sign, and no break before its unit."""
+    return _keep(cell.text).replace("-", "\N{MINUS SIGN}") or _NONE
+
+
 def _percent(value: float | None, digits: int = 1) -> str:
-    return _NONE if value is None else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+    return _text(percent(value, digits, undefined=""))
 
 
-def _cell(value: float | None, percent: bool) -> str:
-    if value is None:
-        return _NONE
-    return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+def _cell(value: float | None, in_percent: bool) -> str:
+    return _text(bare(value, in_percent=in_percent, digits=4))
 
 
-def _span(ends: Numbers, percent: bool) -> str:
+def _span(ends: Numbers, in_percent: bool) -> str:
     """Return both ends of an interval, with a digit less than the value."""
-    low, high = (_tenths(end) if percent else _digits(end, 3) for end in ends)
-    return f"{low} to {high}"
+    low, high = (points(end, 1) if in_percent else number(end, 3) for end in ends)
+    return f"{_text(low)} to {_text(high)}"
 
 
 def _tenths(value: float | None) -> str:
-    return _NONE if value is None else f"{100 * value:.1f}"
+    return _text(points(value, 1))
 
 
 def _wrong(rule: AnswerRule) -> str:
@@ -175,21 +179,18 @@ def _wrong(rule: AnswerRule) -> str:
     return f"{_tenths(rule.wrong)} ({_tenths(rule.low)} to {_tenths(rule.high)})"
 
 
-def _change(value: float, percent: bool) -> str:
+def _change(value: float, in_percent: bool) -> str:
     """Return a difference of measures with its sign."""
-    text = f"{100 * value:+.2f}" if percent else f"{value:+.4f}"
-    return text.replace("-", "\N{MINUS SIGN}")
+    return _text(points(value, sign=True) if in_percent else number(value, sign=True))
 
 
 def _signed(value: float | None) -> str:
     """Return a difference of shares times 100, with its sign."""
-    return _NONE if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return _text(points(value, 1, sign=True))
 
 
 def _p_value(value: float | None) -> str:
-    if value is None:
-        return _NONE
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return _text(p_value(value))
 
 
 def _keep(text: str) -> str:
@@ -198,4 +199,4 @@ def _keep(text: str) -> str:
 
 
 def _digits(value: float | None, digits: int = 2) -> str:
-    return _NONE if value is None else f"{value:.{digits}f}"
+    return _text(number(value, digits))
