@@ -29,7 +29,7 @@ CALIBRATORS = [
 # Each of these has operations of its own; the graphs of the others are made of the same ones.
 NOW = (
     *("BBQ", "BetaCalibration", "DirichletCalibration", "FeatureClipping", "GroupCalibration"),
-    *("IsotonicCalibration", "SMART", "SplineCalibration", "StructuredVectorScaling", "VennAbers"),
+    *("IsotonicCalibration", "SMART", "SplineCalibration", "VennAbers"),
 )
 
 
