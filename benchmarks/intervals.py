@@ -21,7 +21,7 @@ from calibrant.inference.chance import could_be_calibrated, if_calibrated
 from calibrant.inference.draws import CountResampler, draw_all, terms_of, weighted_of
 from calibrant.inference.intervals import corrected_ends
 from calibrant.inference.paired import paired_difference
-from calibrant.inference.rows import Rows
+from calibrant.inference.rows import RowArrays
 from calibrant.inference.units import Units
 from calibrant.metrics.counted import Weighted, mean_weights
 from calibrant.metrics.measure import Measure
@@ -102,7 +102,7 @@ class Population:
         n, k = probs.shape
         if measure.reads == "outcomes":
             hit = self.truth[np.arange(n), probs.argmax(axis=1)]
-            rows: Rows = {
+            rows: RowArrays = {
                 "confidence": np.tile(probs.max(axis=1).clip(max=1.0), 2),
                 "correct": np.repeat([True, False], n),
             }
@@ -276,14 +276,14 @@ CASES = {
 }
 
 
-def rows_of(measure: Measure, probs: np.ndarray, labels: np.ndarray) -> Rows:
+def rows_of(measure: Measure, probs: np.ndarray, labels: np.ndarray) -> RowArrays:
     """Return what a measure reads."""
     if measure.reads != "outcomes":
         return {"probs": probs, "labels": labels}
     return {"confidence": probs.max(axis=1).clip(max=1.0), "correct": probs.argmax(axis=1) == labels}
 
 
-def counted(measure: Measure, rows: Rows) -> Weighted:
+def counted(measure: Measure, rows: RowArrays) -> Weighted:
     """Return a measure as a function of how often each sample is counted."""
     options = measure.arguments(N_BINS)
     terms = terms_of(measure, {**rows, **options})

@@ -27,7 +27,7 @@ from torch import Tensor
 import calibrant.data.bundled
 from calibrant import Predictions, load_predictions
 from calibrant.decisions import calibrate_part, compare_sets, coverage_law
-from calibrant.decisions.conformal import Ranked, SetScore, place_of_threshold, threshold
+from calibrant.decisions.conformal import RankedClasses, SetScore, place_of_threshold, threshold
 from timing import benchmark_parser, print_head, print_row
 
 BUNDLED = Path(calibrant.data.bundled.__file__).parent
@@ -43,7 +43,7 @@ LEVEL = 0.99
 
 def label_scores(predictions: Predictions, score: SetScore, rng: np.random.Generator) -> Tensor:
     """Return the score of the true class of each sample."""
-    ranked = Ranked(torch.softmax(predictions.to_logits().double(), dim=1))
+    ranked = RankedClasses(torch.softmax(predictions.to_logits().double(), dim=1))
     u = torch.from_numpy(rng.random(predictions.n))
     return score.of(ranked, u).gather(1, predictions.labels[:, None])[:, 0]
 

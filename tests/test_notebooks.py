@@ -10,7 +10,7 @@ import pytest
 from calibrant import LabelPredictions, Predictions, compare, evaluate
 from calibrant.decisions import check_requirements, threshold_for_risk
 from calibrant.evaluation import by_group
-from calibrant.evaluation.choose import decide
+from calibrant.evaluation.choose import make_choice
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.progress import progress_bar
 from calibrant.show import Table
@@ -39,7 +39,7 @@ SHOWN = {
     ),
     "Evaluation": lambda p: evaluate(p, intervals=True, chance=True, n_resamples=5),
     "Comparison": lambda p: compare(p, methods=["uncalibrated", "temperature"], n_resamples=5),
-    "Choice": lambda p: decide(compare(p, methods=["uncalibrated", "temperature"], n_resamples=5)),
+    "Choice": lambda p: make_choice(compare(p, methods=["uncalibrated", "temperature"], n_resamples=5)),
     "PairedComparison": lambda p: paired_comparison(p, p, n_resamples=5),
     "GroupTable": lambda p: by_group(p),
     "Gate": lambda p: check_requirements(p, ["ece < 0.01", "accuracy > 0.1"], n_resamples=20),

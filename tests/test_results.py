@@ -13,9 +13,9 @@ from calibrant.evaluation import (
     by_group,
     by_margin,
     compare,
-    decide,
     detect_ood,
     effect_of,
+    make_choice,
     paired_comparison,
 )
 from calibrant.results import FrozenDict
@@ -38,7 +38,7 @@ def comparison(predictions):
 
 @pytest.fixture(scope="module")
 def results(predictions, comparison):
-    choice, streamed = decide(comparison), StreamMeasures()
+    choice, streamed = make_choice(comparison), StreamMeasures()
     streamed.update(predictions)
     return [
         evaluate(predictions, intervals=True, n_resamples=5),

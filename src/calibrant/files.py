@@ -300,7 +300,7 @@ def without_nan(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 
 @dataclass(frozen=True)
-class Rule:
+class Allowed:
     """What a value of a file must be beyond its type, as in ``Annotated[int, at_least(1)]``.
 
     Attributes:
@@ -312,19 +312,19 @@ class Rule:
     allows: Callable[[Any], bool]
 
 
-def at_least(low: int) -> Rule:
+def at_least(low: int) -> Allowed:
     """Return the rule of numbers that are not below a bound."""
-    return Rule(f"a number of at least {low}", lambda value: value >= low)
+    return Allowed(f"a number of at least {low}", lambda value: value >= low)
 
 
-def between(low: float, high: float) -> Rule:
+def between(low: float, high: float) -> Allowed:
     """Return the rule of numbers within bounds that are themselves allowed."""
-    return Rule(f"a number from {low} to {high}", lambda value: low <= value <= high)
+    return Allowed(f"a number from {low} to {high}", lambda value: low <= value <= high)
 
 
-def matching(pattern: str, expected: str) -> Rule:
+def matching(pattern: str, expected: str) -> Allowed:
     """Return the rule of texts that match a regular expression as a whole."""
-    return Rule(expected, lambda value: re.fullmatch(pattern, value, re.ASCII) is not None)
+    return Allowed(expected, lambda value: re.fullmatch(pattern, value, re.ASCII) is not None)
 
 
 Count: TypeAlias = Annotated[int, at_least(0)]
@@ -342,7 +342,7 @@ def read_value(
 
     Args:
         kind: A dataclass, a number, text, tuple, mapping, literal or union of them; ``Annotated`` with a
-            :class:`Rule` bounds it.
+            :class:`Allowed` bounds it.
         value: The value of the file.
         name: Where the value is, for error messages.
         error: What to raise for a value that does not fit.

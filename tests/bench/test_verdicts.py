@@ -12,7 +12,7 @@ from calibrant.bench.rows import Record, Row, RowFile, save_experiment
 from calibrant.bench.verdict_page import to_page
 from calibrant.bench.verdicts import (
     Claim,
-    Comparison,
+    ClaimComparison,
     Finding,
     judge,
     judged_claims,
@@ -37,14 +37,16 @@ def write_rows(folder: Path, values: dict[tuple[str, str], list[float]], measure
             file.add(Row("small", "quick", key, seed, (Record({}, {measure: value}),), 0.0, {}))
 
 
-def findings(folder: Path, monkeypatch: pytest.MonkeyPatch, comparison: Comparison) -> tuple[Finding, ...]:
+def findings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, comparison: ClaimComparison
+) -> tuple[Finding, ...]:
     claim = Claim("text", "where", (comparison,))
     monkeypatch.setattr(verdicts, "claims", lambda: {"seca": (claim,)})
     [judged] = judged_claims(folder)
     return judged.printed
 
 
-COMPARISON = Comparison(
+COMPARISON = ClaimComparison(
     ("small",), ("ece",), one={"method": "a"}, against=({"method": "b"}, {"method": "c"}), by=("task",)
 )
 
@@ -118,7 +120,7 @@ def test_the_gain_is_paired_by_seed_and_the_strongest_opponent_decides(tmp_path,
 def test_of_measures_that_should_be_high_the_larger_is_better(tmp_path, monkeypatch):
     values = {("x", "a"): [0.9, 0.8, 0.7], ("x", "b"): [0.8, 0.7, 0.601]}
     write_rows(tmp_path, values, measure="accuracy")
-    comparison = Comparison(
+    comparison = ClaimComparison(
         ("small",), ("accuracy",), one={"method": "a"}, against=({"method": "b"},), by=("task",)
     )
     [finding] = findings(tmp_path, monkeypatch, comparison)
@@ -135,7 +137,7 @@ def test_differences_are_compared_with_differences(tmp_path, monkeypatch):
             ("small", "b"): [0.12, 0.22],
         },
     )
-    comparison = Comparison(
+    comparison = ClaimComparison(
         ("small",),
         ("ece",),
         one={"task": "large", "method": "a"},
@@ -150,7 +152,7 @@ def test_differences_are_compared_with_differences(tmp_path, monkeypatch):
 
 def test_a_value_must_be_that_of_every_seed(tmp_path, monkeypatch):
     write_rows(tmp_path, {("x", "a"): [0.0, 0.0], ("y", "a"): [0.0, 0.1]})
-    comparison = Comparison(("small",), ("ece",), by=("task",), relation="equal", value=0.0)
+    comparison = ClaimComparison(("small",), ("ece",), by=("task",), relation="equal", value=0.0)
     assert [each.verdict for each in findings(tmp_path, monkeypatch, comparison)] == [
         "holds", "does not hold",
     ]  # fmt: skip

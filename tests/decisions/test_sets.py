@@ -12,7 +12,7 @@ from scipy.stats import betabinom, chisquare
 from calibrant import FormatError, InputError, Predictions
 from calibrant.data.labels import LabelPredictions
 from calibrant.decisions import PredictionSets, calibrate_part, compare_sets, coverage_law, load_rule
-from calibrant.decisions.conformal import Ranked, SetScore, place_of_threshold, threshold
+from calibrant.decisions.conformal import RankedClasses, SetScore, place_of_threshold, threshold
 from calibrant.posthoc import TemperatureScaling
 from tests.conftest import draw, softmax
 
@@ -80,7 +80,7 @@ def test_thresholds_by_class_and_group_are_those_of_fits_on_each(method, randomi
     u = torch.from_numpy(uniforms(0, 0, 400))
     p = torch.softmax(fitting.logits, dim=1)
     score = SetScore(**given)
-    of_labels = score.of(Ranked(p), u).gather(1, fitting.labels[:, None])[:, 0]
+    of_labels = score.of(RankedClasses(p), u).gather(1, fitting.labels[:, None])[:, 0]
     by_class = PredictionSets.fit(fitting, by="class", **given)
     for c in range(4):
         own = of_labels[fitting.labels == c].sort().values
@@ -93,7 +93,7 @@ def test_thresholds_by_class_and_group_are_those_of_fits_on_each(method, randomi
     assert by_group.n == whole.n == by_class.n == 400
     own = of_labels[:150].sort().values[math.ceil(151 * 0.9) - 1]
     drawn = torch.from_numpy(uniforms(0, 1, 100))
-    scores = score.of(Ranked(torch.softmax(test.logits, dim=1)), drawn)[1::2]
+    scores = score.of(RankedClasses(torch.softmax(test.logits, dim=1)), drawn)[1::2]
     assert held(by_group, test)[1::2] == [set(np.flatnonzero(row).tolist()) for row in scores <= own]
 
 
@@ -104,7 +104,7 @@ def test_coverage_has_its_beta_law_in_2000_splits(method, randomised):
     rng = np.random.default_rng(1)
     u = torch.from_numpy(rng.random(len(labels)))
     p = torch.softmax(torch.from_numpy(logits), dim=1)
-    of_labels = SetScore(**options(method, randomised)).of(Ranked(p), u)
+    of_labels = SetScore(**options(method, randomised)).of(RankedClasses(p), u)
     scores = of_labels.gather(1, torch.from_numpy(labels)[:, None]).view(splits, -1)
     limits = threshold(scores[:, :n], alpha)
     covered = (scores[:, n:] <= limits[:, None]).sum(dim=1).numpy()
@@ -227,7 +227,7 @@ def test_raps_has_the_threshold_of_mapie_and_its_sets_up_to_the_classes_without_
     rest, _ = next(split.split(fitting.logits.numpy(), fitting.labels.numpy()))
     drawn = [torch.from_numpy(np.random.RandomState(0).uniform(size=n)) for n in (len(rest), test.n)]
     ours = SetScore("raps", True, penalty, k_reg)
-    ranked = [Ranked(torch.softmax(each, dim=1)) for each in (fitting.logits[rest], test.logits)]
+    ranked = [RankedClasses(torch.softmax(each, dim=1)) for each in (fitting.logits[rest], test.logits)]
     of_labels = ours.of(ranked[0], drawn[0]).gather(1, fitting.labels[rest][:, None])[:, 0]
     limit = threshold(of_labels, alpha)
     assert score.quantiles_[0] == pytest.approx(1 + float(limit), abs=1e-12)

@@ -9,7 +9,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import Choice, choose, compare, decide, effect_of
+from calibrant.evaluation import Choice, choose, compare, effect_of, make_choice
 from calibrant.inference.paired import paired_difference
 from calibrant.metrics import expected_calibration_error, smooth_ece
 from calibrant.metrics.classwise import classwise_calibration_error
@@ -104,7 +104,7 @@ def plainly_chosen(comparison, score, *, simple):
 def test_the_choice_is_that_of_the_plain_rule(compared, case, score, simple):
     expected = plainly_chosen(compared[case], score, simple=simple)
     assert choose(compared[case], score=score, simple=simple).name == expected
-    assert decide(compared[case], score=score, simple=simple).result.name == expected
+    assert make_choice(compared[case], score=score, simple=simple).result.name == expected
 
 
 MEASURES = {"nll": "negative log-likelihood", "brier": "Brier score"}
@@ -112,10 +112,10 @@ MEASURES = {"nll": "negative log-likelihood", "brier": "Brier score"}
 
 @pytest.mark.parametrize("score", MEASURES)
 def test_the_pool_is_chosen_if_no_simpler_method_is_as_good(compared, score):
-    choice = decide(compared["pool is best"], score=score)
+    choice = make_choice(compared["pool is best"], score=score)
     assert choice.result.name == "pool"
     assert choice.reason == f"out of fold it is better than temperature scaling by {MEASURES[score]}"
-    choice = decide(compared["pool is best"], score=score, simple=True)
+    choice = make_choice(compared["pool is best"], score=score, simple=True)
     assert choice.result.name == "pool"
     assert choice.reason == (
         f"no simpler method is within one standard error of it by {MEASURES[score]} and smooth calibration "
@@ -149,7 +149,7 @@ def test_by_default_the_pool_gives_way_to_temperature_scaling_that_is_better(
     noise = torch.linspace(-1, 1, len(pool.losses[score]), dtype=torch.float64)
     moved = noise + behind * standard_error(noise.numpy()) - noise.mean()
     shown = replace(pool, losses={**pool.losses, score: temperature.losses[score] + moved})
-    choice = decide(with_results(comparison, temperature, shown), score=score)
+    choice = make_choice(with_results(comparison, temperature, shown), score=score)
     assert choice.result.name == expected
     assert choice.reason == reason.format(MEASURES[score])
 
@@ -159,7 +159,7 @@ def test_a_pool_of_temperature_scaling_alone_is_temperature_scaling(compared):
     temperature = comparison["temperature"]
     alone = Pool({"temperature": temperature.calibrator}, [1.0])
     shown = replace(comparison["pool"], calibrator=alone)
-    choice = decide(with_results(comparison, temperature, shown))
+    choice = make_choice(with_results(comparison, temperature, shown))
     assert choice.sentence == "temperature: out of fold it is likelier than the pool of all methods"
 
 
@@ -168,13 +168,13 @@ def test_by_default_the_pool_does_not_give_way_to_other_methods(compared):
     pool = comparison["pool"]
     vector = replace(comparison["vector"], losses=pool.losses, held_out=pool.held_out, metrics=pool.metrics)
     both = with_results(comparison, vector, pool)
-    assert decide(both).result is pool
-    assert decide(both).reason == "the mixture of all methods that were compared"
-    assert decide(both, simple=True).result is vector
+    assert make_choice(both).result is pool
+    assert make_choice(both).reason == "the mixture of all methods that were compared"
+    assert make_choice(both, simple=True).result is vector
 
 
 def test_the_simplest_method_as_good_as_the_pool_is_chosen_on_request(compared):
-    choice = decide(compared["one temperature"], simple=True)
+    choice = make_choice(compared["one temperature"], simple=True)
     assert choice.result.name == "temperature"
     assert choice.reason == (
         "the simplest method within one standard error of the pool by negative log-likelihood and smooth "
@@ -187,7 +187,7 @@ def test_without_a_pool_methods_are_compared_with_the_best(compared):
     comparison = compared["without a pool"]
     assert comparison.pool is None
     best = min(comparison.results, key=lambda result: result.metrics["nll"])
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     assert choice.result is best
     assert choice.reason == (
         "no simpler method is within one standard error of it by negative log-likelihood and smooth "
@@ -196,13 +196,13 @@ def test_without_a_pool_methods_are_compared_with_the_best(compared):
     comparison = compared["one temperature"]
     temperature, vector = comparison["temperature"], comparison["vector"]
     better = replace(vector, metrics={**vector.metrics, "nll": temperature.metrics["nll"] - 1e-9})
-    choice = decide(with_results(comparison, temperature, better))
+    choice = make_choice(with_results(comparison, temperature, better))
     assert choice.result is temperature
     assert choice.reason.startswith("the simplest method within one standard error of vector by negative log")
 
 
 def test_one_method_is_chosen_whatever_it_is(compared):
-    choice = decide(compared["one method"])
+    choice = make_choice(compared["one method"])
     assert (choice.result.name, choice.reason) == ("vector", "the only method that was compared")
 
 
@@ -212,7 +212,7 @@ def test_one_method_is_chosen_whatever_it_is(compared):
 def test_a_calibration_error_decides_alone(compared, score, title):
     comparison = compared["pool is best"]
     expected = f"the simplest method within one standard error of the smallest {title}, out of fold"
-    assert decide(comparison, score=score).reason == expected
+    assert make_choice(comparison, score=score).reason == expected
     # Of predictions that are the same, those of the simplest method, whatever the likelihoods are.
     same = [replace(comparison[name], held_out=comparison["smart"].held_out) for name in METHODS_COMPARED]
     assert choose(with_results(comparison, *same), score=score).name == "uncalibrated"
@@ -234,7 +234,7 @@ def one_temperature():
 
 
 def test_the_sentence_names_the_members_of_a_pool_and_the_curve_that_follows(compared):
-    choice = decide(compared["pool is best"])
+    choice = make_choice(compared["pool is best"])
     shares = compared["pool is best"].pool.weights
     members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in shares.items())
     assert compared["pool is best"].pool.has_curve
@@ -245,7 +245,7 @@ def test_the_sentence_names_the_members_of_a_pool_and_the_curve_that_follows(com
 
 def test_an_unknown_score_is_refused(compared):
     with pytest.raises(InputError, match="^score: expected one of nll, brier, ece, classwise_ece, got 'auc'"):
-        decide(compared["one method"], score="auc")
+        make_choice(compared["one method"], score="auc")
 
 
 def log_probs(result):
@@ -388,7 +388,7 @@ def test_the_effect_on_confidences_is_their_error_and_their_order():
 
 def test_the_effect_of_a_choice_repeats_what_was_measured(compared, monkeypatch):
     comparison = compared["pool is best"]
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     monkeypatch.setattr("calibrant.evaluation.effect.evaluate", None)  # nothing is measured again
     effect = effect_of(comparison, choice, comparison["uncalibrated"].measured)
     assert effect.before["ece"] == comparison["uncalibrated"].measured_metrics["ece"]

@@ -15,8 +15,8 @@ from calibrant.evaluation import (
     by_group,
     by_margin,
     compare,
-    decide,
     effect_of,
+    make_choice,
     paired_comparison,
     temperature_curve,
 )
@@ -109,10 +109,10 @@ def test_samples_of_weight_zero_change_nothing(given):
         torch.testing.assert_close(
             kept.outcomes().confidence, other.held_out.outcomes().confidence, rtol=0, atol=1e-9
         )
-    assert decide(whole).reason == decide(part).reason
-    assert decide(whole, simple=True).result.name == decide(part, simple=True).result.name
-    after = effect_of(whole, decide(whole), given(weights))
-    assert after.after["ece"] == pytest.approx(decide(whole).result.test_metrics["ece"])
+    assert make_choice(whole).reason == make_choice(part).reason
+    assert make_choice(whole, simple=True).result.name == make_choice(part, simple=True).result.name
+    after = effect_of(whole, make_choice(whole), given(weights))
+    assert after.after["ece"] == pytest.approx(make_choice(whole).result.test_metrics["ece"])
 
 
 def test_only_ratios_of_weights_count():

@@ -7,7 +7,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from calibrant import LabelPredictions, compare, evaluate
 from calibrant.data.labels import entries_per_row
 from calibrant.errors import InputError
-from calibrant.evaluation import calibrated, decide
+from calibrant.evaluation import calibrated, make_choice
 from calibrant.evaluation.effect import effect_of
 from calibrant.evaluation.groups import by_group
 from calibrant.evaluation.paired import paired_comparison
@@ -55,7 +55,7 @@ def test_intervals_draw_rows():
 def test_methods_are_compared_by_rows_and_corrected_for_each_label():
     validation, test = drawn(), drawn(400, seed=1)
     comparison = compare(validation, test=test, methods=["uncalibrated", "platt"], n_resamples=50)
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     fitted = choice.result.calibrator
     assert choice.result.name == "by_group"
     assert isinstance(fitted, LabelCalibrator)

@@ -32,7 +32,7 @@ from calibrant.data import Predictions, load_predictions, save_predictions
 from calibrant.data.columns import read_words
 from calibrant.data.files import FORMATS
 from calibrant.evaluation import compare
-from calibrant.evaluation.choose import decide
+from calibrant.evaluation.choose import make_choice
 from calibrant.monitoring import Monitoring
 from calibrant.monitoring.state import state_text
 from calibrant.posthoc import load_calibrator
@@ -231,7 +231,7 @@ def _results(folder: Path) -> Path:
     """Write what ``calibrate --out`` writes."""
     predictions = class_predictions(60)
     comparison = compare(predictions, methods=["uncalibrated", "temperature"])
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     page = describe_comparison(comparison, choice, Sources("p.npz", validation=predictions))
     save_results(folder, choice.result.calibrator, {"chosen": choice.result.name}, page)
     return folder / "results.json"

@@ -8,7 +8,7 @@ from calibrant.errors import InputError
 from calibrant.inference.draws import CountResampler, RowResampler, weighted_of
 from calibrant.inference.intervals import with_interval
 from calibrant.inference.paired import paired_difference
-from calibrant.inference.rows import call, take
+from calibrant.inference.rows import apply_to, take_rows
 from calibrant.inference.units import Units
 from calibrant.metrics import (
     accuracy,
@@ -72,7 +72,7 @@ def test_counts_give_the_measure_of_repeated_rows(name, dtype, ties):
     counts = np.concatenate([drawn_counts(301, 3, rng), rng.integers(2, size=(2, 301)), few])
     found = weighted_of(measure_of(measure.function), rows, options).values(counts)
     repeated = [
-        call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
+        apply_to(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
         for row in counts
     ]
     assert found == pytest.approx(repeated, abs=close(name), nan_ok=True)
@@ -86,7 +86,7 @@ def test_any_number_of_bins_can_be_counted(name, n_bins):
     counts = drawn_counts(97, 4, np.random.default_rng(1))
     found = weighted_of(measure_of(measure.function), rows, options).values(counts)
     repeated = [
-        call(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
+        apply_to(measure.function, {key: np.repeat(of, row, axis=0) for key, of in rows.items()}, options)
         for row in counts
     ]
     assert found == pytest.approx(repeated, abs=1e-9)
@@ -173,8 +173,8 @@ def test_a_score_is_resampled_with_its_predictions():
 def test_counts_and_rows_have_the_same_draws():
     probs, labels = predictions(450, 3)
     rows = {"probs": torch.from_numpy(probs), "labels": torch.from_numpy(labels)}
-    units, value = Units.of(None, 450), call(aurc, rows, {})
-    plain = RowResampler(value, lambda drawn: call(aurc, take(rows, drawn), {}), units)
+    units, value = Units.of(None, 450), apply_to(aurc, rows, {})
+    plain = RowResampler(value, lambda drawn: apply_to(aurc, take_rows(rows, drawn), {}), units)
     counted = CountResampler(value, weighted_of(measure_of(aurc), rows, {}), units)
     ours = counted.replicates(25, np.random.default_rng(2))
     assert ours == pytest.approx(plain.replicates(25, np.random.default_rng(2)), abs=1e-12)

@@ -7,7 +7,7 @@ from scipy import optimize
 
 from calibrant.data import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import calibrated, compare, decide
+from calibrant.evaluation import calibrated, compare, make_choice
 from calibrant.posthoc import ByGroup, ConfidenceCalibrator, Identity, load_calibrator
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -115,7 +115,7 @@ def test_a_comparison_with_groups_corrects_the_pool_and_chooses_that():
         for rows in (slice(0, None, 2), slice(1, None, 2))
     ]
     comparison = compare(sets[0], test=sets[1], methods=["platt", "beta", "pool"], n_resamples=20)
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     assert choice.result.name == "by_group"
     assert choice.result.test_metrics["nll"] < comparison["pool"].test_metrics["nll"] - 0.02
     assert choice.result.calibrator.group_names == NAMES

@@ -6,7 +6,7 @@ import torch
 
 from calibrant.data import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import calibrated, compare, decide
+from calibrant.evaluation import calibrated, compare, make_choice
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import ConfidenceCalibrator, PlattScaling, load_calibrator
 from calibrant.posthoc.confidence import ends_of
@@ -71,7 +71,7 @@ def test_confidences_that_are_all_equal_become_the_share_of_right_answers():
 
 def test_the_default_is_better_than_platt_scaling_and_says_why():
     comparison = compare(pairs(1500), test=pairs(4000, seed=1), n_resamples=20)
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     assert choice.result.name == "pool"
     assert "Platt scaling" in choice.reason
     assert choice.result.test_metrics["ece"] < 0.05 < comparison["uncalibrated"].test_metrics["ece"]
@@ -116,7 +116,7 @@ def test_class_scores_and_confidences_are_not_mixed_up():
     with pytest.raises(InputError, match="^methods: expected methods that repair a confidence, got vector"):
         compare(pairs(), methods=["vector"])
     with pytest.raises(InputError, match="^score: expected nll, brier or ece for confidences"):
-        decide(compare(pairs(100), methods=["platt", "beta"], n_resamples=20), score="classwise_ece")
+        make_choice(compare(pairs(100), methods=["platt", "beta"], n_resamples=20), score="classwise_ece")
 
 
 def test_maps_of_the_top_label_become_maps_of_the_confidence():

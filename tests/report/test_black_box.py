@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, compare
-from calibrant.evaluation import answer_when, decide
+from calibrant.evaluation import answer_when, make_choice
 from calibrant.inference import paired_difference
 from calibrant.metrics import MEASURES
 from calibrant.report import compare_files, describe, describe_comparison, page_from_json, render
@@ -135,7 +135,7 @@ def test_a_stated_confidence_that_is_right_stays_and_the_page_says_so():
     stated = rng.choice([0.6, 0.75, 0.9], 2000)
     honest = Predictions(confidence=stated, correct=rng.random(2000) < stated)
     comparison = compare(honest, methods=["uncalibrated"], n_folds=2)
-    page = describe_comparison(comparison, decide(comparison), Sources("honest", validation=honest))
+    page = describe_comparison(comparison, make_choice(comparison), Sources("honest", validation=honest))
     assert "no method tested is better than the confidence as stated" in page.verdict.headline
 
 

@@ -7,7 +7,7 @@ import torch
 from calibrant import Predictions, evaluate
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics.names import MEASURES
-from calibrant.report.columns import can_test, columns, to_test
+from calibrant.report.columns import can_test, compared_measures, to_test
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def samples(models):
 
 def test_the_best_is_marked_and_so_is_what_chance_explains(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    for column in columns(["nll", "brier", "ece"], metrics, samples(models)):
+    for column in compared_measures(["nll", "brier", "ece"], metrics, samples(models)):
         assert column.tested
         assert set(column.best) | set(column.near) == {"honest", "nearly"}, column.name
         top = min(metrics, key=lambda name: metrics[name][column.name])
@@ -41,21 +41,21 @@ def test_the_best_is_marked_and_so_is_what_chance_explains(models):
 
 def test_higher_is_better_for_accuracy_and_equals_share_the_mark(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["accuracy"], metrics, samples(models))
+    (column,) = compared_measures(["accuracy"], metrics, samples(models))
     assert {"honest", "sharp"} <= set(column.best) | set(column.near)
     assert metrics[column.best[0]]["accuracy"] == max(each["accuracy"] for each in metrics.values())
 
 
 def test_without_predictions_of_all_nothing_is_tested(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["nll"], metrics, samples({"honest": models["honest"]}))
+    (column,) = compared_measures(["nll"], metrics, samples({"honest": models["honest"]}))
     assert (column.tested, column.near) == (False, ())
     assert column.best
 
 
 def test_what_has_no_better_direction_is_not_marked(models):
     metrics = {name: dict(evaluate(each).metrics) for name, each in models.items()}
-    (column,) = columns(["mean_confidence"], metrics, samples(models))
+    (column,) = compared_measures(["mean_confidence"], metrics, samples(models))
     assert column.best == column.near == ()
 
 
@@ -72,7 +72,7 @@ def test_the_tests_of_all_candidates_at_once_are_those_of_each_pair(n, form):
         for name, each in scores.items()
     }
     metrics = {name: dict(evaluate(each, measures=TESTED).metrics) for name, each in models.items()}
-    found = columns(TESTED, metrics, samples(models), seed=5)
+    found = compared_measures(TESTED, metrics, samples(models), seed=5)
     n_near = 0
     for column in found:
         for other, p_value in column.p_values.items():
@@ -90,5 +90,5 @@ def test_confidences_without_classes_are_tested_too():
         for name, value in (("right", 0.75), ("sure", 0.99))
     }
     metrics = {name: dict(evaluate(each, measures=["ece"]).metrics) for name, each in models.items()}
-    (column,) = columns(["ece"], metrics, samples(models))
+    (column,) = compared_measures(["ece"], metrics, samples(models))
     assert (column.best, column.near, column.tested) == (("right",), (), True)

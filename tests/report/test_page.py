@@ -11,7 +11,7 @@ from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.decisions import threshold_for_risk
 from calibrant.errors import FormatError
-from calibrant.evaluation import Choice, by_group, compare, decide
+from calibrant.evaluation import Choice, by_group, compare, make_choice
 from calibrant.inference import wilson_interval
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.report import (
@@ -113,7 +113,7 @@ def test_a_calibrated_model_stays_uncalibrated_and_the_page_says_so():
 def test_the_page_draws_the_shares_of_the_pool_and_says_why_a_method_was_chosen():
     val = load_bundled("cifar10_val").take(range(2000))
     pooled = compare(val, methods=["temperature", "spline", "pool"], n_resamples=20)
-    page = describe_comparison(pooled, decide(pooled), Sources("pooled", validation=val))
+    page = describe_comparison(pooled, make_choice(pooled), Sources("pooled", validation=val))
     weights = pooled.pool.weights
     assert {row.name: row.share for row in page.candidates if row.share is not None} == weights
     assert sum(weights.values()) == pytest.approx(1)
@@ -123,11 +123,11 @@ def test_the_page_draws_the_shares_of_the_pool_and_says_why_a_method_was_chosen(
     assert text.count('<div class="share">') == len(weights)
     assert "share in the pool" in text
     facts = {fact.label: fact.values for fact in page.facts}
-    assert facts["Choice"] == (decide(pooled).sentence,)
+    assert facts["Choice"] == (make_choice(pooled).sentence,)
     assert facts["Choice"][0].startswith("pool (")
     assert page.verdict.headline.endswith("the pool removes most of the calibration error.")
     alone = compare(val, methods=["temperature", "spline"], n_resamples=20)
-    without = describe_comparison(alone, decide(alone), Sources("alone", validation=val))
+    without = describe_comparison(alone, make_choice(alone), Sources("alone", validation=val))
     assert "share in the pool" not in render(without)
 
 

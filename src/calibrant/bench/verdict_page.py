@@ -68,7 +68,7 @@ def to_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
     ]
 
 
-def counted(verdict: ClaimVerdict | None, findings: Sequence[Finding]) -> str:
+def with_count(verdict: ClaimVerdict | None, findings: Sequence[Finding]) -> str:
     """Return a verdict with the number of comparisons that hold, do not hold, and are undecided."""
     if verdict is None:
         return ""
@@ -95,8 +95,8 @@ def _section(paper: str, judged: Sequence[Judged]) -> str:
         claim = each.claim
         files = dict.fromkeys(name.partition("::")[0] for name in claim.tested)
         tests = ", ".join(f"`{file}`" for file in files)
-        printed = f"tested in {tests}" if tests else f"**{counted(each.verdict, each.printed)}**"
-        cells = [claim.text, claim.where, printed, counted(each.own_verdict, each.ours), claim.comment]
+        printed = f"tested in {tests}" if tests else f"**{with_count(each.verdict, each.printed)}**"
+        cells = [claim.text, claim.where, printed, with_count(each.own_verdict, each.ours), claim.comment]
         lines.append(f"| {each.number} | {' | '.join(cells)} |")
     lines += ["", "The comparisons:\n", *_evidence(judged)]
     return "\n".join(lines) + "\n"

@@ -37,13 +37,13 @@ from calibrant.inference.intervals import t_interval
 
 Relation: TypeAlias = Literal["better", "no_worse", "similar", "equal"]
 ClaimVerdict: TypeAlias = Literal["holds", "does not hold", "cannot tell", "partly", "not measured"]
-Labels: TypeAlias = Mapping[str, Any]
+ClaimLabels: TypeAlias = Mapping[str, Any]
 
 _SAME = 1e-12
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClaimComparison:
     """What a claim compares in the rows of experiments. A label may have a list of values.
 
     Attributes:
@@ -64,13 +64,13 @@ class Comparison:
 
     experiments: tuple[str, ...]
     measures: tuple[str, ...]
-    one: Labels = field(default_factory=dict)
-    ours: Labels | None = None
-    against: tuple[Labels, ...] = ()
-    ours_against: tuple[Labels, ...] = ()
-    one_less: Labels | None = None
-    against_less: Labels | None = None
-    only: Labels = field(default_factory=dict)
+    one: ClaimLabels = field(default_factory=dict)
+    ours: ClaimLabels | None = None
+    against: tuple[ClaimLabels, ...] = ()
+    ours_against: tuple[ClaimLabels, ...] = ()
+    one_less: ClaimLabels | None = None
+    against_less: ClaimLabels | None = None
+    only: ClaimLabels = field(default_factory=dict)
     by: tuple[str, ...] = ()
     relation: Relation = "better"
     margin: float = 0.0
@@ -91,7 +91,7 @@ class Claim:
 
     text: str
     where: str
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[ClaimComparison, ...] = ()
     tested: tuple[str, ...] = ()
     comment: str = ""
 
@@ -223,7 +223,7 @@ def _records(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _findings(
-    experiment: str, comparison: Comparison, one: Labels, records: Sequence[Mapping[str, Any]]
+    experiment: str, comparison: ClaimComparison, one: ClaimLabels, records: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
     tasks: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
@@ -249,7 +249,7 @@ _Gained: TypeAlias = tuple[float, str, float, float, float, ClaimVerdict]
 
 
 def _compared(
-    comparison: Comparison, one: Labels, measure: str, records: Sequence[Mapping[str, Any]]
+    comparison: ClaimComparison, one: ClaimLabels, measure: str, records: Sequence[Mapping[str, Any]]
 ) -> _Gained | None:
     """Compare with the strongest opponent, which decides; return None if there are no results."""
     mine = _values(records, one, measure, less=comparison.one_less)
@@ -266,7 +266,11 @@ def _compared(
 
 
 def _gained(
-    comparison: Comparison, measure: str, mine: Mapping[int, float], theirs: Mapping[int, float], name: str
+    comparison: ClaimComparison,
+    measure: str,
+    mine: Mapping[int, float],
+    theirs: Mapping[int, float],
+    name: str,
 ) -> _Gained:
     seeds = sorted(mine.keys() & theirs.keys())
     sign = -1.0 if quantity(measure).better == "higher" else 1.0
@@ -279,7 +283,11 @@ def _gained(
 
 
 def _values(
-    records: Sequence[Mapping[str, Any]], labels: Labels, measure: str, *, less: Labels | None = None
+    records: Sequence[Mapping[str, Any]],
+    labels: ClaimLabels,
+    measure: str,
+    *,
+    less: ClaimLabels | None = None,
 ) -> dict[int, float]:
     """Return the value of each seed: the mean over the results with these labels, less that of others."""
     found: dict[int, list[float]] = defaultdict(list)
@@ -294,6 +302,6 @@ def _values(
     return {seed: means[seed] - taken[seed] for seed in means.keys() & taken.keys()}
 
 
-def _has(record: Mapping[str, Any], labels: Labels) -> bool:
+def _has(record: Mapping[str, Any], labels: ClaimLabels) -> bool:
     wanted = {name: value if isinstance(value, list) else [value] for name, value in labels.items()}
     return all(record.get(name) in values for name, values in wanted.items())

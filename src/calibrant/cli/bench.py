@@ -183,7 +183,7 @@ def verdicts(
 
     Example: calibrant bench verdicts docs/results/rows --format markdown
     """
-    from calibrant.bench.verdict_page import counted, to_page, to_values
+    from calibrant.bench.verdict_page import to_page, to_values, with_count
     from calibrant.bench.verdicts import judged_claims
     from calibrant.inputs import check_choice
 
@@ -199,8 +199,8 @@ def verdicts(
         (
             each.paper,
             each.claim.text,
-            "tested" if each.claim.tested else counted(each.verdict, each.printed),
-            counted(each.own_verdict, each.ours),
+            "tested" if each.claim.tested else with_count(each.verdict, each.printed),
+            with_count(each.own_verdict, each.ours),
         )
         for each in judged
     ]

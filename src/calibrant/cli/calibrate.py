@@ -93,7 +93,7 @@ def calibrate(
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
     """
     from calibrant.cli.printing import print_calibration
-    from calibrant.evaluation import compare, decide, effect_of
+    from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.folder import CALIBRATOR, RESULTS
     from calibrant.report.describe import describe_comparison
@@ -123,7 +123,7 @@ def calibrate(
             seed=seed,
             progress=progress,
         )
-        choice = decide(comparison, score=decisive, simple=simple)
+        choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
         found = Calibration(comparison, choice, effect, criterion, seed)
         if out is not None:

@@ -30,7 +30,7 @@ def demo(
     """
     from calibrant.cli.printing import print_calibration
     from calibrant.data.bundled import load_bundled
-    from calibrant.evaluation import compare, decide, effect_of
+    from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.tables import measures_table
     from calibrant.report.describe import describe_comparison
@@ -42,7 +42,7 @@ def demo(
     test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
     with progress_bar() as progress:
         comparison = compare(validation, test=test, progress=progress)
-        choice = decide(comparison)
+        choice = make_choice(comparison)
         chosen = choice.result
         progress("writing the report", 1, 1)
         sources = Sources(

@@ -26,13 +26,13 @@ def export(
 
     Example: calibrant export calibrated/calibrator.safetensors --out calibrator.onnx
     """
-    from calibrant.decisions.rule import FORMAT, load_rule
+    from calibrant.decisions.rule import RULE_FORMAT, load_rule
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.integrations.onnx import export_onnx
     from calibrant.posthoc.files import format_of
 
     check_targets([out], [calibrator])
-    is_rule = format_of(calibrator) == FORMAT
+    is_rule = format_of(calibrator) == RULE_FORMAT
     fitted = load_rule(calibrator) if is_rule else load_bound_calibrator(calibrator)
     export_onnx(fitted, out, n_classes=n_classes, half_precision=half)
     say(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

@@ -10,7 +10,7 @@ import typer
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.evaluation.choose import Score
+    from calibrant.evaluation.choose import Criterion
 
 #: Panels of the help; options without a panel stand first.
 COLUMNS, METHODS, STREAMS, OUTPUT = "Columns", "Methods", "Streams", "Output"
@@ -55,12 +55,12 @@ CalibratorBefore: TypeAlias = Annotated[
 ]
 
 
-def checked_criterion(criterion: str) -> "Score":
+def checked_criterion(criterion: str) -> "Criterion":
     """Return what ``--criterion`` names, or refuse it before anything is fitted."""
-    from calibrant.evaluation.choose import Score
+    from calibrant.evaluation.choose import Criterion
     from calibrant.inputs import check_choice
 
-    known: tuple[Score, ...] = get_args(Score)
+    known: tuple[Criterion, ...] = get_args(Criterion)
     return check_choice(criterion, "--criterion", known)
 
 

@@ -134,7 +134,7 @@ def _of_files(
     progress: "Progress",
 ) -> "Page":
     """Describe the first file; compare it with the others, or with methods that are fitted on a file."""
-    from calibrant.evaluation import compare, decide
+    from calibrant.evaluation import compare, make_choice
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
 
@@ -157,7 +157,7 @@ def _of_files(
             given["validation"], test=given["test"], methods=wanted, fast=fast, progress=progress
         )
         progress("measuring", 0, 1)
-        return describe_comparison(comparison, decide(comparison), sources, measures=measures)
+        return describe_comparison(comparison, make_choice(comparison), sources, measures=measures)
     if len(models) < len(paths):
         raise InputError("FILE: expected different files, got one of them twice")
     progress("measuring", 0, 1)

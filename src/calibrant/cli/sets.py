@@ -90,13 +90,13 @@ def sets(
 
     Example: calibrant apply sets.safetensors new.npz --out sets.jsonl
     """
-    from calibrant.decisions.conformal import METHODS, check_alpha
+    from calibrant.decisions.conformal import SET_METHODS, check_alpha
     from calibrant.decisions.sets import compare_sets
     from calibrant.inputs import check_choice
 
     refuse_both(by_class=by_class, by=columns.groups)
     refuse_both(calibrate=calibrate, calibrator=calibrator)
-    wanted = check_choice(method, "--method", METHODS)
+    wanted = check_choice(method, "--method", SET_METHODS)
     if randomised and wanted == "lac":
         raise InputError("--randomised: expected none for lac, got one; add --method aps or --method raps")
     check_alpha(alpha)

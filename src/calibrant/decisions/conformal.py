@@ -17,8 +17,8 @@ from calibrant.inference.rows import check_level
 from calibrant.inputs import check_count
 from calibrant.results import Result
 
-Method: TypeAlias = Literal["lac", "aps", "raps"]
-METHODS: tuple[Method, ...] = get_args(Method)
+SetMethod: TypeAlias = Literal["lac", "aps", "raps"]
+SET_METHODS: tuple[SetMethod, ...] = get_args(SetMethod)
 
 
 def check_alpha(alpha: float) -> float:
@@ -47,11 +47,11 @@ def place_of_threshold(n: int, alpha: float) -> int:
     return n + 1 - math.floor((n + 1) * Fraction(repr(alpha)))
 
 
-def fewest_samples(alpha: float) -> int:
+def fewest_for_sets(alpha: float) -> int:
     """Return the least number of samples for which a threshold exists.
 
     Example:
-        >>> fewest_samples(0.1), fewest_samples(0.03)
+        >>> fewest_for_sets(0.1), fewest_for_sets(0.03)
         (9, 33)
     """
     return math.ceil(1 / Fraction(repr(alpha))) - 1
@@ -129,9 +129,9 @@ def coverage_law(n: int, alpha: float, *, n_test: int | None = None, level: floa
 
 def check_enough(n: int, alpha: float) -> None:
     """Refuse fewer samples than a threshold needs."""
-    if n < fewest_samples(alpha):
+    if n < fewest_for_sets(alpha):
         raise InputError(
-            f"predictions: expected at least {fewest_samples(alpha):,} samples for alpha {alpha:g}, got "
+            f"predictions: expected at least {fewest_for_sets(alpha):,} samples for alpha {alpha:g}, got "
             f"{n:,}; take more samples, or alpha of at least {_largest_needed(n):g}"
         )
 
@@ -143,7 +143,7 @@ def _largest_needed(n: int) -> float:
     return round(math.ceil(exact / unit - 1e-9) * unit, 12)
 
 
-class Ranked:
+class RankedClasses:
     """Class probabilities of some samples, sorted once for all scores that need it.
 
     Attributes:
@@ -204,7 +204,7 @@ class SetScore:
         k_reg: The last rank without a penalty.
     """
 
-    method: Method
+    method: SetMethod
     randomised: bool = False
     penalty: float = 0.0
     k_reg: int = 0
@@ -214,7 +214,7 @@ class SetScore:
         """The method as tables show it."""
         return f"{self.method}, randomised" if self.randomised else self.method
 
-    def of(self, ranked: Ranked, uniforms: Tensor | None = None) -> Tensor:
+    def of(self, ranked: RankedClasses, uniforms: Tensor | None = None) -> Tensor:
         """Return the scores of all classes minus one, of shape ``(n, k)``, in the order of the classes."""
         if self.method == "lac":
             return -ranked.probs

@@ -11,10 +11,10 @@ import torch
 
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
-from calibrant.decisions.frequencies import check_alpha, given_unlabelled
+from calibrant.decisions.frequencies import check_test_level, given_unlabelled
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import decide
+from calibrant.evaluation.choose import make_choice
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inference.rows import check_level
@@ -226,7 +226,7 @@ def estimate_quality(
         confidences).
         Garg et al., "Leveraging Unlabeled Data to Predict Out-of-Distribution Performance", ICLR 2022.
     """
-    share, limit = check_level(level), check_alpha(alpha)
+    share, limit = check_level(level), check_test_level(alpha)
     rng = np.random.default_rng(check_seed(seed))
     before = given_predictions(labelled, name="labelled")
     after = _check_both(before, given_unlabelled(unlabelled))
@@ -300,7 +300,7 @@ def _calibrated(
     if calibrator is not None:
         known, new = (calibrated(calibrator, each) for each in (labelled, unlabelled))
         return known, new, type(calibrator).__name__
-    found = decide(compare(labelled, methods=methods, fast=fast, seed=seed, progress=progress)).result
+    found = make_choice(compare(labelled, methods=methods, fast=fast, seed=seed, progress=progress)).result
     if found.name == "uncalibrated":
         return labelled, unlabelled, found.name
     return found.held_out, calibrated(found.calibrator, unlabelled), found.name

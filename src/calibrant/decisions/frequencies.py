@@ -107,11 +107,11 @@ class FrequencyShift(Result):
 
     def has_shift(self, alpha: float = 0.05) -> bool:
         """Return whether the frequencies have changed, by a test of this level."""
-        return self.p_value <= check_alpha(alpha)
+        return self.p_value <= check_test_level(alpha)
 
     def is_explained(self, alpha: float = 0.05) -> bool:
         """Return whether nothing but the frequencies needs to have changed, by a test of this level."""
-        return self.fit_p_value > check_alpha(alpha)
+        return self.fit_p_value > check_test_level(alpha)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -394,7 +394,7 @@ def _text(path: Path) -> str:
     return read_text(path).removeprefix("\ufeff")
 
 
-def check_alpha(alpha: float) -> float:
+def check_test_level(alpha: float) -> float:
     """Return the level of a test if it is a number between 0 and 1."""
     if not 0 < alpha < 1:
         raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")

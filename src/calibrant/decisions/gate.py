@@ -34,7 +34,7 @@ GateOutcome: TypeAlias = Literal["passed", "failed", "unknown"]
 EXIT_CODES: Mapping[GateOutcome, int] = FrozenDict({"passed": 0, "failed": 3, "unknown": 4})
 
 #: What is compared with a baseline if no requirement names a measure.
-COMPARED = ("nll", "ece")
+_COMPARED = ("nll", "ece")
 # How much worse than the baseline is no harm: one percentage point, or this much of a measure that is none.
 _MARGIN, _MARGINS = 0.01, {"nll": 0.02}
 # The number of samples that is named suffices in this share of the cases, if the estimate is right.
@@ -473,7 +473,7 @@ def _margins(wanted: Sequence[Requirement], margin: float | Mapping[str, float] 
     """Return how much worse than the baseline each measure may be."""
     given = margin if isinstance(margin, Mapping) else {}
     names = [each.measure for each in wanted if MEASURES[each.measure].better != "neither"]
-    names = list(dict.fromkeys([*names, *given])) or list(COMPARED)
+    names = list(dict.fromkeys([*names, *given])) or list(_COMPARED)
     for name in names:
         if name not in MEASURES or MEASURES[name].better == "neither":
             hint = did_you_mean(str(name), MEASURES) or "; name another one"

@@ -21,8 +21,8 @@ from calibrant.posthoc.files import describe, reading_described, restore, write_
 from calibrant.posthoc.fitting.stored import Numbers, check_declared, declare
 from calibrant.results import FrozenDict, Result
 
-FORMAT = "calibrant-rule"
-VERSION = 1
+RULE_FORMAT = "calibrant-rule"
+RULE_VERSION = 1
 
 _MOST_CLASSES = 1 << 31
 
@@ -143,7 +143,7 @@ class Rule(nn.Module, ABC):
             "options": {name: getattr(self, name) for name in self.options},
             "calibrator": None if self.calibrator is None else describe(self.calibrator),
         }
-        write_described(path, FORMAT, VERSION, rule=description, tensors=self.state_dict())
+        write_described(path, RULE_FORMAT, RULE_VERSION, rule=description, tensors=self.state_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -219,7 +219,7 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
         FormatError: The file is missing, damaged, of another kind, or of an unknown version; or its numbers
             cannot be those of such a rule.
     """
-    with reading_described(path, FORMAT, VERSION, "rule") as (table, tensors):
+    with reading_described(path, RULE_FORMAT, RULE_VERSION, "rule") as (table, tensors):
         said = read_dataclass(_Description, table, "")
         kind = Rule.kinds.get(said.rule)
         if kind is None:

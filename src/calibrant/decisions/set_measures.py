@@ -65,7 +65,7 @@ class SetMeasures(Result):
     groups: tuple[SetRow, ...]
 
 
-def measures_of(predictions: Predictions, covered: Tensor, sizes: Tensor, empty: Tensor) -> SetMeasures:
+def measures_of_sets(predictions: Predictions, covered: Tensor, sizes: Tensor, empty: Tensor) -> SetMeasures:
     """Return what sets reach.
 
     Args:

@@ -12,26 +12,25 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.conformal import (
-    METHODS,
+    SET_METHODS,
     CoverageLaw,
-    Method,
-    Ranked,
+    RankedClasses,
+    SetMethod,
     SetScore,
     check_alpha,
     check_enough,
     coverage_law,
-    fewest_samples,
+    fewest_for_sets,
     threshold,
 )
 from calibrant.decisions.rule import Decisions, Rule, calibrated_log_probs, check_one_label
-from calibrant.decisions.set_measures import SetMeasures, measures_of, rows_of_parts
+from calibrant.decisions.set_measures import SetMeasures, measures_of_sets, rows_of_parts
 from calibrant.errors import FormatError, InputError, listed
 from calibrant.evaluation.calibrated import counted, fit_named
 from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.files import Rule as ValueRule
-from calibrant.files import at_least
+from calibrant.files import Allowed, at_least
 from calibrant.inputs import Progress, check_choice, check_count, check_flag, check_number, check_seed
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
@@ -55,11 +54,11 @@ _TUNING_SHARE = 0.2
 _PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)
 _MOST_NAMED = 5
 
-_BETWEEN_0_AND_1 = ValueRule("a number between 0 and 1", lambda value: 0 < value < 1)
-_THRESHOLDS = ValueRule(
+_BETWEEN_0_AND_1 = Allowed("a number between 0 and 1", lambda value: 0 < value < 1)
+_THRESHOLDS = Allowed(
     "numbers, or infinity", lambda x: bool(((x > -torch.inf) & ~x.isnan()).all()) and x.numel() > 0
 )
-_COUNTS = ValueRule("numbers of samples", lambda x: bool((x >= 0).all()))
+_COUNTS = Allowed("numbers of samples", lambda x: bool((x >= 0).all()))
 
 
 class PredictionSets(Rule):
@@ -106,7 +105,7 @@ class PredictionSets(Rule):
     outputs: ClassVar[tuple[str, ...]] = ("sets", "sizes")
 
     alpha: Annotated[float, _BETWEEN_0_AND_1]
-    method: Method
+    method: SetMethod
     randomised: bool
     by: By | None
     allow_empty: bool
@@ -123,7 +122,7 @@ class PredictionSets(Rule):
         predictions: PredictionsLike,
         *,
         alpha: float = 0.1,
-        method: Method = "lac",
+        method: SetMethod = "lac",
         randomised: bool = False,
         by: By | None = None,
         calibrator: Calibrator | None = None,
@@ -157,7 +156,7 @@ class PredictionSets(Rule):
                 into the sets of such a group, which is what the guarantee then demands.
             seed: Equal seeds give equal sets.
         """
-        kind = check_choice(method, "method", METHODS)
+        kind = check_choice(method, "method", SET_METHODS)
         wanted = _Wanted(kind, check_flag(randomised, "randomised"), penalty, k_reg)
         common = _Common(alpha, by, calibrator, allow_empty, small, seed)
         return _fit_all(cls, given_predictions(predictions), [wanted], common)[0]
@@ -204,10 +203,10 @@ class PredictionSets(Rule):
             uniforms: Numbers from 0 to 1, shape ``(n,)``, for randomised sets.
             groups: Places of groups among ``group_names``, -1 for others, for sets by group.
         """
-        sets = self.filled(self.scored(Ranked(log_probs.exp()), uniforms, groups), log_probs)
+        sets = self.filled(self.scored(RankedClasses(log_probs.exp()), uniforms, groups), log_probs)
         return sets, sets.sum(dim=1)
 
-    def scored(self, ranked: Ranked, uniforms: Tensor | None, groups: Tensor | None) -> Tensor:
+    def scored(self, ranked: RankedClasses, uniforms: Tensor | None, groups: Tensor | None) -> Tensor:
         """Return which classes belong to the sets by their score, shape ``(n, k)``."""
         needed = {"uniforms": (self.randomised, uniforms), "groups": (self.by == "group", groups)}
         for name, (is_needed, given) in needed.items():
@@ -326,7 +325,7 @@ class SetResult(Result):
     """
 
     scores: str
-    method: Method
+    method: SetMethod
     randomised: bool
     n: int
     penalty: float
@@ -362,7 +361,7 @@ class SetComparison(Result):
     n_test: int | None
     results: tuple[SetResult, ...]
 
-    def choose(self, method: Method = "lac", *, randomised: bool = False) -> "SetChoice":
+    def choose(self, method: SetMethod = "lac", *, randomised: bool = False) -> "SetChoice":
         """Return the sets of a method, from the scores of the last calibrator if there is one."""
         last = self.results[-1].scores
         wanted = (last, method, randomised)
@@ -493,7 +492,7 @@ def compare_sets(
     test: PredictionsLike | None = None,
     *,
     alpha: float = 0.1,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[SetMethod] = SET_METHODS,
     by: By | None = None,
     calibrators: Mapping[str, Calibrator] | None = None,
     allow_empty: bool = False,
@@ -524,7 +523,7 @@ def compare_sets(
         >>> [(each.scores, each.name, round(each.measures.mean_size, 2)) for each in found.results]
         [('raw', 'lac', 1.27)]
     """
-    named = [check_choice(name, "method", METHODS) for name in methods]
+    named = [check_choice(name, "method", SET_METHODS) for name in methods]
     wanted = [_Wanted(name, drawn) for name in named for drawn in (False, True) if name != "lac" or not drawn]
     fitting = given_predictions(predictions)
     measured = _labelled(fitting if test is None else given_predictions(test))
@@ -585,7 +584,7 @@ def calibrate_part(
 class _Wanted:
     """A score that may need tuning."""
 
-    method: Method
+    method: SetMethod
     randomised: bool = False
     penalty: float | None = None
     k_reg: int | None = None
@@ -718,7 +717,7 @@ def _parts(given: Predictions, by: By | None) -> tuple[tuple[str, ...], tuple[Te
 
 
 def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common) -> None:
-    needed = fewest_samples(common.alpha)
+    needed = fewest_for_sets(common.alpha)
     few = [(len(rows), name) for name, rows in zip(names, parts, strict=True) if len(rows) < needed]
     if few:
         shown = [f"{n} of {name}" for n, name in sorted(few)]
@@ -735,7 +734,7 @@ def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common
 
 def _refuse_zeros(thresholds: Tensor, counts: Tensor, alpha: float) -> None:
     """Refuse samples of which too many have a true class with the probability 0, which is in no set."""
-    enough = counts >= fewest_samples(alpha)
+    enough = counts >= fewest_for_sets(alpha)
     if bool((thresholds.isinf() & enough).any()):
         raise InputError(
             f"probs: expected a probability above 0 of the true class in at least {100 * (1 - alpha):g} % of "
@@ -764,7 +763,7 @@ def _tuned(wanted: _Wanted, given: Predictions, rows: npt.NDArray[np.int64], com
     limits = torch.minimum(threshold(of_labels, common.alpha), largest)
     sizes = torch.zeros(len(candidates), dtype=torch.int64)
     for _, log_probs in _in_blocks(part, common.calibrator):
-        ranked = Ranked(log_probs.exp())
+        ranked = RankedClasses(log_probs.exp())
         for place, (score, limit) in enumerate(zip(candidates, limits, strict=True)):
             sizes[place] += (score.of(ranked) <= limit).sum().cpu()
     best = candidates[int(sizes.argmin())]
@@ -778,7 +777,7 @@ def _label_scores(
     assert given.labels is not None
     found = torch.empty(len(scores), given.n, dtype=torch.float64)
     for rows, log_probs in _in_blocks(given, calibrator):
-        ranked, labels = Ranked(log_probs.exp()), given.labels[rows, None]
+        ranked, labels = RankedClasses(log_probs.exp()), given.labels[rows, None]
         u = None if uniforms is None else uniforms[rows].to(log_probs.device)
         exists = ranked.probs.gather(1, labels).squeeze(1) > 0
         for place, score in enumerate(scores):
@@ -792,7 +791,10 @@ def _label_ranks(given: Predictions, calibrator: Calibrator | None) -> Tensor:
     labels = given.labels
     blocks = _in_blocks(given, calibrator)
     return torch.cat(
-        [Ranked(log_probs.exp()).ranks.gather(1, labels[rows, None])[:, 0] for rows, log_probs in blocks]
+        [
+            RankedClasses(log_probs.exp()).ranks.gather(1, labels[rows, None])[:, 0]
+            for rows, log_probs in blocks
+        ]
     ).cpu()
 
 
@@ -809,7 +811,7 @@ def _measure_all(rules: Sequence[PredictionSets], predictions: Predictions) -> l
     if first.by == "group":
         groups = first._places_of_groups(given)
     for rows, log_probs in _in_blocks(given, first.calibrator):
-        ranked, labels = Ranked(log_probs.exp()), given.labels[rows, None]
+        ranked, labels = RankedClasses(log_probs.exp()), given.labels[rows, None]
         u = uniforms[rows].to(log_probs.device)
         for rule, facts in zip(rules, found, strict=True):
             scored = rule.scored(ranked, u, _part(groups, rows))
@@ -817,7 +819,7 @@ def _measure_all(rules: Sequence[PredictionSets], predictions: Predictions) -> l
             facts["covered"][rows] = sets.gather(1, labels)[:, 0].long().cpu()
             facts["sizes"][rows] = sets.sum(dim=1).cpu()
             facts["empty"][rows] = (~scored.any(dim=1)).long().cpu()
-    return [measures_of(given, **facts) for facts in found]
+    return [measures_of_sets(given, **facts) for facts in found]
 
 
 _FACTS = ("covered", "sizes", "empty")

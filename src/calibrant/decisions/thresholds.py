@@ -17,7 +17,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.files import Rule as Allowed
+from calibrant.files import Allowed
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Integers
 from calibrant.outcomes import Outcomes, refused_weights
@@ -394,7 +394,7 @@ class Thresholds:
         distance = math.sqrt(-math.log(min(1 - self.level, 0.5)) / (2 * self.predictions.n))
         return self._threshold(seen, risk, max(0.0, seen.coverage - distance) if seen.answered else 0.0)
 
-    def _threshold(self, seen: "Step", risk: float, coverage_low: float) -> Threshold:
+    def _threshold(self, seen: "AnswerStep", risk: float, coverage_low: float) -> Threshold:
         rule, threshold = None, math.nan
         if seen.answered:
             threshold = _between(seen.lowest, seen.highest)
@@ -526,7 +526,7 @@ def log_odds_of_answers(log_probs: Tensor, *, of_pairs: bool) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Step:
+class AnswerStep:
     """What one threshold answers; the scores are the lowest that is answered and the highest that is not."""
 
     n: int
@@ -573,13 +573,15 @@ class RankedAnswers:
         """Number of samples."""
         return len(self.scores)
 
-    def step(self, place: int) -> Step:
+    def step(self, place: int) -> AnswerStep:
         """Return a step by its place; the place -1 answers nothing."""
         if place < 0:
-            return Step(self.n, 0, 0, math.inf, float(self.scores[0]))
+            return AnswerStep(self.n, 0, 0, math.inf, float(self.scores[0]))
         answered = int(self.answered[place])
         rejected = float(self.scores[answered]) if answered < self.n else -math.inf
-        return Step(self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected)
+        return AnswerStep(
+            self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected
+        )
 
     def certified(self, risk: float, level: float, places: Integers | None = None) -> int:
         """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is.

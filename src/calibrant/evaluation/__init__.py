@@ -2,7 +2,7 @@
 
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.calibrated import calibrated, fit_method
-from calibrant.evaluation.choose import Choice, choose, decide
+from calibrant.evaluation.choose import Choice, choose, make_choice
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.effect import Effect, effect_of
@@ -40,13 +40,13 @@ __all__ = [
     "calibrated",
     "choose",
     "compare",
-    "decide",
     "detect_ood",
     "diagnose_margins",
     "effect_of",
     "evaluate",
     "fit_method",
     "loss_shape",
+    "make_choice",
     "paired_comparison",
     "temperature_curve",
 ]

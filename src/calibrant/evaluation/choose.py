@@ -19,7 +19,7 @@ from calibrant.posthoc.pool import pool_of
 from calibrant.results import Result
 from calibrant.show.table import Table
 
-Score: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
+Criterion: TypeAlias = Literal["nll", "brier", "ece", "classwise_ece"]
 
 _RESAMPLES = 200
 
@@ -56,12 +56,12 @@ class Choice(Result):
         )
 
 
-def choose(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> MethodResult:
-    """Return the method that :func:`decide` chooses."""
-    return decide(comparison, score=score, simple=simple).result
+def choose(comparison: Comparison, *, score: Criterion = "nll", simple: bool = False) -> MethodResult:
+    """Return the method that :func:`make_choice` chooses."""
+    return make_choice(comparison, score=score, simple=simple).result
 
 
-def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False) -> Choice:
+def make_choice(comparison: Comparison, *, score: Criterion = "nll", simple: bool = False) -> Choice:
     """Choose the pool, unless temperature scaling is better, and say why.
 
     By default the pool gives way only to temperature scaling, if out of fold the pool is more than one
@@ -81,7 +81,7 @@ def decide(comparison: Comparison, *, score: Score = "nll", simple: bool = False
             choice is the simplest method within one standard error of the smallest.
         simple: Whether to prefer the simplest method within one standard error.
     """
-    check_choice(score, "score", get_args(Score))
+    check_choice(score, "score", get_args(Criterion))
     if not comparison.results:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.skipped.items())
         raise InputError(

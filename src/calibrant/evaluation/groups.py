@@ -108,7 +108,7 @@ class GroupTable(Result):
     @property
     def sentence(self) -> str:
         """How many groups are miscalibrated, by which test and correction."""
-        return summary(self.rows, correction=self.correction, level=self.level)
+        return sentence_on_groups(self.rows, correction=self.correction, level=self.level)
 
     def to_table(self, by: str = "group") -> Table:
         """Return the groups, those beyond chance emphasised; ``by`` is what made them."""
@@ -245,7 +245,7 @@ def group_tests(
     return rows
 
 
-def summary(tests: Sequence[GroupTest], *, correction: Correction, level: float) -> str:
+def sentence_on_groups(tests: Sequence[GroupTest], *, correction: Correction, level: float) -> str:
     """Return in a sentence how many groups are miscalibrated, by which test and correction."""
     tested = [test for test in tests if not math.isnan(test.p_value)]
     return (

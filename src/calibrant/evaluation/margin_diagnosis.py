@@ -12,7 +12,7 @@ from calibrant.inputs import ArrayLike, check_count, to_tensor
 from calibrant.outcomes import effective, has_runner_up, margin, mean_of
 from calibrant.surrogates import soft_bins
 
-Probe = Callable[[Tensor], Tensor]
+ProbeFunction = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def diagnose_margins(
     *,
     temperature: ArrayLike | float = 1.0,
     n_groups: int = 10,
-    probe: Probe | None = None,
+    probe: ProbeFunction | None = None,
 ) -> MarginDiagnosis:
     r"""Differentiate likelihood and calibration with respect to the sharpness of each margin group.
 
@@ -114,7 +114,7 @@ def diagnose_margins(
     )
 
 
-def _gradient(p: Tensor, correct: Tensor, w: Tensor | None, probe: Probe | None) -> Tensor:
+def _gradient(p: Tensor, correct: Tensor, w: Tensor | None, probe: ProbeFunction | None) -> Tensor:
     """Return the derivative of the calibration measure in each confidence."""
     with torch.enable_grad():
         p = p.detach().requires_grad_()

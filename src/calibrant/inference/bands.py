@@ -16,7 +16,7 @@ from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.outcomes import check_outcomes
 
-Curve: TypeAlias = Callable[..., Tensor]
+AccuracyCurve: TypeAlias = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def accuracy_band(
 
 
 def curve_band(
-    curve: Curve,
+    curve: AccuracyCurve,
     *,
     confidence: ArrayLike,
     correct: ArrayLike,

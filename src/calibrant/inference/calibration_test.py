@@ -14,7 +14,7 @@ from calibrant.bins import Binning
 from calibrant.errors import InputError
 from calibrant.inference.chance import redrawn
 from calibrant.inference.draws import RESAMPLES, fine_bins
-from calibrant.inference.rows import Rows, as_rows, call, check_finite, generator, n_rows
+from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_labelled_probs
 from calibrant.metrics.binned import expected_calibration_error
@@ -135,10 +135,10 @@ def calibration_test(
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
     else:
         function = _function(statistic)
-        value, redraw = call(function, rows, options, name="statistic"), redrawn(rows, drawn)
+        value, redraw = apply_to(function, rows, options, name="statistic"), redrawn(rows, drawn)
         null = np.empty(n_resamples)
         for r in range(n_resamples):
-            null[r] = call(function, redraw(rng), options)
+            null[r] = apply_to(function, redraw(rng), options)
             if progress is not None:
                 progress("resamples", r + 1, n_resamples)
     # Counted this way, a resample with the value NaN is extreme.
@@ -220,7 +220,7 @@ def _ece_null(
     return float(error(fine.correct_sum.numpy()[used])), np.concatenate(null)
 
 
-def _skce_test(rows: Rows, seed: int, *, width: float | None = None) -> CalibrationTest:
+def _skce_test(rows: RowArrays, seed: int, *, width: float | None = None) -> CalibrationTest:
     """Test whether the mean of the kernel terms of random pairs is above zero."""
     if "confidence" in rows:
         outcomes = check_outcomes(**rows)

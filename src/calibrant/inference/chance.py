@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.bins import Bins, equal_width_index
 from calibrant.errors import InputError
 from calibrant.inference.draws import BinResampler, bin_options, weighted_of
-from calibrant.inference.rows import Rows, as_rows, call, check_finite, generator, n_numbers, n_rows
+from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_numbers, n_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, check_probs
 from calibrant.metrics.classwise import class_bins
@@ -110,7 +110,7 @@ def by_chance(
             "need not have at 0"
         )
     with few_threads(n_numbers(rows)):
-        value = check_finite(call(metric, rows, options))
+        value = check_finite(apply_to(metric, rows, options))
         draws = _draws(metric, measure, rows, options, Units.of(units, n_rows(rows)))
         if max_work is not None:
             n_draws = min(n_draws, max_work // max(1, draws.work))
@@ -150,7 +150,7 @@ class _Draws:
 def _draws(
     metric: Callable[..., Any],
     measure: Measure | None,
-    rows: Rows,
+    rows: RowArrays,
     options: Mapping[str, Any],
     units: Units,
 ) -> _Draws:
@@ -173,7 +173,7 @@ def _draws(
     redraw = redrawn(rows, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
-        return np.array([call(metric, redraw(rng), options) for _ in range(n_draws)])
+        return np.array([apply_to(metric, redraw(rng), options) for _ in range(n_draws)])
 
     quadratic = measure is not None and measure.max_samples is not None
     n = n_rows(rows)
@@ -181,7 +181,7 @@ def _draws(
     return _Draws(draw, n * n if quadratic else 4 * n_numbers(rows), n)
 
 
-def _of_both_outcomes(measure: Measure, rows: Rows, options: Mapping[str, Any]) -> _Draws | None:
+def _of_both_outcomes(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws | None:
     """Return draws that count each sample once: as a hit or as a miss, both of which are sorted only once."""
     n = len(rows["confidence"])
     both = {name: torch.as_tensor(values).repeat(2) for name, values in rows.items()}
@@ -199,13 +199,13 @@ def _of_both_outcomes(measure: Measure, rows: Rows, options: Mapping[str, Any]) 
     return _Draws(draw, max(held, weighted.work), held)
 
 
-def _is_by_class(measure: Measure | None, rows: Rows, options: Mapping[str, Any]) -> bool:
+def _is_by_class(measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]) -> bool:
     """Return whether a measure reads unweighted bins of equal width of each class."""
     known = options.get("binning", "width") == "width" and options.keys() <= {"n_bins", "binning"}
     return measure is not None and "probs" in rows and "weights" not in rows and known
 
 
-def _of_class_bins(measure: Measure, rows: Rows, options: Mapping[str, Any]) -> _Draws:
+def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws:
     """Return draws of labels, of which only those in the bin of their class count."""
     probs, n_bins = torch.as_tensor(rows["probs"]), int(options.get("n_bins", 15))
     p, of_class_bins = probs.cpu(), measure.of_class_bins
@@ -228,7 +228,7 @@ def _of_class_bins(measure: Measure, rows: Rows, options: Mapping[str, Any]) -> 
     return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))), n)
 
 
-def redrawn(rows: Rows, units: Units) -> Callable[[np.random.Generator], Rows]:
+def redrawn(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], RowArrays]:
     r"""Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated.
 
     A hit occurs if a uniform number is below the confidence. If units have several rows, a row takes the
@@ -239,7 +239,7 @@ def redrawn(rows: Rows, units: Units) -> Callable[[np.random.Generator], Rows]:
     (given, predictions), (drawn, _), *_ = rows.items()
     uniform = _uniform(rows, units)
 
-    def same_kind(values: Tensor) -> Rows:
+    def same_kind(values: Tensor) -> RowArrays:
         return {**rows, drawn: values if isinstance(predictions, Tensor) else values.numpy()}
 
     if given == "confidence":
@@ -251,7 +251,7 @@ def redrawn(rows: Rows, units: Units) -> Callable[[np.random.Generator], Rows]:
     cumulative = probs.cumsum(dim=1)
     total = cumulative[:, -1:]
 
-    def labels(rng: np.random.Generator) -> Rows:
+    def labels(rng: np.random.Generator) -> RowArrays:
         reached = torch.from_numpy(uniform(rng)[:, None]).to(total) * total
         classes = torch.searchsorted(cumulative, reached, right=True).clamp_(max=cumulative.shape[1] - 1)
         return same_kind((classes if order is None else order.gather(1, classes)).squeeze(1))
@@ -259,7 +259,7 @@ def redrawn(rows: Rows, units: Units) -> Callable[[np.random.Generator], Rows]:
     return labels
 
 
-def _uniform(rows: Rows, units: Units) -> Callable[[np.random.Generator], Floats]:
+def _uniform(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], Floats]:
     """Return what draws a uniform number for each row, shared within a unit as often as hits demand."""
     n = n_rows(rows)
     if units.are_rows:
@@ -273,7 +273,7 @@ def _uniform(rows: Rows, units: Units) -> Callable[[np.random.Generator], Floats
     return draw
 
 
-def _correlation(rows: Rows, units: Units) -> float:
+def _correlation(rows: RowArrays, units: Units) -> float:
     """Return the correlation of what hits differ from the confidence by, between two rows of a unit."""
     outcomes = check_outcomes(**{name: values for name, values in rows.items() if name != "weights"})
     error = (outcomes.correct.double() - outcomes.confidence.double()).cpu().numpy()
@@ -287,7 +287,7 @@ def _correlation(rows: Rows, units: Units) -> float:
 
 def if_calibrated(
     metric: Callable[..., Any],
-    rows: Rows,
+    rows: RowArrays,
     options: Mapping[str, Any],
     units: Units,
     rng: np.random.Generator,
@@ -299,7 +299,7 @@ def if_calibrated(
     if measure.of_bins is not None and bin_options(measure, options) is None:  # another definition
         return None
     redraw = redrawn(rows, units)
-    return lambda: call(metric, redraw(rng), options)
+    return lambda: apply_to(metric, redraw(rng), options)
 
 
 def could_be_calibrated(value: float, draw: Callable[[], float], *, level: float) -> bool:

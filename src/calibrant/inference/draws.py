@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inference.rows import Rows, call, take
+from calibrant.inference.rows import RowArrays, apply_to, take_rows
 from calibrant.inference.units import Indices, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.counted import Counts, EqualMass, Weighted, binned_weights, mean_weights
@@ -320,7 +320,7 @@ class RowResampler(Resampler):
 
 def resampler_of(
     metric: Callable[..., Any],
-    rows: Rows,
+    rows: RowArrays,
     options: Mapping[str, Any],
     units: Units,
     *,
@@ -346,11 +346,11 @@ def resampler_of(
         if len(outcomes) > _FEW and bins is not None and units.are_rows and not exact:
             return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
-    value = call(metric, rows, options) if value is None else value
+    value = apply_to(metric, rows, options) if value is None else value
     weighted = weighted_of(measure, rows, options)
     if weighted is not None:
         return CountResampler(value, weighted, units)
-    return RowResampler(value, lambda drawn: call(metric, take(rows, drawn), options), units)
+    return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units)
 
 
 def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Resampler:
@@ -367,7 +367,7 @@ def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Re
     return CountResampler(weighted.value, weighted, Units.of(None, units.n))
 
 
-def weighted_of(measure: Measure | None, rows: Rows, options: Mapping[str, Any]) -> Weighted | None:
+def weighted_of(measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]) -> Weighted | None:
     """Return a measure of these rows as a function of counts; None if its entry has no such form."""
     if measure is None:
         return None

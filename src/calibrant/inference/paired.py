@@ -22,9 +22,9 @@ from calibrant.inference.draws import (
 )
 from calibrant.inference.intervals import corrected_ends, two_sided_p_value
 from calibrant.inference.rows import (
-    Rows,
+    RowArrays,
+    apply_to,
     as_rows,
-    call,
     check_finite,
     check_level,
     defined,
@@ -175,7 +175,7 @@ class Measured:
 
     metric: Callable[..., Any]
     options: Mapping[str, Any]
-    rows: Rows
+    rows: RowArrays
     value: float
     terms: Floats | None
 
@@ -183,14 +183,14 @@ class Measured:
     def of(
         cls,
         metric: Callable[..., Any],
-        rows: Rows,
+        rows: RowArrays,
         options: Mapping[str, Any],
         *,
         value: float | None = None,
     ) -> "Measured":
         """Measure a model, unless its value is known, and keep what comparisons need."""
         same_length(rows)
-        value = check_finite(call(metric, rows, options) if value is None else value)
+        value = check_finite(apply_to(metric, rows, options) if value is None else value)
         terms = terms_of(measure_of(metric), {**rows, **options})
         if terms is not None:
             rows = {name: values for name, values in rows.items() if name == "weights"}
@@ -213,7 +213,7 @@ class Measured:
         draw = if_calibrated(self.metric, self.rows, self.options, units, generator(seed))
         return 0.0 if draw is None else float(np.mean([draw() for _ in range(_FLOOR_DRAWS)]))
 
-    def to_swap(self) -> Rows | None:
+    def to_swap(self) -> RowArrays | None:
         """Return the rows for the swap test; None for means, AUROC of classes, and other functions.
 
         Of measures of the order of the confidences, ranks are swapped: mixing two scales would spoil it.
@@ -302,7 +302,7 @@ def _judged(
     ours, theirs = a.to_swap(), b.to_swap()
     if p_value <= 1 - level and ours is not None and theirs is not None:
         explained = swap_p_value(
-            lambda rows: call(a.metric, rows, a.options),
+            lambda rows: apply_to(a.metric, rows, a.options),
             ours,
             theirs,
             units,
@@ -333,7 +333,7 @@ def _read(
     correct_b: ArrayLike | None,
     reads: str,
     weights: ArrayLike | None,
-) -> tuple[Rows, Rows]:
+) -> tuple[RowArrays, RowArrays]:
     check_choice(reads, "reads", ("probs", "logits"))
     if labels is not None and correct_a is None and correct_b is None:
         both = (
@@ -357,9 +357,9 @@ def _read(
 
 
 def swap_p_value(
-    measure: Callable[[Rows], float],
-    a: Rows,
-    b: Rows,
+    measure: Callable[[RowArrays], float],
+    a: RowArrays,
+    b: RowArrays,
     units: Units,
     *,
     n_swaps: int,

@@ -13,12 +13,12 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_seed, check_weights, to_tensor
 
-Rows: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
+RowArrays: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
 
 _READABLE = (("probs", "labels"), ("logits", "labels"), ("confidence", "correct"))
 
 
-def as_rows(**arguments: ArrayLike | None) -> Rows:
+def as_rows(**arguments: ArrayLike | None) -> RowArrays:
     """Return predictions and outcomes with one entry per sample: tensors stay tensors, all else is NumPy."""
     given = {name: value for name, value in arguments.items() if value is not None}
     weights = given.pop("weights", None)
@@ -30,7 +30,7 @@ def as_rows(**arguments: ArrayLike | None) -> Rows:
     raise InputError(f"arguments: expected {accepted}, got {' with '.join(given) or 'none of them'}")
 
 
-def same_length(rows: Rows) -> Rows:
+def same_length(rows: RowArrays) -> RowArrays:
     """Return the rows if all arrays have the same length, which must be at least two."""
     first, n = next((name, len(values)) for name, values in rows.items())
     if n < 2:
@@ -41,17 +41,17 @@ def same_length(rows: Rows) -> Rows:
     return rows
 
 
-def n_rows(rows: Rows) -> int:
+def n_rows(rows: RowArrays) -> int:
     """Return the number of rows."""
     return len(next(iter(rows.values())))
 
 
-def n_numbers(rows: Rows) -> int:
+def n_numbers(rows: RowArrays) -> int:
     """Return how many numbers all arrays contain."""
     return sum(math.prod(values.shape) for values in rows.values())
 
 
-def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
+def take_rows(rows: RowArrays, index: npt.NDArray[np.intp]) -> RowArrays:
     """Return the rows with the given indices."""
     return {
         name: values[torch.from_numpy(index).to(values.device)]
@@ -61,8 +61,8 @@ def take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
     }
 
 
-def call(
-    metric: Callable[..., Any], rows: Rows, options: Mapping[str, Any], *, name: str = "metric"
+def apply_to(
+    metric: Callable[..., Any], rows: RowArrays, options: Mapping[str, Any], *, name: str = "metric"
 ) -> float:
     """Apply a measure to rows; probabilities and labels are passed by position, all else by name."""
     if "probs" in rows:

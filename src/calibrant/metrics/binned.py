@@ -104,14 +104,14 @@ def average_calibration_error(
     return float(top_label_bins(probs, labels, **options).average_gap())
 
 
-Definition: TypeAlias = Literal["binned", "conditional"]
+ConfidencePart: TypeAlias = Literal["binned", "conditional"]
 
 
 def overconfidence(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    definition: Definition = "binned",
+    definition: ConfidencePart = "binned",
     n_bins: int = 15,
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
@@ -143,7 +143,7 @@ def overconfidence(
         ICRA 2015 (conditional).
         Wenger, Kjellström and Triebel, "Non-Parametric Calibration for Classification", AISTATS 2020.
     """
-    if check_choice(definition, "definition", get_args(Definition)) == "binned":
+    if check_choice(definition, "definition", get_args(ConfidencePart)) == "binned":
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.overconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
@@ -154,7 +154,7 @@ def underconfidence(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    definition: Definition = "binned",
+    definition: ConfidencePart = "binned",
     n_bins: int = 15,
     binning: Binning = "width",
     **pairs: Unpack[Pairs],
@@ -183,7 +183,7 @@ def underconfidence(
         >>> underconfidence(definition="conditional", **pairs)
         0.25
     """
-    if check_choice(definition, "definition", get_args(Definition)) == "binned":
+    if check_choice(definition, "definition", get_args(ConfidencePart)) == "binned":
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.underconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)

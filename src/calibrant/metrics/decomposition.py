@@ -16,7 +16,7 @@ from calibrant.metrics.counted_classes import ClassCells, class_weights
 from calibrant.metrics.ranking import Ranking
 from calibrant.outcomes import LEAST_DOUBT, LEAST_PROB, Outcomes, Pairs, check_outcomes, checked_weights
 
-Method: TypeAlias = Literal["binned", "corp"]
+Grouping: TypeAlias = Literal["binned", "corp"]
 _Loss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -51,7 +51,7 @@ def decompose_brier(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    method: Method = "binned",
+    method: Grouping = "binned",
     n_bins: int = 15,
     **pairs: Unpack[Pairs],
 ) -> Decomposition:
@@ -161,7 +161,7 @@ def decompose_nll(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    method: Method = "binned",
+    method: Grouping = "binned",
     n_bins: int = 15,
     **pairs: Unpack[Pairs],
 ) -> Decomposition:
@@ -193,8 +193,8 @@ def decompose_nll(
     return _decompose(check_outcomes(probs, labels, **pairs), loss, method, n_bins)
 
 
-def _decompose(outcomes: Outcomes, loss: _Loss, method: Method, n_bins: int) -> Decomposition:
-    check_choice(method, "method", get_args(Method))
+def _decompose(outcomes: Outcomes, loss: _Loss, method: Grouping, n_bins: int) -> Decomposition:
+    check_choice(method, "method", get_args(Grouping))
     each = torch.ones_like(outcomes.confidence, dtype=torch.float64)
     if outcomes.weights is not None:
         each = outcomes.weights

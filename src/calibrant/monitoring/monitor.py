@@ -22,7 +22,7 @@ from calibrant.monitoring.state import (
     state_text,
     unpack_rows,
 )
-from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest, measure_window
+from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest_of_rows, measure_window
 
 
 class Monitoring:
@@ -72,7 +72,7 @@ class Monitoring:
         regions = DriftReference.from_outcomes(
             columns[0], columns[1] == 1, n_bins=n_bins, alpha=alpha / 2, tolerance=tolerance
         )
-        self.reference_digest = digest(columns)
+        self.reference_digest = digest_of_rows(columns)
         self._start(DriftMonitor(regions, alpha=alpha), 0)
         self._pending: Floats = np.empty((len(COLUMNS), 0))
         self.latest: Window | None = None
@@ -201,7 +201,7 @@ class Monitoring:
                 f"{name}: expected the state as it was written, got one whose digest is that of another; "
                 "take a copy of it that nobody edited, or begin a new state"
             )
-        if (given := digest(columns_of(reference))) != new.reference_digest:
+        if (given := digest_of_rows(columns_of(reference))) != new.reference_digest:
             raise InputError(
                 f"{name}: expected the reference that this state was begun with, whose digest is "
                 f"{new.reference_digest[:12]}, got one with the digest {given[:12]}; name the "

@@ -87,7 +87,7 @@ def unweighed_outcomes(predictions: Predictions) -> Outcomes:
     return predictions.outcomes().unweighed("monitoring")
 
 
-def digest(columns: Floats) -> str:
+def digest_of_rows(columns: Floats) -> str:
     """Return a hash of confidences and correctness, by which references are distinguished."""
     return hashlib.sha256(np.ascontiguousarray(columns[:2], dtype="<f8").tobytes()).hexdigest()
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
-from calibrant.inference.bands import Band, Curve, curve_band
+from calibrant.inference.bands import AccuracyCurve, Band, curve_band
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inputs import Floats, Progress
 from calibrant.metrics.corp import CorpReliability, corp_reliability
@@ -78,7 +78,7 @@ class _CurveDisplay(Display):
 
     @classmethod
     @abstractmethod
-    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, Curve]:
+    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, AccuracyCurve]:
         """Return the display without a band, and the function that computes the curve of a resample."""
 
 
@@ -104,7 +104,7 @@ class SmoothReliabilityDisplay(_CurveDisplay):
     band: Band | None = None
 
     @classmethod
-    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, Curve]:
+    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, AccuracyCurve]:
         w = outcomes.weights
         smoothed = smooth_reliability(confidence=outcomes.confidence, correct=outcomes.correct, weights=w)
         bandwidth = max(smoothed.bandwidth, 1e-4)
@@ -192,7 +192,7 @@ class CorpReliabilityDisplay(_CurveDisplay):
     bins: Bins | None = None
 
     @classmethod
-    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, Curve]:
+    def _fitted(cls, outcomes: Outcomes) -> tuple[Self, AccuracyCurve]:
         isotonic = corp_reliability(
             confidence=outcomes.confidence, correct=outcomes.correct, weights=outcomes.weights
         )

@@ -12,7 +12,7 @@ from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import Outcomes
 from calibrant.report.page import ComparedMeasure
 
-N_BINS = 15
+_N_BINS = 15
 _LEVEL = 0.95
 # With more samples, binned errors are not tested: they are computed again for each resample.
 _BINNED_UP_TO = 200_000
@@ -33,7 +33,7 @@ def to_test(
         name: Measured.of(
             MEASURES[name].function,
             inputs[MEASURES[name].reads],
-            MEASURES[name].arguments(N_BINS),
+            MEASURES[name].arguments(_N_BINS),
             value=value,
         )
         for name, value in metrics.items()
@@ -46,7 +46,7 @@ def can_test(measure: Measure) -> bool:
     return measure.terms is not None or measure.of_bins is not None
 
 
-def columns(
+def compared_measures(
     names: Sequence[str],
     metrics: Mapping[str, Mapping[str, float | None]],
     models: Mapping[str, Mapping[str, Measured]],

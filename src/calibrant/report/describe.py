@@ -20,7 +20,7 @@ from calibrant.inference.paired import Measured
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
-from calibrant.report.columns import columns, to_test
+from calibrant.report.columns import compared_measures, to_test
 from calibrant.report.figures import (
     POINTS,
     TESTED_UP_TO,
@@ -290,7 +290,7 @@ def _columns(
     seed: int = 0,
 ) -> tuple[ComparedMeasure, ...]:
     models, units = {name: each.tested for name, each in drawn.items()}, units_of(predictions)
-    return columns(names, {row.name: row.metrics for row in rows}, models, units=units, seed=seed)
+    return compared_measures(names, {row.name: row.metrics for row in rows}, models, units=units, seed=seed)
 
 
 def _candidates(

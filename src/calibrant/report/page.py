@@ -335,7 +335,7 @@ class ModelPair:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """The whole report in a sentence or two, and the numbers behind it."""
 
     headline: str
@@ -383,7 +383,7 @@ class Page:
 
     title: str
     measured_on: str
-    verdict: Verdict
+    verdict: PageVerdict
     columns: tuple[ComparedMeasure, ...]
     candidates: tuple[Candidate, ...]
     chosen: str | None

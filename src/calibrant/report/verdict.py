@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from calibrant.metrics.names import MEASURES
-from calibrant.report.page import Difference, ModelPair, Verdict
+from calibrant.report.page import Difference, ModelPair, PageVerdict
 from calibrant.show.numbers import number, p_equals, percent
 
 #: A smaller difference between mean confidence and accuracy counts as none.
@@ -25,7 +25,7 @@ def verdict(
     method: str = "",
     is_identity: bool = False,
     own: str = "uncalibrated",
-) -> Verdict:
+) -> PageVerdict:
     """Describe what the measures of a model mean, before calibration and after.
 
     Args:
@@ -57,7 +57,7 @@ def verdict(
             f"{percent(before['ece'], 1)} to {percent(after['ece'], 1)}."
         )
     shown = None if is_identity else after
-    return Verdict(
+    return PageVerdict(
         headline=f"{headline}.",
         detail=detail,
         tone=tone,
@@ -68,7 +68,7 @@ def verdict(
     )
 
 
-def verdict_on_models(metrics: Mapping[str, Mapping[str, float]], pairs: Sequence[ModelPair]) -> Verdict:
+def verdict_on_models(metrics: Mapping[str, Mapping[str, float]], pairs: Sequence[ModelPair]) -> PageVerdict:
     """Say which model is better calibrated, and whether chance explains the difference.
 
     The model with the lowest ECE is compared with the first one; if it is the first, with the next best.
@@ -95,7 +95,7 @@ def verdict_on_models(metrics: Mapping[str, Mapping[str, float]], pairs: Sequenc
             f"Neither {best} nor {rival} is clearly {what}: {against}, a difference that chance can explain."
         )
     tone, _ = _judge(metrics[best])
-    return Verdict(
+    return PageVerdict(
         headline=headline,
         detail=" ".join(
             _also(lines[name], first, pair.other) for name in ("nll", "accuracy") if name in lines

@@ -11,7 +11,7 @@ from calibrant.data.files import FORMATS, load_answers, save_predictions
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.rewriting import ROW_FORMATS, write_answers, write_columns, write_rows
-from calibrant.decisions.rule import FORMAT, Decisions, load_rule
+from calibrant.decisions.rule import RULE_FORMAT, Decisions, load_rule
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
 from calibrant.files import make_folder
@@ -28,7 +28,7 @@ Tell = Callable[[Path, Predictions], None]
 
 def is_rule(path: Path) -> bool:
     """Return whether a file holds a rule, which decides, instead of a calibrator."""
-    return format_of(path) == FORMAT
+    return format_of(path) == RULE_FORMAT
 
 
 def apply_rule(path: Path, source: str, out: Path, columns: Columns, tell: Tell) -> Decisions:

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.groups import GroupTest, group_tests, group_to_dict, summary, worst_first
+from calibrant.evaluation.groups import (
+    GroupTest,
+    group_tests,
+    group_to_dict,
+    sentence_on_groups,
+    worst_first,
+)
 from calibrant.evaluation.tables import stream_groups_table
 from calibrant.files import without_nan
 from calibrant.inference.corrections import Correction
@@ -301,5 +307,5 @@ class GroupedStream(Result):
     def to_table(self) -> Table:
         """Return the groups, those that are miscalibrated marked."""
         groups = {name: each.metrics for name, each in self.result.groups.items()}
-        found = summary(list(self.tests.values()), correction="holm", level=0.95)
+        found = sentence_on_groups(list(self.tests.values()), correction="holm", level=0.95)
         return stream_groups_table(groups, self.tests, self.by, found, level=0.95)

@@ -10,7 +10,7 @@ from calibrant._version import __version__
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.choose import Choice, decide
+from calibrant.evaluation.choose import Choice, make_choice
 from calibrant.evaluation.compare import Comparison, MethodResult, compare
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.effect import effect_of
@@ -139,7 +139,7 @@ def assess(run: Run, *, progress: Progress | None = None) -> Outcome:
             f"{comparison.skipped[wanted]}"
         )
     if wanted == "auto":
-        choice = decide(comparison, score=settings.score, simple=settings.simple)
+        choice = make_choice(comparison, score=settings.score, simple=settings.simple)
     else:
         choice = Choice(comparison[wanted], "named by posthoc.choose")
     methods = {}

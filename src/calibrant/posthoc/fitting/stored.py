@@ -10,37 +10,39 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError
-from calibrant.files import Rule, at_least
+from calibrant.files import Allowed, at_least
 
 # The size of a dimension: a number, a name, or a name plus a number, as in "b+1".
 Size: TypeAlias = int | str
 Shape: TypeAlias = tuple[Size, ...]
 
-FINITE = Rule("finite numbers", lambda x: bool(torch.isfinite(x).all()))
-POSITIVE = Rule("positive numbers", lambda x: bool(((x > 0) & (x < torch.inf)).all()))
-NOT_NEGATIVE_OR_INFINITE = Rule("numbers of at least 0, or infinity", lambda x: bool((x >= 0).all()))
-NOT_NEGATIVE = Rule("numbers of at least 0", lambda x: bool(((x >= 0) & (x < torch.inf)).all()))
-PROBABILITIES = Rule("numbers from 0 to 1", lambda x: bool(((x >= 0) & (x <= 1)).all()))
-LOG_PROBABILITIES = Rule("logarithms of probabilities", lambda x: bool(((x <= 0) & (x > -torch.inf)).all()))
-SHARES = Rule(
+FINITE = Allowed("finite numbers", lambda x: bool(torch.isfinite(x).all()))
+POSITIVE = Allowed("positive numbers", lambda x: bool(((x > 0) & (x < torch.inf)).all()))
+NOT_NEGATIVE_OR_INFINITE = Allowed("numbers of at least 0, or infinity", lambda x: bool((x >= 0).all()))
+NOT_NEGATIVE = Allowed("numbers of at least 0", lambda x: bool(((x >= 0) & (x < torch.inf)).all()))
+PROBABILITIES = Allowed("numbers from 0 to 1", lambda x: bool(((x >= 0) & (x <= 1)).all()))
+LOG_PROBABILITIES = Allowed(
+    "logarithms of probabilities", lambda x: bool(((x <= 0) & (x > -torch.inf)).all())
+)
+SHARES = Allowed(
     "numbers of at least 0 with the sum 1",
     lambda x: bool((x >= 0).all()) and abs(float(x.double().sum()) - 1) < 1e-5,
 )
 #: Rows of numbers that never fall; shorter rows are filled up with infinity.
-ASCENDING = Rule(
+ASCENDING = Allowed(
     "numbers in ascending order",
     lambda x: bool(((x > -torch.inf) & ~x.isnan()).all()) and bool((x[..., 1:] >= x[..., :-1]).all()),
 )
-RISING = Rule(
+RISING = Allowed(
     "finite numbers that rise",
     lambda x: bool(torch.isfinite(x).all()) and bool((x[..., 1:] > x[..., :-1]).all()),
 )
-PLACES = Rule("places, or -1 for none", lambda x: bool((x >= -1).all()))
-ANY = Rule("any", lambda _: True)
+PLACES = Allowed("places, or -1 for none", lambda x: bool((x >= -1).all()))
+ANY = Allowed("any", lambda _: True)
 
 #: Rules of options.
 AT_LEAST_1 = at_least(1)
-POSITIVE_NUMBER = Rule("a positive number", lambda value: value > 0)
+POSITIVE_NUMBER = Allowed("a positive number", lambda value: value > 0)
 
 _REAL = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _KINDS: Mapping[str, tuple[tuple[torch.dtype, ...], str]] = {
@@ -66,7 +68,7 @@ class Numbers:
     """
 
     shape: Shape
-    rule: Rule = FINITE
+    rule: Allowed = FINITE
     kind: Literal["real", "flag", "place"] = "real"
     also: Shape | None = None
     only: tuple[str, str] | None = None
@@ -133,7 +135,7 @@ def declare(**numbers: Numbers) -> Mapping[str, Numbers]:
     return MappingProxyType(numbers)
 
 
-def one_number(rule: Rule = FINITE) -> Numbers:
+def one_number(rule: Allowed = FINITE) -> Numbers:
     """Return the declaration of a single number."""
     return Numbers((), rule)
 
