@@ -11,7 +11,7 @@ from calibrant.cli.flags import with_flags
 from calibrant.data import Predictions, save_predictions
 from calibrant.decisions import check_requirements, compare_sets, estimate_quality
 from calibrant.decisions.thresholds import find_threshold
-from calibrant.evaluation import decide, effect_of, evaluate
+from calibrant.evaluation import effect_of, evaluate, make_choice
 from calibrant.evaluation.calibration import Calibration
 from calibrant.evaluation.full import evaluate_fully
 from tests.conftest import draw
@@ -27,7 +27,7 @@ def file(tmp_path_factory):
 
 def _calibration(predictions):
     comparison = compare(predictions, methods=["uncalibrated", "temperature"])
-    choice = decide(comparison)
+    choice = make_choice(comparison)
     return Calibration(comparison, choice, effect_of(comparison, choice, predictions))
 
 

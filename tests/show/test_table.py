@@ -17,7 +17,7 @@ from calibrant.decisions import (
 from calibrant.decisions.costs import Costs
 from calibrant.decisions.thresholds import find_threshold
 from calibrant.errors import MissingPackageError
-from calibrant.evaluation import by_group, decide, paired_comparison
+from calibrant.evaluation import by_group, make_choice, paired_comparison
 from calibrant.posthoc import TemperatureScaling
 from calibrant.show import Cell, Column, Table
 from calibrant.show.numbers import count, number, p_value, percent, points, span
@@ -125,7 +125,7 @@ def _streamed(given):
 RESULTS = {
     "evaluation": lambda p: evaluate(p, intervals=True, chance=True, n_resamples=5),
     "comparison": lambda p: compare(p, methods=["uncalibrated", "temperature"], n_resamples=5),
-    "choice": lambda p: decide(compare(p, methods=["uncalibrated", "temperature"], n_resamples=5)),
+    "choice": lambda p: make_choice(compare(p, methods=["uncalibrated", "temperature"], n_resamples=5)),
     "pairs": lambda p: paired_comparison(p, p, n_resamples=5),
     "groups": by_group,
     "gate": lambda p: check_requirements(p, ["ece < 0.01", "accuracy > 0.1"], n_resamples=20),
