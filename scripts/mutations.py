@@ -2,9 +2,9 @@
 
 ``python scripts/mutations.py --count 40 --seed 0`` draws 40 changes of ``src``: another operator, comparison
 or constant, a dropped ``not``, swapped arguments. Each is made in a copy of the commit, and tests run there
-until one fails: those of the changed module, those that import it, those of its room, those of the core, and
-with ``--all`` the rest. A change that no test notices is listed as survived: it has no consequence, or the
-tests have a gap.
+until one fails: those of the changed module and those that import it, those of its room, the fast ones before
+the slow ones, and with ``--all`` the rest. A change that no test notices is listed as survived: it has no
+consequence, or the tests have a gap.
 
 ``--also COMMIT`` draws only changes of lines that another commit has too, so that both commits can be tried
 with the same changes: ``--commit A --also B`` and ``--commit B --also A`` draw the same.
@@ -232,8 +232,8 @@ def copy_of(commit: str, folder: Path) -> Path:
     return folder
 
 
-def stages(tree: Path, file: str, *, everything: bool) -> Iterator[list[str]]:
-    """Yield the places of the tests to run, nearest first."""
+def stages(tree: Path, file: str, *, everything: bool) -> Iterator[tuple[list[str], bool]]:
+    """Yield the places of the tests to run, nearest and fastest first, and whether to leave out slow ones."""
     parts = Path(file).relative_to(SOURCE).with_suffix("").parts
     own = ["/".join(("tests", *parts[:-1], f"test_{parts[-1]}.py"))]
     room = [f"tests/{parts[0]}"] if len(parts) > 1 else []
@@ -243,13 +243,12 @@ def stages(tree: Path, file: str, *, everything: bool) -> Iterator[list[str]]:
         for path in sorted((tree / "tests").rglob("test_*.py"))
         if re.search(rf"\b{re.escape(module)}\b", path.read_text(encoding="utf-8"))
     ]
-    core = [f"tests/{name}" for name in ("metrics", "posthoc", "evaluation", "cli", "data")]
-    seen: set[str] = set()
-    for places in (own, users, room, core, ["tests"] if everything else []):
-        new = [place for place in places if (tree / place).exists() and place not in seen]
-        seen.update(new)
-        if new:
-            yield new
+    near = list(dict.fromkeys(place for place in (*own, *users) if (tree / place).exists()))
+    room = [place for place in room if (tree / place).exists()]
+    yield from ((places, True) for places in (near, room) if places)
+    yield from ((places, False) for places in (near, room) if places)
+    if everything:
+        yield ["src", "tests"], False
 
 
 class Suite:
@@ -258,10 +257,14 @@ class Suite:
     def __init__(self, tree: Path) -> None:
         self._tree = tree
         self._sound: dict[str, bool] = {}
+        settings = (tree / "pyproject.toml").read_text(encoding="utf-8")
+        self._fast = "not slow and not long" if '"long: ' in settings else "not slow"
 
-    def run(self, places: Sequence[str]) -> str | None:
-        """Run tests; return the first that fails, or None."""
+    def run(self, places: Sequence[str], *, fast: bool = False) -> str | None:
+        """Run tests, or the fast ones; return the first that fails, or None."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        if fast:
+            command += ["-m", self._fast]
         environment = {**os.environ, "PYTHONPATH": str(self._tree / "src"), "OMP_NUM_THREADS": "1"}
         try:
             done = subprocess.run(
@@ -298,7 +301,8 @@ def killer(tree: Path, suite: Suite, mutation: Mutation, *, everything: bool, st
     path.write_text(mutation.apply(source), encoding="utf-8")
     os.utime(path, (stamp, stamp))  # or Python would take the bytecode of the same second
     try:
-        found = (suite.run(places) for places in stages(tree, mutation.file, everything=everything))
+        places = stages(tree, mutation.file, everything=everything)
+        found = (suite.run(some, fast=fast) for some, fast in places)
         return next((test for test in found if test is not None), None)
     finally:
         path.write_text(source, encoding="utf-8")
