@@ -212,7 +212,9 @@ def test_colours_follow_the_system_and_the_button(visit):
     assert scheme(visit(scheme="light").page) == "default"
 
 
-@pytest.mark.parametrize("paths", at_length([PAGES[:4], PAGES[4:]], [PAGES[:4]]), ids=["some", "others"])
+@pytest.mark.parametrize(
+    "paths", at_length([list(PAGES[:4]), list(PAGES[4:])], [list(PAGES[:4])]), ids=["some", "others"]
+)
 def test_pages_fit_a_narrow_screen_and_load_nothing_from_elsewhere(visit, paths):
     seen = visit(width=400)
     for path in paths:
