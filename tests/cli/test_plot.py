@@ -105,7 +105,7 @@ def test_a_stated_confidence_is_repaired_and_shown(run, answers):
     assert errors[1] < errors[0] / 2
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if "val" in kind.takes])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if "validation" in kind.takes])
 def test_every_figure_of_repaired_confidences_is_drawn_or_refused_in_a_sentence(run, answers, kind):
     out = answers / "figure.svg"
     given = ("--val", answers / "val.npz", "--methods", "isotonic")
@@ -179,7 +179,7 @@ def test_help_shows_an_example_and_the_option_that_lists_every_kind(run):
     assert code == 0
     assert "Example: calibrant plot reliability" in out
     assert "--list" in out
-    code, out, err = run("plot", "--list")
+    code, out, err = run("plot", "--list", columns=300)
     assert (code, err) == (0, "")
     for name, kind in (KINDS | RUN_KINDS).items():
         (line,) = [line for line in out.splitlines() if re.match(rf"{name} +{re.escape(kind.meaning)}", line)]

@@ -202,7 +202,7 @@ def test_a_black_box_has_a_report_too():
     page = describe(pairs, Sources("pairs"))
     assert page.classes == ()
     assert "Calibration by logit margin" not in render(page)
-    found = evaluate(pairs, intervals=True, n_resamples=400).intervals
+    found = evaluate(pairs, intervals=True).intervals
     assert page.candidates[0].intervals == {name: (each.low, each.high) for name, each in found.items()}
     assert f"{100 * found['ece'].low:.1f} to {100 * found['ece'].high:.1f}</small>" in render(page)
 
