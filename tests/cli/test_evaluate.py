@@ -295,7 +295,7 @@ def test_two_models_are_compared_on_the_same_samples(run, tmp_path, logits_file,
     assert "p-value" in run(*arguments)[1]
 
 
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.long)])
 def test_tables_fit_a_terminal_and_break_no_heading(run, tmp_path, overconfident, columns):
     """The columns of every table, also with negative numbers of five digits and the longest titles."""
     one, other = tmp_path / "one.npz", tmp_path / "other.npz"

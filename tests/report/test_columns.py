@@ -8,7 +8,7 @@ from calibrant import Predictions, evaluate
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics.names import MEASURES
 from calibrant.report.columns import can_test, compared_measures, to_test
-from tests.conftest import draw
+from tests.conftest import at_length, draw
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,10 @@ def test_what_has_no_better_direction_is_not_marked(models):
 
 
 # From ten thousand samples on, counts of bins are drawn instead of rows.
-@pytest.mark.parametrize(("n", "form"), [(300, "logits"), (300, "probs"), (300, "mixed"), (10_100, "mixed")])
+@pytest.mark.parametrize(
+    ("n", "form"),
+    at_length([(300, "logits"), (300, "probs"), (300, "mixed"), (10_100, "mixed")], [(300, "mixed")]),
+)
 def test_the_tests_of_all_candidates_at_once_are_those_of_each_pair(n, form):
     logits, labels = (torch.from_numpy(each) for each in draw(n, 4, seed=3))
     noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))

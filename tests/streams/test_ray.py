@@ -398,7 +398,7 @@ def test_a_process_without_a_cluster_starts_one_on_loopback_and_takes_it_down(fo
         until = time.monotonic() + 600
         while time.monotonic() < until:
             try:
-                out, err = run.communicate(timeout=0.3)
+                out, err = run.communicate(timeout=1)
                 break
             except subprocess.TimeoutExpired:
                 for process, connection in connections_of(run.pid):
