@@ -71,9 +71,18 @@ class Outcomes:
 
     def unweighed(self, what: str) -> "Outcomes":
         """Return the outcomes if they have no weights; ``what`` names what cannot take any."""
-        if self.weights is not None:
-            raise refused_weights(what)
+        refuse_weights(self.weights, what)
         return self
+
+    @property
+    def counts(self) -> Tensor:
+        """How much each sample counts: its weight, or 1 if there are no weights."""
+        return torch.ones_like(self.confidence, dtype=torch.float64) if self.weights is None else self.weights
+
+    def take(self, rows: Tensor) -> "Outcomes":
+        """Return some of the outcomes; their weights are scaled to their own effective number."""
+        part = Outcomes(self.confidence[rows], self.correct[rows])
+        return part if self.weights is None else part.weighed(self.weights[rows])
 
     def sorted(self) -> "Outcomes":
         """Return the outcomes in ascending order of confidence, misses before hits in ties; on the CPU."""
@@ -139,6 +148,11 @@ def checked_weights(weights: ArrayLike | None, n: int) -> Tensor | None:
     return None if weights is None else effective(check_weights(weights, n=n))
 
 
+def counts_of(weights: Tensor | None, n: int) -> Tensor:
+    """Return how much each of ``n`` samples counts: its effective weight, or 1 if there are no weights."""
+    return torch.ones(n, dtype=torch.float64) if weights is None else effective(weights)
+
+
 def mean_of(values: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean of values of shape ``(n,)``, by weight if there are weights.
 
@@ -146,7 +160,7 @@ def mean_of(values: Tensor, weights: Tensor | None) -> Tensor:
         >>> float(mean_of(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 1.0])))
         2.0
     """
-    return values.mean() if weights is None else (weights * values).sum() / weights.sum()
+    return values.mean() if weights is None else (weights.to(values.device) * values).sum() / weights.sum()
 
 
 def weighted_like(n: float) -> str:
@@ -165,6 +179,12 @@ def refused_weights(what: str) -> InputError:
         f"weights: expected none for {what}, got some; it needs whole samples, so leave the weights out, "
         "or repeat rows"
     )
+
+
+def refuse_weights(weights: ArrayLike | None, what: str) -> None:
+    """Refuse weights if there are any; ``what`` names what cannot take them."""
+    if weights is not None:
+        raise refused_weights(what)
 
 
 def check_outcomes(

@@ -11,7 +11,7 @@ from calibrant.bench.local_models import RealSet, arena, cifar10, clinc150, digi
 from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.outcomes import refused_weights
+from calibrant.outcomes import refuse_weights
 
 # The papers hold out this share of a test set where there is no validation set.
 _HELD_OUT = 0.2
@@ -119,8 +119,7 @@ def _synthetic(shape: str, seed: int) -> ModelPredictions:
 def load_unweighed(path: Path) -> Predictions:
     """Read predictions; those with weights are refused, because not all that is compared can take weights."""
     predictions = load_predictions(path)
-    if predictions.weights is not None:
-        raise refused_weights("benchmarks")
+    refuse_weights(predictions.weights, "benchmarks")
     return predictions
 
 

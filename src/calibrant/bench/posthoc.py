@@ -24,7 +24,7 @@ from calibrant.errors import FitError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.expressions import parse_term
-from calibrant.outcomes import refused_weights
+from calibrant.outcomes import refuse_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.temperature_training import best_single_temperature
 from calibrant.posthoc.fitting.tempered import TemperedSamples
@@ -107,8 +107,7 @@ def fit_by_name(name: str, predictions: Predictions, *, seed: int = 0, **options
     z, y = predictions.to_logits(), predictions.labels
     if y is None:
         raise InputError("labels: expected the true class of each sample to fit on, got none")
-    if predictions.weights is not None:
-        raise refused_weights("benchmarks")
+    refuse_weights(predictions.weights, "benchmarks")
     every = {**method.options, **options}
     objective = every.get("objective", "nll")
     if method.calibrator is TemperatureScaling and objective not in ("nll", "ece", "ece_equal_mass"):

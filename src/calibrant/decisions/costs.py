@@ -25,7 +25,7 @@ from calibrant.inference.intervals import corrected_ends
 from calibrant.inference.rows import check_level, generator
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
-from calibrant.outcomes import effective, mean_of
+from calibrant.outcomes import counts_of, mean_of
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
@@ -467,7 +467,7 @@ def cost_of_asking(
     mistakes = Costs([[1.0], [0.0]]) if given.k is None else Costs(1 - torch.eye(k, dtype=torch.float64))
     rule = CostRule(Costs((mistakes if costs is None else costs).for_predictions(given)), n_classes=given.k)
     action, least = (each.cpu() for each in rule(log_probs))
-    paid, w = rule.costs[y, action], None if given.weights is None else effective(given.weights.cpu())
+    paid, w = rule.costs[y, action], counts_of(given.weights, given.n).cpu()
     tried = np.linspace(0, float(least.max()), 101).tolist() if ask is None else [float(each) for each in ask]
     rows = []
     for cost in tried:
@@ -517,18 +517,18 @@ def _break_even(costs: Costs, log_probs: Tensor, acting: Acting, bootstrap: _Boo
     if not others:
         return None
     least = (log_probs.exp().cpu() @ costs.values[:, others]).amin(dim=1).numpy()
-    w = None if bootstrap.weights is None else bootstrap.weights.cpu().numpy()
-    counted = least if w is None else least[w > 0]
+    w = counts_of(bootstrap.weights, len(least)).cpu().numpy()
+    counted = least[w > 0]
     asked = sum(acting.shares[name] for name in costs.asking) if costs.asking else None
     # The highest cost at which a share is asked is exceeded by the least cost of that share.
     at = {share: _exceeded_by(least, w, share) for share in _SHARES_ASKED}
     return BreakEven(float(counted.min()), float(counted.max()), FrozenDict(at), asked)
 
 
-def _exceeded_by(values: Floats, weights: Floats | None, share: float) -> float:
+def _exceeded_by(values: Floats, weights: Floats, share: float) -> float:
     """Return the largest value that at least a share of the values, by weight, reaches."""
     order = np.argsort(-values, kind="stable")
-    total = np.arange(1, len(values) + 1, dtype=float) if weights is None else np.cumsum(weights[order])
+    total = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(total, share * total[-1] * (1 - 1e-12))])
 
 

@@ -19,7 +19,7 @@ from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Progress, check_seed
-from calibrant.outcomes import refused_weights
+from calibrant.outcomes import refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.results import Result
 from calibrant.show.numbers import Cell, number, p_equals, percent, span
@@ -269,8 +269,7 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
                 f"{name}: expected one label for each sample, got several at once; estimate each label by "
                 "itself, as a problem with two classes"
             )
-        if each.weights is not None:
-            raise refused_weights("an estimate without labels")
+        refuse_weights(each.weights, "an estimate without labels")
         if each.n < _LEAST_ROWS:
             raise InputError(f"{name}: expected at least {_LEAST_ROWS} samples, got {each.n}")
     if labelled.correct is None and labelled.labels is None:

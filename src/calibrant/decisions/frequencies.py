@@ -20,7 +20,7 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Integers, Progress, check_count, check_seed
-from calibrant.outcomes import LEAST_PROB, refused_weights
+from calibrant.outcomes import LEAST_PROB, refuse_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.frequencies import (
@@ -407,8 +407,7 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
         if isinstance(each, LabelPredictions) or each.k is None:
             what = "confidences, which have no classes" if each.k is None else "several labels at once"
             raise InputError(f"{name}: expected scores of classes, whose frequencies can change, got {what}")
-        if each.weights is not None:
-            raise refused_weights("class frequencies")
+        refuse_weights(each.weights, "class frequencies")
     if labelled.labels is None:
         raise InputError(
             "labelled: expected the class of each sample, got no labels; give the set that the model was "

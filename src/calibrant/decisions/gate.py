@@ -24,6 +24,7 @@ from calibrant.inference.intervals import wilson_interval
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.names import MEASURES
+from calibrant.outcomes import counts_of
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import Cell, number, span
 from calibrant.show.table import Table
@@ -414,7 +415,7 @@ class _Gauge:
         if events is None or among is None:
             events = correct if 2 * int(correct.sum()) < len(correct) else ~correct
             among = ~events
-        w = torch.ones(len(correct)) if predictions.weights is None else predictions.weights.cpu().double()
+        w = counts_of(predictions.weights, len(correct)).cpu()
         # Samples that share a row, or have unequal weights, count as fewer.
         n = max(1, round(float(w.sum() ** 2 / w.square().sum()) / entries_per_row(predictions)))
         share = float((w * events).sum() / w.sum())

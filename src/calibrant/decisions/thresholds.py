@@ -20,7 +20,7 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Allowed
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Integers
-from calibrant.outcomes import Outcomes, refused_weights
+from calibrant.outcomes import Outcomes, refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number
 from calibrant.results import Result
@@ -379,8 +379,7 @@ class Thresholds:
     def _ranked(self) -> "RankedAnswers":
         """The samples by the log-odds of their answers."""
         check_one_label(self.predictions)
-        if self.predictions.weights is not None:
-            raise refused_weights(_BOUNDED)
+        refuse_weights(self.predictions.weights, _BOUNDED)
         stated = self.predictions.outcomes().correct  # refuses predictions without labels
         log_probs = calibrated_log_probs(self.predictions, self.calibrator)
         scores = log_odds_of_answers(log_probs, of_pairs=self.predictions.k is None).cpu().numpy()

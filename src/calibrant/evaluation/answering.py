@@ -101,16 +101,11 @@ class _Tails(NamedTuple):
 
 def _tails(outcomes: Outcomes) -> tuple[Floats, _Tails]:
     """Return the confidences of the samples that count, in ascending order, and the sums from each on."""
-    if outcomes.weights is None:
-        ordered = outcomes.sorted()
-        w = np.ones(len(outcomes))
-        confidence, wrong = ordered.confidence.double().numpy(), ~ordered.correct.numpy()
-    else:
-        used = outcomes.weights > 0
-        confidence = outcomes.confidence[used].double().cpu().numpy()
-        order = np.argsort(confidence, kind="stable")
-        confidence, w = confidence[order], outcomes.weights[used].cpu().numpy()[order]
-        wrong = ~outcomes.correct[used].cpu().numpy()[order]
+    used = outcomes.counts > 0
+    confidence = outcomes.confidence[used].double().cpu().numpy()
+    order = np.argsort(confidence, kind="stable")
+    confidence, w = confidence[order], outcomes.counts[used].cpu().numpy()[order]
+    wrong = ~outcomes.correct[used].cpu().numpy()[order]
     sums = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (w, w * w, w * wrong))
     return confidence, _Tails(*sums)
 

@@ -8,7 +8,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics.ood import OODScores, ood_scores
 from calibrant.metrics.scores import SCORES, confidence_score
-from calibrant.outcomes import refused_weights
+from calibrant.outcomes import refuse_weights
 from calibrant.results import FrozenDict
 
 
@@ -31,8 +31,8 @@ def detect_ood(known: Predictions, foreign: Predictions) -> Mapping[str, OODScor
 
 def score_pairs(known: Predictions, foreign: Predictions) -> dict[str, tuple[Tensor, Tensor]]:
     """Return every score that both sets of predictions allow, for the samples of either set; no weights."""
-    if known.weights is not None or foreign.weights is not None:
-        raise refused_weights("out-of-distribution detection")
+    for each in (known, foreign):
+        refuse_weights(each.weights, "out-of-distribution detection")
     if known.k is None or foreign.k is None:
         if known.confidence is None or foreign.confidence is None:
             raise InputError("predictions: expected the same form twice, got class scores and confidences")

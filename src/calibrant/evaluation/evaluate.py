@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_mass_uppers, equal_width_bins
+from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_width_bins
 from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -243,11 +242,7 @@ def _on_ties(names: Sequence[str], outcomes: Outcomes, n_bins: int) -> dict[str,
     named = [name for name in names if MEASURES[name].equal_mass]
     if not named:
         return {}
-    confidence = outcomes.confidence.cpu().numpy()
-    if outcomes.weights is None:
-        used = len(np.unique(equal_mass_uppers(np.sort(confidence), n_bins)))
-    else:
-        used = int((equal_mass_bins(outcomes, n_bins).count > 0).sum())
+    used = int((equal_mass_bins(outcomes, n_bins).count > 0).sum())
     # A sample whose weight is the share of several bins leaves some of them empty too.
     possible = min(n_bins, len(outcomes))
     if used == possible:

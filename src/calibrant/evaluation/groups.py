@@ -20,7 +20,6 @@ from calibrant.inference.rows import check_level, generator
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.names import resolve_measures
-from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
 from calibrant.show.table import Table
 
@@ -170,10 +169,10 @@ def by_group(
     predictions = counted(predictions)
     groups = _check_groups(predictions)
     level, named = check_level(level), resolve_measures(measures)
-    outcomes, places, w = predictions.outcomes(), _places(groups), predictions.weights
-    cells = [CumulativeDifference.from_outcomes(_taken(outcomes, rows)) for rows in places]
+    outcomes, places = predictions.outcomes(), _places(groups)
+    cells = [CumulativeDifference.from_outcomes(outcomes.take(rows)) for rows in places]
     tests = group_tests(cells, correction=correction, level=level, seed=seed)
-    sizes = [len(place) if w is None else float(w[place].sum()) for place in places]
+    sizes = [float(outcomes.counts[place].sum()) for place in places]
     rows = []
     for done, (name, place, test) in enumerate(zip(groups.names, places, tests, strict=True)):
         if progress is not None:
@@ -277,12 +276,6 @@ def _places(groups: Groups) -> list[torch.Tensor]:
     """Return the rows of each group."""
     order = torch.argsort(groups.codes, stable=True)
     return list(order.split(torch.bincount(groups.codes, minlength=len(groups.names)).tolist()))
-
-
-def _taken(outcomes: Outcomes, rows: torch.Tensor) -> Outcomes:
-    rows = rows.to(outcomes.confidence.device)
-    w = None if outcomes.weights is None else outcomes.weights[rows]
-    return Outcomes(outcomes.confidence[rows], outcomes.correct[rows]).weighed(w)
 
 
 def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator) -> CalibrationTest:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, to_tensor
-from calibrant.outcomes import effective, has_runner_up, margin, mean_of
+from calibrant.outcomes import counts_of, effective, has_runner_up, margin, mean_of
 from calibrant.surrogates import soft_bins
 
 ProbeFunction = Callable[[Tensor], Tensor]
@@ -78,20 +78,17 @@ def diagnose_margins(
     if predictions.k is None or predictions.labels is None:
         raise InputError("predictions: expected logits or probs with labels, got predictions without them")
     z = predictions.to_logits().double()
-    y, w = predictions.labels.to(z.device), torch.ones(len(z), dtype=z.dtype, device=z.device)
+    y, w = predictions.labels.to(z.device), counts_of(predictions.weights, len(z)).to(z.device)
     t = z / _checked_temperature(temperature, z)
-    used = has_runner_up(z)
-    if predictions.weights is not None:
-        used, w = used & (predictions.weights > 0), predictions.weights
-    if predictions.weights is not None or not bool(used.all()):
-        z, t, y, w = z[used], t[used], y[used], effective(w[used])
+    used = has_runner_up(z) & (w > 0)
+    z, t, y, w = z[used], t[used], y[used], effective(w[used])
     t = (t - t.amax(dim=1, keepdim=True)).clamp_(min=-1e15)  # masked classes, of probability 0, stay finite
     q = torch.softmax(t, dim=1)
     mean = (q * t).sum(dim=1)
     p, correct = q.amax(dim=1), (t.argmax(dim=1) == y).double()
     nll = w * (mean - t.gather(1, y[:, None]).squeeze(1)) / w.sum()
     # The largest scaled logit is 0, so its advantage over the mean is minus the mean.
-    calibration = _gradient(p, correct, None if predictions.weights is None else w, probe) * p * -mean
+    calibration = _gradient(p, correct, w, probe) * p * -mean
 
     m = margin(z)
     shares = torch.linspace(0, 1, check_count(n_groups, "n_groups") + 1, dtype=z.dtype, device=z.device)
@@ -114,7 +111,7 @@ def diagnose_margins(
     )
 
 
-def _gradient(p: Tensor, correct: Tensor, w: Tensor | None, probe: ProbeFunction | None) -> Tensor:
+def _gradient(p: Tensor, correct: Tensor, w: Tensor, probe: ProbeFunction | None) -> Tensor:
     """Return the derivative of the calibration measure in each confidence."""
     with torch.enable_grad():
         p = p.detach().requires_grad_()

@@ -8,6 +8,7 @@ from calibrant.evaluation.calibrated import counted
 from calibrant.metrics.accuracy import mean
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.margin import MarginSlice, margin_slices
+from calibrant.outcomes import counts_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
     errors, means = bins.expected_gap(), bins.confidence_sum.sum(dim=1) / bins.count.sum(dim=1)
     right = probs.argmax(dim=1) == labels
     names = predictions.class_names or tuple(str(c) for c in range(probs.shape[1]))
-    rows = []
+    each, rows = counts_of(w, len(labels)).to(labels.device), []
     for c, name in enumerate(names):
         own = labels == c
         n = int(own.sum())
@@ -60,7 +61,7 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
                 n,
                 mean(own, w),
                 float(means[c]),
-                mean(right[own], None if w is None else w[own]) if n else float("nan"),
+                mean(right[own], each[own]),
                 float(errors[c]),
             )
         )

@@ -11,7 +11,7 @@ from calibrant.evaluation.calibrated import counted
 from calibrant.inputs import check_count, to_tensor
 from calibrant.metrics.accuracy import accuracy
 from calibrant.metrics.margin import margin_slices
-from calibrant.outcomes import has_runner_up, margin
+from calibrant.outcomes import counts_of, has_runner_up, margin
 from calibrant.posthoc.smart import SMART, feasible_temperatures
 from calibrant.posthoc.temperature import TemperatureScaling
 
@@ -100,16 +100,15 @@ def temperature_curve(
         raise InputError(f"calibrator: expected SMART with the indicator 'margin', got {smart.indicator!r}")
     edges = torch.linspace(0, end, 31, dtype=torch.float64)
     cells = torch.bucketize(m[m <= end], edges[1:-1])
-    counts = torch.bincount(
-        cells, weights=None if w is None else w.cpu()[m <= end], minlength=len(edges) - 1
-    ).double()
+    each = counts_of(w, len(m)).cpu()
+    counts = torch.bincount(cells, weights=each[m <= end], minlength=len(edges) - 1)
     return TemperatureCurve(
         margins=margins,
         temperature=to_tensor(smart.temperature_curve(margins), "temperature").double(),
         single=float((TemperatureScaling.fit(z, y, weights=w) if single is None else single).temperature),
         feasible=_feasible(z, y, w, n_groups, end),
         edges=edges,
-        share=counts / (len(m) if w is None else float(w.sum())),
+        share=counts / float(each.sum()),
     )
 
 

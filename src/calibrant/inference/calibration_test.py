@@ -20,7 +20,7 @@ from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_lab
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.cumulative import CumulativeDifference, CumulativeStatistic, brownian_tail
 from calibrant.metrics.kernel import skce_pairs
-from calibrant.outcomes import Outcomes, check_outcomes, refused_weights
+from calibrant.outcomes import Outcomes, check_outcomes, refuse_weights
 
 Statistic: TypeAlias = Literal["ece", "skce", "kuiper", "ks"]
 TestMethod: TypeAlias = Literal["consistency resampling", "asymptotic normal", "Brownian motion"]
@@ -120,8 +120,7 @@ def calibration_test(
         predictions", JMLR 2022.
     """
     n_resamples = check_count(n_resamples, "n_resamples")
-    if options.get("weights") is not None:
-        raise refused_weights("a calibration test")
+    refuse_weights(options.get("weights"), "a calibration test")
     rows = as_rows(probs=probs, labels=labels, confidence=confidence, correct=correct)
     rng, drawn = generator(seed), Units.of(units, n_rows(rows))
     if statistic == "skce":

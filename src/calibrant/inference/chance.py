@@ -163,7 +163,7 @@ def _draws(
             cells = len(binned.fine.count)
             return _Draws(binned.draw_calibrated, cells, cells)
         pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
-        rows = pairs if outcomes.weights is None else {**pairs, "weights": outcomes.weights}
+        rows = {**pairs, **{name: rows[name] for name in ("weights",) if name in rows}}
         counted = _of_both_outcomes(measure, rows, options)
         if counted is not None:
             return counted

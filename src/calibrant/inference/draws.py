@@ -25,7 +25,7 @@ from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.metrics.counted import Counts, EqualMass, Weighted, binned_weights, mean_weights
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
-from calibrant.outcomes import Outcomes, check_outcomes, effective
+from calibrant.outcomes import Outcomes, check_outcomes, checked_weights, counts_of
 
 OfBins: TypeAlias = Callable[[Bins], Tensor]
 
@@ -355,16 +355,15 @@ def resampler_of(
 
 def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Resampler:
     """Return resamples of a mean over rows: of one term per unit if units have the same size."""
-    if weights is None and len(set(units.sizes)) == 1:
-        means, alone = units.sums(terms) / units.sizes[0], Units.of(None, units.n)
+    w = counts_of(checked_weights(weights, len(terms)), len(terms)).cpu().numpy()
+    sizes, alone = units.sums(w), Units.of(None, units.n)
+    means = units.sums(np.where(w > 0, w * terms, 0.0)) / np.where(sizes > 0, sizes, 1.0)
+    if np.ptp(sizes) <= 1e-12 * sizes.max():
         if units.n > _EXACT:
             return TermResampler(means)
         return CountResampler(float(means.mean()), mean_weights(means), alone, is_mean=True)
-    w = np.ones(len(terms)) if weights is None else effective(torch.as_tensor(weights)).cpu().numpy()
-    sizes = units.sums(w)
-    means = units.sums(np.where(w > 0, w * terms, 0.0)) / np.where(sizes > 0, sizes, 1.0)
     weighted = mean_weights(means, torch.from_numpy(sizes))
-    return CountResampler(weighted.value, weighted, Units.of(None, units.n))
+    return CountResampler(weighted.value, weighted, alone)
 
 
 def weighted_of(measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]) -> Weighted | None:

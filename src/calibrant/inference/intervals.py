@@ -22,7 +22,8 @@ from calibrant.inference.rows import (
     n_rows,
 )
 from calibrant.inference.units import Units
-from calibrant.inputs import ArrayLike, Floats, Progress, check_count, to_tensor
+from calibrant.inputs import ArrayLike, Floats, Progress, check_count
+from calibrant.outcomes import checked_weights, counts_of
 from calibrant.threads import few_threads
 
 # An error that is a norm, such as ECE, is positive by chance if the true one is 0. A resample then has the
@@ -242,7 +243,7 @@ def mean_with_error(
         >>> round(mean_with_error(np.array([1.0, 1.0, 4.0, 4.0]), units=[0, 0, 1, 1])[1], 4)
         1.5
     """
-    w = np.ones(len(terms)) if weights is None else to_tensor(weights, "weights").double().numpy(force=True)
+    w = counts_of(checked_weights(weights, len(terms)), len(terms)).numpy(force=True)
     drawn = Units.of(units, len(terms))
     mean, sizes = float(w @ terms / w.sum()), drawn.sums(w)
     n = sizes.sum() ** 2 / np.square(sizes).sum()  # the effective number of units

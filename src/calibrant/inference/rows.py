@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_seed, check_weights, to_tensor
+from calibrant.inputs import ArrayLike, Floats, check_seed, to_tensor
+from calibrant.outcomes import checked_weights
 
 RowArrays: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
 
@@ -25,7 +26,8 @@ def as_rows(**arguments: ArrayLike | None) -> RowArrays:
     for pair in _READABLE:
         if set(pair) == set(given):
             rows = same_length({name: _as_array(given[name], name) for name in pair})
-            return rows if weights is None else {**rows, "weights": check_weights(weights, n=n_rows(rows))}
+            checked = checked_weights(weights, n_rows(rows))
+            return rows if checked is None else {**rows, "weights": checked}
     accepted = " or ".join(" with ".join(pair) for pair in _READABLE if set(pair) <= set(arguments))
     raise InputError(f"arguments: expected {accepted}, got {' with '.join(given) or 'none of them'}")
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_count, check_labelled_probs
-from calibrant.outcomes import Pairs, check_outcomes, checked_weights
+from calibrant.outcomes import Pairs, check_outcomes, checked_weights, mean_of
 
 # A block of rows and its mask fit into the processor's cache.
 _ROWS = 256
@@ -64,9 +64,7 @@ def top_k_error(
 
 def mean(terms: Tensor, weights: Tensor | None) -> float:
     """Return the mean of one number for each sample, in float64; with weights, their weighted mean."""
-    if weights is None:
-        return float(terms.mean(dtype=torch.float64))
-    return float((terms * weights.to(terms.device)).sum() / weights.sum())
+    return float(mean_of(terms.double(), weights))
 
 
 def hits(**outcomes: ArrayLike) -> Tensor:

@@ -1,6 +1,5 @@
 """Binned calibration errors: the distance between confidence and accuracy, and its direction."""
 
-import math
 from typing import Literal, TypeAlias, Unpack, get_args
 
 from torch import Tensor
@@ -147,7 +146,7 @@ def overconfidence(
         bins = top_label_bins(probs, labels, n_bins=n_bins, binning=binning, **pairs)
         return float(bins.overconfident_part())
     outcomes = check_outcomes(probs, labels, **pairs)
-    return _mean_of(outcomes, outcomes.confidence, ~outcomes.correct)
+    return _mean_of(outcomes, outcomes.confidence.double(), ~outcomes.correct)
 
 
 def underconfidence(
@@ -192,6 +191,4 @@ def underconfidence(
 
 def _mean_of(outcomes: Outcomes, values: Tensor, chosen: Tensor) -> float:
     """Return the mean of the chosen samples, with their weights; NaN if there are none."""
-    weights = None if outcomes.weights is None else outcomes.weights[chosen]
-    some = len(values[chosen]) > 0 if weights is None else bool(weights.any())
-    return mean(values[chosen], weights) if some else math.nan
+    return mean(values[chosen], outcomes.counts[chosen])

@@ -126,18 +126,7 @@ def static_calibration_error(
     """
     if check_choice(definition, "definition", ("nixon", "true_class")) == "nixon":
         return classwise_calibration_error(probs, labels, n_bins=n_bins, weights=weights)
-    if weights is not None:
-        return static_weights(probs, labels, n_bins=n_bins, definition=definition, weights=weights).value
-    p, y = check_labelled_probs(probs, labels)
-    outcomes = Outcomes.from_probs(p, y)
-    n_bins = check_bins(n_bins)
-    errors = [
-        equal_width_bins(
-            Outcomes(outcomes.confidence[y == c], outcomes.correct[y == c]), n_bins
-        ).expected_gap()
-        for c in y.unique().tolist()
-    ]
-    return float(torch.stack(errors).mean())
+    return static_weights(probs, labels, n_bins=n_bins, definition=definition, weights=weights).value
 
 
 def classwise_weights(
@@ -177,6 +166,7 @@ def static_weights(
     if definition == "nixon":
         return classwise_weights(probs, labels, n_bins=n_bins, weights=weights)
     p, y = check_labelled_probs(probs, labels)
+    n_bins = check_bins(n_bins)
     (n, k), outcomes, true_class = p.shape, Outcomes.from_probs(p, y), y.cpu().numpy()
     confidence = outcomes.confidence.cpu().numpy()
     error = outcomes.correct.cpu().numpy() - confidence.astype(np.float64)

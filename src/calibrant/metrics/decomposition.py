@@ -195,9 +195,7 @@ def decompose_nll(
 
 def _decompose(outcomes: Outcomes, loss: _Loss, method: Grouping, n_bins: int) -> Decomposition:
     check_choice(method, "method", get_args(Grouping))
-    each = torch.ones_like(outcomes.confidence, dtype=torch.float64)
-    if outcomes.weights is not None:
-        each = outcomes.weights
+    each = outcomes.counts
     n, hits = float(each.sum()), each * outcomes.correct
     score = averaged = float(loss(outcomes.confidence.double(), hits, each - hits).sum() / n)
     if method == "binned":

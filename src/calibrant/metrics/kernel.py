@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_labelled_probs, check_number, check_seed
 from calibrant.metrics.counted import Counts, Ordered, Weighted
-from calibrant.outcomes import Pairs, check_outcomes, refused_weights
+from calibrant.outcomes import Pairs, check_outcomes, refuse_weights
 
 SKCEEstimator: TypeAlias = Literal["biased", "unbiased"]
 
@@ -139,8 +139,7 @@ def skce(
         Widmann, Lindsten and Zachariah, "Calibration tests in multi-class classification: a unifying
         framework", NeurIPS 2019.
     """
-    if weights is not None:
-        raise refused_weights("SKCE")
+    refuse_weights(weights, "SKCE")
     check_choice(estimator, "estimator", get_args(SKCEEstimator))
     p, y = _read(probs, labels, at_least=1 if estimator == "biased" else 2)
     width = _width(width, p[:: -(-len(p) // _ROWS_FOR_WIDTH)])

@@ -61,23 +61,23 @@ def margin_slices(
     """
     z, y = check_labelled_logits(logits, labels)
     n_groups = check_count(n_groups, "n_groups")
-    w = None if weights is None else check_weights(weights, n=len(z)).to(z.device)
-    used = has_runner_up(z) if w is None else has_runner_up(z) & (w > 0)
-    if not bool(used.all()):
-        z, y, w = z[used], y[used], None if w is None else w[used]
+    weighed = {} if weights is None else {"weights": check_weights(weights, n=len(z)).to(z.device)}
+    used = has_runner_up(z) & (weighed.get("weights", torch.ones_like(z[:, 0])) > 0)
+    z, y, weighed = z[used], y[used], {name: w[used] for name, w in weighed.items()}
     margins = margin(z).double().cpu().numpy()
-    if w is None:
-        uppers = np.unique(equal_mass_uppers(np.sort(margins), n_groups))
-    else:
+    if weighed:
         order = np.argsort(margins)
-        uppers = np.unique(margins[order][mass_ends(np.cumsum(w.cpu().numpy()[order]), n_groups)])
+        up_to = np.cumsum(weighed["weights"].cpu().numpy()[order])
+        uppers = np.unique(margins[order][mass_ends(up_to, n_groups)])
+    else:
+        uppers = np.unique(equal_mass_uppers(np.sort(margins), n_groups))
     group = np.searchsorted(uppers, margins, side="left")
     slices, low = [], float(margins.min())
     for g, high in enumerate(uppers.tolist()):
         rows = torch.from_numpy(np.flatnonzero(group == g)).to(z.device)
         probs = torch.softmax(z[rows], dim=1)
-        weighted = {} if w is None else {"weights": w[rows]}
-        values = {name: measure(probs, y[rows], **weighted) for name, measure in measures.items()}
+        own = {name: w[rows] for name, w in weighed.items()}
+        values = {name: measure(probs, y[rows], **own) for name, measure in measures.items()}
         slices.append(MarginSlice(low, high, len(rows), FrozenDict(values)))
         low = high
     return tuple(slices)

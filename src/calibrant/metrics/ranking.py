@@ -14,8 +14,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_correct, check_score, check_weights
-from calibrant.outcomes import Outcomes, Pairs, check_outcomes, refused_weights
+from calibrant.inputs import ArrayLike, Floats, check_correct, check_score
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes, checked_weights, refused_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +166,7 @@ def check_ranked(
         hits = check_outcomes(probs, labels).correct
         if len(hits) != len(s):
             raise InputError(f"score: expected {len(hits)} entries, one per prediction, got {len(s)}")
-    weights = pairs.get("weights")
-    return Outcomes(s, hits).weighed(None if weights is None else check_weights(weights, n=len(s)))
+    return Outcomes(s, hits).weighed(checked_weights(pairs.get("weights"), len(s)))
 
 
 def last_of_equals(ordered: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:

@@ -225,7 +225,7 @@ def _excess(spectrum: Floats, bandwidth: Floats, *, fast: bool) -> Floats:
 def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
     """Return the sum of ``correct - confidence`` and the count at each grid point, both over ``n``."""
     values, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
-    weights = None if outcomes.weights is None else outcomes.weights.cpu().numpy()
+    weights = outcomes.counts.cpu().numpy()
     size = 2 * (_CELLS + 1)
     count, upper = np.zeros(size), np.zeros(size)
     for start in range(0, len(values), _BLOCK):
@@ -235,16 +235,13 @@ def _gap_and_mass(outcomes: Outcomes) -> tuple[Floats, Floats]:
         # Misses go to the even places and hits to the odd ones.
         place *= 2
         place += hits[start : start + _BLOCK]
-        if weights is None:
-            count += np.bincount(place, minlength=size)
-        else:
-            count += np.bincount(place, weights=weights[start : start + _BLOCK], minlength=size)
-            scaled *= weights[start : start + _BLOCK]
+        count += np.bincount(place, weights=weights[start : start + _BLOCK], minlength=size)
+        scaled *= weights[start : start + _BLOCK]
         upper += np.bincount(place, weights=scaled, minlength=size)
     # Each sample is split between the ends of its cell so that their weighted mean is its confidence.
     shares = (count - upper).reshape(-1, 2)
     shares[1:] += upper.reshape(-1, 2)[:-1]
-    shares /= len(values) if weights is None else weights.sum()
+    shares /= weights.sum()
     mass = shares.sum(axis=1)
     return shares[:, 1] - mass * np.arange(_CELLS + 1) / _CELLS, mass
 

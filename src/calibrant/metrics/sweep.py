@@ -3,9 +3,8 @@
 from typing import Literal, Unpack, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.bins import Binning, Bins, equal_mass_uppers
+from calibrant.bins import Binning, Bins
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_count
 from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.outcomes import Pairs, check_outcomes
@@ -46,22 +45,7 @@ def sweep_calibration_error(
     check_choice(binning, "binning", get_args(Binning))
     check_choice(norm, "norm", ("l1", "l2"))
     max_bins = check_count(max_bins, "max_bins")
-    if pairs.get("weights") is not None:
-        return sweep_weights(probs, labels, binning=binning, norm=norm, max_bins=max_bins, **pairs).value
-    ordered = check_outcomes(probs, labels, **pairs).sorted()
-    values, hits = ordered.confidence.numpy(), ordered.correct.numpy()
-    confidence_below = np.append(0.0, np.cumsum(values, dtype=np.float64))
-    hits_below = np.append(0, np.cumsum(hits, dtype=np.int64))
-
-    count, gap = _sums(_cuts(values, 1, binning), confidence_below, hits_below)[:2]
-    for n_bins in range(2, min(max_bins, len(values)) + 1):
-        finer_count, finer_gap, accuracy = _sums(_cuts(values, n_bins, binning), confidence_below, hits_below)
-        if (np.diff(accuracy) < 0).any():
-            break
-        count, gap = finer_count, finer_gap
-    if norm == "l1":
-        return float(np.abs(gap).sum() / len(values))
-    return float(np.sqrt((gap**2 / count).sum() / len(values)))
+    return sweep_weights(probs, labels, binning=binning, norm=norm, max_bins=max_bins, **pairs).value
 
 
 def sweep_weights(
@@ -97,19 +81,3 @@ def sweep_weights(
         return result
 
     return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
-
-
-def _cuts(values: npt.NDArray[np.floating], n_bins: int, binning: Binning) -> npt.NDArray[np.intp]:
-    """Return the end of each bin among the sorted confidences."""
-    uppers = equal_mass_uppers(values, n_bins) if binning == "mass" else np.arange(1, n_bins + 1) / n_bins
-    return np.searchsorted(values, uppers, side="right")
-
-
-def _sums(
-    cuts: npt.NDArray[np.intp], confidence_below: Floats, hits_below: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-    """Return count, summed gap and accuracy of the non-empty bins."""
-    cuts = np.unique(np.append(0, cuts))
-    count = np.diff(cuts)
-    hits = np.diff(hits_below[cuts])
-    return count, hits - np.diff(confidence_below[cuts]), hits / count
