@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from calibrant import LabelPredictions, Predictions, load_predictions, save_predictions
+from calibrant import LabelPredictions, load_predictions, save_predictions
 from calibrant.data import Columns
 from calibrant.errors import FormatError, InputError
 
@@ -30,17 +30,17 @@ def test_entries_are_binary_problems_row_after_row():
     assert long.correct.tolist() == [bool(LABELS[entry]) for entry in entries]
     assert long.groups.values == [NAMES[column] for _, column in entries]
     assert long.weights.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
-    torch.testing.assert_close(long.as_classes().to_probs()[:, 1], long.confidence)
-    assert long.as_classes().labels.tolist() == LABELS.ravel().tolist()
+    torch.testing.assert_close(long.problem.to_probs()[:, 1], long.confidence)
+    assert long.problem.labels.tolist() == LABELS.ravel().tolist()
     np.testing.assert_array_equal(long.take_rows([2, 0]).label_matrix, LABELS[[2, 0]])
-    assert type(long.take([0, 1])) is Predictions
+    assert not isinstance(long.take([0, 1]), LabelPredictions)
 
 
 def test_logits_are_log_odds_that_may_be_large_and_of_half_precision():
     logits = torch.tensor([[30.0, -40.0], [0.0, 2.0]], dtype=torch.float16)
     given = LabelPredictions(logits=logits, labels=[[1, 0], [1, 1]])
     torch.testing.assert_close(given.matrix, torch.sigmoid(logits.double()))
-    classes = given.as_classes().to_logits()
+    classes = given.problem.to_logits()
     torch.testing.assert_close(classes[:, 1] - classes[:, 0], logits.double().flatten())
     assert torch.isfinite(predictions().log_odds).all()
     assert given.label_names == ("0", "1")

@@ -84,18 +84,18 @@ def test_hits_alone_are_refused():
 def test_confidence_alone_can_be_repaired_but_not_measured():
     unmarked = Predictions(confidence=[0.5])
     assert unmarked.correct is None
-    assert unmarked.as_classes().labels is None
+    assert unmarked.problem.labels is None
     with pytest.raises(InputError, match="correct: expected a hit or miss for each confidence, got none;"):
         unmarked.outcomes()
 
 
 def test_pairs_become_two_classes_and_class_scores_stay():
     pairs = Predictions(confidence=[0.9, 0.0, 1.0], correct=[True, True, False], groups=["b", "a", "b"])
-    classes = pairs.as_classes()
+    classes = pairs.problem
     assert classes.labels.tolist() == [1, 1, 0]
     assert torch.allclose(classes.to_probs()[:, 1], torch.tensor([0.9, 1e-6, 1 - 1e-6]).double())
     assert classes.groups is pairs.groups
-    assert classes.as_classes() is classes
+    assert classes.problem is classes
 
 
 def test_groups_are_text_in_alphabetical_order_and_follow_the_rows():

@@ -484,7 +484,7 @@ def test_what_has_no_sets_is_one_sentence():
     weighted = Predictions(logits=given.logits, labels=given.labels, weights=np.arange(100))
     rule = PredictionSets.fit(given)
     for call in (PredictionSets.fit, rule.measure):
-        with pytest.raises(InputError, match="got confidences of a black box; calibrant decide finds"):
+        with pytest.raises(InputError, match="got confidences of a black box, which have no classes"):
             call(pairs)
         with pytest.raises(InputError, match="expected one label for each sample, got several"):
             call(several)

@@ -135,7 +135,7 @@ def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(validation,
 
 
 def test_bad_sets_are_refused(validation):
-    with pytest.raises(InputError, match="^validation: expected logits or probs with labels"):
+    with pytest.raises(InputError, match="^validation: expected labels, or correct beside confidence"):
         compare(Predictions(logits=validation.logits))
     with pytest.raises(InputError, match="^validation: expected confidence with correct"):
         compare(Predictions(confidence=[0.5] * 20))

@@ -20,7 +20,7 @@ from calibrant.evaluation import (
     paired_comparison,
     temperature_curve,
 )
-from calibrant.evaluation.calibrated import calibrated, counted, fit_named
+from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.evaluation.margin_diagnosis import diagnose_margins
 from calibrant.inference.calibration_test import cumulative_test
 from calibrant.inference.intervals import mean_with_error
@@ -199,6 +199,6 @@ def test_pairs_with_other_weights_are_not_the_same_samples():
 
 
 def test_samples_that_do_not_count_are_found():
-    part = counted(predictions(np.arange(N) % 2))
+    part = predictions(np.arange(N) % 2).counted()
     assert (part.n, part.weights) == (N // 2, None)
-    assert counted(predictions(COUNTS)).weights is not None
+    assert predictions(COUNTS).counted().weights is not None

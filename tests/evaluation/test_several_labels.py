@@ -5,7 +5,6 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from calibrant import LabelPredictions, compare, evaluate
-from calibrant.data.labels import entries_per_row
 from calibrant.errors import InputError
 from calibrant.evaluation import calibrated, make_choice
 from calibrant.evaluation.effect import effect_of
@@ -67,8 +66,8 @@ def test_methods_are_compared_by_rows_and_corrected_for_each_label():
     before, after = effect_of(comparison, choice, test).mean_over_labels
     assert after < before
     # Out of fold, all entries of a row are predicted by one fit, which has not seen any of them.
-    platt = comparison["platt"].held_out.as_classes().to_logits().numpy()
-    s = validation.as_classes().to_logits().numpy()
+    platt = comparison["platt"].held_out.problem.to_logits().numpy()
+    s = validation.problem.to_logits().numpy()
     odds, stated = platt[:, 1] - platt[:, 0], s[:, 1] - s[:, 0]
     inside = np.abs(stated).reshape(-1, 3).max(axis=1) < 4  # away from where log-odds are cut off
     slopes = np.diff(odds.reshape(-1, 3)[inside][:, :2]) / np.diff(stated.reshape(-1, 3)[inside][:, :2])
@@ -89,7 +88,7 @@ def test_weights_of_rows_count_as_repetitions_do():
 def test_what_does_not_belong_together_is_refused():
     given, other = drawn(), drawn(seed=1)
     fitted = LabelCalibrator.fit_labels(given.log_odds, given.label_matrix, label_names=NAMES)
-    assert entries_per_row(given) == 3
+    assert given.n == 3 * given.n_rows
     with pytest.raises(InputError, match="^labels: expected the same samples in the same order"):
         paired_comparison(given, other)
     with pytest.raises(InputError, match="expected the labels news, arts, sport in this order.* got a, b, c"):

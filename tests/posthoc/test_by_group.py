@@ -128,7 +128,7 @@ def test_a_comparison_with_groups_corrects_the_pool_and_chooses_that():
     assert choice.result.metrics["nll"] > float(
         torch.nn.functional.nll_loss(
             choice.result.calibrator.predict_log_proba(
-                sets[0].as_classes().logits, groups=np.asarray(sets[0].groups.values)
+                sets[0].problem.logits, groups=np.asarray(sets[0].groups.values)
             ),
             sets[0].correct.long(),
         )

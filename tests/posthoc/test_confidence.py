@@ -58,9 +58,9 @@ def test_it_is_the_binary_method_on_log_odds():
 
 
 def test_certainty_counts_as_half_a_step_beyond_the_surest_doubt():
-    logits = Predictions(confidence=[0.0, 0.1, 0.99, 1.0]).as_classes().logits
+    logits = Predictions(confidence=[0.0, 0.1, 0.99, 1.0]).problem.logits
     assert torch.allclose(torch.sigmoid(ends_of(logits)), torch.tensor([0.05, 0.995]).double())
-    only = Predictions(confidence=[0.0, 1.0]).as_classes().logits
+    only = Predictions(confidence=[0.0, 1.0]).problem.logits
     assert torch.allclose(torch.sigmoid(ends_of(only)), torch.tensor([0.25, 0.75]).double())
 
 

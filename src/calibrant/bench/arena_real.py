@@ -172,14 +172,11 @@ def _count_samples(data: Path) -> tuple[dict[str, int], dict[str, str]]:
             continue
         name = path.relative_to(data).as_posix()
         try:
-            predictions = load_unweighed(path)
+            predictions = load_unweighed(path).classes("scores of all classes")
         except CalibrantError as error:
             left_out[name] = str(error).removeprefix(f"{path.name}: ")
             continue
-        if predictions.k is None:
-            left_out[name] = "expected scores of all classes, got pairs of confidence and correct"
-        else:
-            counts[name] = predictions.n
+        counts[name] = predictions.n
     return counts, left_out
 
 
@@ -192,8 +189,7 @@ def _attempts(
     fitting: Predictions, test: Predictions, settings: Mapping[str, Any], seed: int
 ) -> Iterator[_Attempt]:
     """Fit all methods on the same samples, the reference before those that are compared with it."""
-    assert fitting.k is not None
-    peers = installed_peers(fitting.k)
+    peers = installed_peers(fitting.classes().k)
     every = [
         name for name, method in METHODS.items() if not (method.calibrator.needs_features or method.slow)
     ]
@@ -264,8 +260,7 @@ def _reason(error: Exception) -> str:
 
 
 def _fit_own(name: str, fitting: Predictions, seed: int) -> _Predict:
-    assert fitting.k is not None
-    needed = method_named(name).calibrator.memory(fitting.n, fitting.k)
+    needed = method_named(name).calibrator.memory(fitting.n, fitting.classes().k)
     if needed > _MEMORY:
         raise FitError(f"needs about {needed / 2**30:.1f} GB of memory, more than {_MEMORY / 2**30:.0f} GB")
     calibrator = fit_by_name(name, fitting, seed=seed)

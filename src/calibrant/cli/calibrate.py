@@ -152,7 +152,6 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
     seen it.
     """
     from calibrant.data.files import load_answers, save_predictions
-    from calibrant.data.labels import LabelPredictions
     from calibrant.data.rewriting import ROW_FORMATS, write_answers
     from calibrant.errors import CalibrantError
 
@@ -161,7 +160,7 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
     if repaired is None or measured.suffix.lower() not in ROW_FORMATS:
         return []
     name = _repaired_name(measured)
-    if isinstance(predictions, LabelPredictions):
+    if predictions.n_rows < predictions.n:
         save_predictions(predictions, out / name)
         return [name]
     try:

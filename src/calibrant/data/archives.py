@@ -28,7 +28,7 @@ from calibrant.data.contents import (
     to_text,
     under_our_names,
 )
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.files import digest, read_value
 
@@ -63,7 +63,7 @@ class Npz:
             names = present(wanted, optional, archive.files)
             return Rows({name: _vector(_entry(archive, name), name) for name in names})
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write a compressed archive without pickled content."""
         arrays = to_arrays(predictions) | signal_arrays(predictions)
         if predictions.groups is not None:
@@ -126,9 +126,9 @@ class Safetensors:
             columns[GROUPS] = _named(tensors[GROUPS], from_text(header[GROUPS], GROUPS))
         return Rows(columns)
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write the tensors in their own type, bfloat16 included; groups as places among their names."""
-        tensors = {key: getattr(predictions, key) for key in ARRAYS if getattr(predictions, key) is not None}
+        tensors = {key: predictions.arrays[key] for key in ARRAYS if key in predictions.arrays}
         tensors |= {f"{SIGNAL}{name}": signal for name, signal in predictions.signals.items()}
         header = {key: to_text(value) for key, value in notes_of(predictions).items()}
         if predictions.groups is not None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant.data.columns import Columns
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError, did_you_mean, listed
 
 MATRICES = ("logits", "probs", "features")
@@ -194,12 +194,12 @@ def labels_by_number(values: dict[str, Any], names: Sequence[str] | None) -> dic
     return values | {"labels": places}
 
 
-def label_numbers(predictions: Predictions) -> npt.NDArray[Any] | None:
+def label_numbers(predictions: Stored) -> npt.NDArray[Any] | None:
     """Return labels for a file whose headers name the classes by numbers; None if they are places there."""
     numbers = _numbered(predictions.class_names)
-    if numbers is None or predictions.labels is None:
+    if numbers is None or "labels" not in predictions.arrays:
         return None
-    return np.asarray(numbers[predictions.labels.cpu().numpy()])
+    return np.asarray(numbers[predictions.arrays["labels"].cpu().numpy()])
 
 
 def _numbered(names: Sequence[str] | None) -> npt.NDArray[np.int64] | None:
@@ -210,12 +210,12 @@ def _numbered(names: Sequence[str] | None) -> npt.NDArray[np.int64] | None:
     return numbers if bool((np.diff(numbers) > 0).all()) else None
 
 
-def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
+def to_arrays(predictions: Stored) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays by key; bfloat16, which NumPy does not support, becomes float32 without loss."""
     arrays = {}
     for key in ARRAYS:
-        tensor = getattr(predictions, key)
-        if tensor is not None:
+        if key in predictions.arrays:
+            tensor = predictions.arrays[key]
             tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
             arrays[key] = np.ascontiguousarray(tensor.cpu().numpy())
     return arrays
@@ -238,12 +238,12 @@ def from_beside(columns: Mapping[str, Any]) -> dict[str, Any]:
     return values | ({"signals": signals} if signals else {})
 
 
-def signal_arrays(predictions: Predictions) -> dict[str, npt.NDArray[np.float64]]:
+def signal_arrays(predictions: Stored) -> dict[str, npt.NDArray[np.float64]]:
     """Return the signals by the names of their columns."""
     return {f"{SIGNAL}{name}": signal.cpu().numpy() for name, signal in predictions.signals.items()}
 
 
-def notes_of(predictions: Predictions) -> dict[str, Any]:
+def notes_of(predictions: Stored) -> dict[str, Any]:
     """Return class names and metadata by key, those that are given."""
     notes: dict[str, Any] = {}
     if predictions.class_names is not None:

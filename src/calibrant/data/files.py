@@ -13,8 +13,8 @@ import numpy.typing as npt
 from calibrant.data.answers import Answers, read_answers, wanted_columns
 from calibrant.data.columns import Columns, Rows
 from calibrant.data.contents import select_form, with_classes
-from calibrant.data.labels import in_columns, is_label_matrix, read_labels
-from calibrant.data.predictions import Predictions
+from calibrant.data.labels import is_label_matrix, read_labels
+from calibrant.data.predictions import Predictions, Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.files import atomic_path, reading
 
@@ -44,7 +44,7 @@ class Format(Protocol):
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return columns by name, as they are; refuse a file without all that are wanted."""
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write the predictions to the file."""
 
 
@@ -105,7 +105,7 @@ def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> 
     """
     form = _format(Path(path), FORMATS)
     with atomic_path(path) as temporary:
-        form(temporary).write(in_columns(predictions))
+        form(temporary).write(predictions.stored())
 
 
 def _answer_rows(source: Format, columns: Columns) -> Rows | None:

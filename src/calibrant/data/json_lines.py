@@ -26,7 +26,7 @@ from calibrant.data.contents import (
     to_text,
     under_our_names,
 )
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.files import without_nan
 
@@ -85,7 +85,7 @@ class JsonLines:
                 raise missing_column(name, list(self.records[0]))
         return Rows(columns, self.unit, self.numbers)
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write one object per sample; numbers become float64, missing signals and masked classes null."""
         columns: dict[str, list[Any]] = {}
         for key, array in to_arrays(predictions).items():

@@ -1,15 +1,21 @@
 """``LabelPredictions``: the output of a classifier that gives each sample any number of labels."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.data.predictions import Groups, Predictions, check_rows
+from calibrant.data.predictions import (
+    ClassPredictions,
+    ConfidencePredictions,
+    Groups,
+    Stored,
+    check_rows,
+    two_classes,
+)
 from calibrant.errors import InputError
 from calibrant.inputs import (
     ArrayLike,
@@ -29,7 +35,7 @@ _LABELS_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class LabelPredictions(Predictions):
+class LabelPredictions(ConfidencePredictions):
     """The output of a classifier with several labels at once, for ``n`` rows and ``l`` labels.
 
     Whether a row has a label is a question of its own. So these are ``n * l`` predictions in long form, row
@@ -117,6 +123,26 @@ class LabelPredictions(Predictions):
         return partial(LabelPredictions, **self.arguments()), ()
 
     @property
+    def own_name(self) -> str:  # type: ignore[override]  # a constant elsewhere
+        """What the model's own probabilities are called: they are not stated in words."""
+        return "uncalibrated"
+
+    @property
+    def described(self) -> str:
+        """What the predictions are."""
+        return f"probabilities of {self.class_count}"
+
+    @property
+    def class_count(self) -> str:
+        """The number of labels as text."""
+        return f"{self.n_labels:,} labels"
+
+    @property
+    def units(self) -> Tensor:
+        """The row of each entry: entries of one row depend on each other."""
+        return torch.arange(self.n) // self.n_labels
+
+    @property
     def n_rows(self) -> int:
         """Number of rows; ``n`` is the number of entries."""
         return len(self.scores)
@@ -145,22 +171,48 @@ class LabelPredictions(Predictions):
         p = self.matrix
         return log_probs(p) - log_probs(1 - p)
 
-    def as_classes(self) -> Predictions:
-        """Return the entries as predictions of two classes, without the label and with it."""
-        s = self.log_odds.double().reshape(-1)
-        return Predictions(
-            logits=torch.stack([-F.softplus(s), -F.softplus(-s)], dim=1),
-            labels=None if self.correct is None else self.correct.long(),
-            groups=self.groups,
-            weights=self.weights,
-            class_names=("absent", "present"),
-            metadata=self.metadata,
-        )
+    @property
+    def problem(self) -> ClassPredictions:
+        """The entries as two classes: without the label, and with it."""
+        return two_classes(self, self.log_odds.double().reshape(-1), ("absent", "present"))
+
+    def with_scores(self, log_probs: Tensor) -> "LabelPredictions":
+        """Return the same rows with the probabilities that log-probabilities of absent and present give."""
+        return self.with_probs(log_probs[:, 1].exp())
 
     def with_probs(self, probs: Tensor) -> "LabelPredictions":
         """Return other probabilities of the same rows and labels, in any shape with as many entries."""
         others = {name: value for name, value in self.arguments().items() if name != self.form}
-        return LabelPredictions(probs=probs.reshape(self.scores.shape), **others)
+        return LabelPredictions(probs=probs.clamp(max=1.0).reshape(self.scores.shape), **others)
+
+    def replaced(self, **others: Any) -> "LabelPredictions":  # noqa: ANN401  # any argument
+        """Return the same predictions with other values of some arguments, such as the confidences."""
+        if "confidence" in others:
+            return self.with_probs(others["confidence"])
+        return LabelPredictions(**{**self.arguments(), **others})
+
+    def counted(self) -> "LabelPredictions":
+        """Return the rows that count: those with a weight above 0. Equal weights are dropped."""
+        weights = self.arguments()["weights"]
+        if weights is None:
+            return self
+        used = weights > 0
+        part = self if bool(used.all()) else self.take_rows(used)
+        if float(weights[used].min()) < float(weights[used].max()):
+            return part
+        return part.replaced(weights=None)
+
+    def stored(self) -> Stored:
+        """Return what files hold: one row for each sample, and a column for each label."""
+        arguments = self.arguments()
+        labels = self.label_matrix
+        tensors = {
+            self.form: self.scores,
+            "labels": None if labels is None else labels.to(torch.int8),
+            "weights": arguments["weights"],
+        }
+        arrays = {name: each for name, each in tensors.items() if each is not None}
+        return Stored(arrays, {}, None, self.label_names, self.metadata)
 
     def take_rows(self, rows: ArrayLike) -> "LabelPredictions":
         """Return the rows with these numbers, or those where a mask of length ``n_rows`` is true.
@@ -186,17 +238,6 @@ class LabelPredictions(Predictions):
         }
 
 
-def entries_per_row(predictions: Predictions) -> int:
-    """Return how many entries in succession belong to one row: 1, except for several labels at once."""
-    return predictions.n_labels if isinstance(predictions, LabelPredictions) else 1
-
-
-def units_of(predictions: Predictions) -> Tensor | None:
-    """Return the row of each entry if entries of one row depend on each other; None if none do."""
-    per_row = entries_per_row(predictions)
-    return None if per_row == 1 else torch.arange(predictions.n) // per_row
-
-
 def is_label_matrix(values: Mapping[str, Any]) -> bool:
     """Return whether the labels in a file are several at once, and not one class in one-hot form."""
     labels = values.get("labels")
@@ -216,26 +257,6 @@ def read_labels(values: Mapping[str, Any], label_names: Sequence[str] | None) ->
         **{key: values.get(key) for key in (form, "labels", "weights", "metadata")},
         label_names=label_names or values.get("class_names"),
     )
-
-
-def in_columns(predictions: Predictions) -> Predictions:
-    """Return predictions as files hold them: several labels as columns, with one row for each sample."""
-    if not isinstance(predictions, LabelPredictions):
-        return predictions
-    labels, weights = predictions.label_matrix, predictions.arguments()["weights"]
-    values = dict.fromkeys(each.name for each in fields(Predictions)) | {
-        predictions.form: predictions.scores,
-        "labels": None if labels is None else labels.to(torch.int8),
-        "signals": {},
-        "weights": weights,
-        "class_names": predictions.label_names,
-        "metadata": predictions.metadata,
-    }
-    # Only writers see this: labels of this shape are no classes, which predictions would refuse.
-    table = object.__new__(Predictions)
-    for name, value in values.items():
-        object.__setattr__(table, name, value)
-    return table
 
 
 def _groups(names: Sequence[str], n: int) -> Groups:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from calibrant.inputs import (
     to_array,
     to_tensor,
 )
-from calibrant.outcomes import Outcomes, log_odds, log_probs
+from calibrant.outcomes import Outcomes, effective, log_odds, log_probs
 from calibrant.show.numbers import percent
 from calibrant.show.table import Table
 from calibrant.text import check_text
@@ -91,8 +91,10 @@ class Predictions:
     """The output of a classifier for ``n`` samples and, if known, their true classes.
 
     Exactly one form is given: ``logits``, ``probs``, or ``confidence`` for a black box that only states how
-    sure it is. Arrays are checked once, here, and stored as detached tensors of the caller's floating type on
-    the device of the predictions; memory is shared where possible.
+    sure it is. What differs between the forms is asked of the predictions: :meth:`outcomes`, :attr:`problem`,
+    :meth:`with_scores`, :meth:`classes`, :attr:`truth`, :attr:`units`. Arrays are checked once, here, and
+    stored as detached tensors of the caller's floating type on the device of the predictions; memory is
+    shared where possible.
 
     Args:
         logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``; ``-inf`` masks a class
@@ -132,6 +134,11 @@ class Predictions:
     weights: Tensor | None
     class_names: tuple[str, ...] | None
     metadata: Mapping[str, str]
+
+    def __new__(cls, **given: object) -> "Predictions":
+        """Choose the form; ``Predictions(...)`` is all that callers write."""
+        form = ConfidencePredictions if given.get("confidence") is not None else ClassPredictions
+        return object.__new__(form if cls is Predictions else cls)
 
     # Written out because it takes any array, while the fields above are always tensors.
     def __init__(
@@ -191,7 +198,7 @@ class Predictions:
     def __repr__(self) -> str:
         form, main = next(iter(self._tensors().items()))
         parts = [f"n={self.n}", f"{form} {str(main.dtype).removeprefix('torch.')}"]
-        if self.k is not None:
+        if self.class_count:
             parts.insert(1, f"k={self.k}")
         parts += [name for name in ("correct", "labels") if getattr(self, name) is not None]
         if self.features is not None:
@@ -206,11 +213,10 @@ class Predictions:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the contents, and the first samples."""
-        classes = "" if self.k is None else f" of {self.k:,} classes"
         samples = self.take(range(min(self.n, _ROWS_SHOWN)))
         shown = _columns_shown(samples)
         rows = zip(range(samples.n), *shown.values(), strict=True)
-        title = f"Predictions: {self.n:,} samples{classes}"
+        title = " of ".join(filter(None, (f"Predictions: {self.n:,} samples", self.class_count)))
         return Table.of(["row", *shown], rows, title=title, notes=(repr(self), *_named(self)))._repr_html_()
 
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
@@ -224,9 +230,70 @@ class Predictions:
         return len(self)
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows: of samples, except that several labels at once have one row for many entries."""
+        return self.n
+
+    @property
+    def units(self) -> Tensor | None:
+        """A number for each sample; samples of equal number depend on each other. None if none do."""
+        return None
+
+    @property
     def k(self) -> int | None:
         """Number of classes; none for (confidence, correct) pairs."""
-        return None if self.confidence is not None else self._main.shape[1]
+        raise NotImplementedError
+
+    @property
+    def described(self) -> str:
+        """What the predictions are, for messages: "scores of 10 classes"."""
+        raise NotImplementedError
+
+    @property
+    def class_count(self) -> str:
+        """The number of classes as text; empty if there are none."""
+        raise NotImplementedError
+
+    @property
+    def own_name(self) -> str:
+        """What the model's own confidence is called beside calibrated ones."""
+        raise NotImplementedError
+
+    @property
+    def truth(self) -> Tensor | None:
+        """What came true: the class of each sample, or whether each answer was right; None if unknown."""
+        raise NotImplementedError
+
+    def truth_for(self, purpose: str) -> Tensor:
+        """Return what came true, or refuse predictions that do not know it."""
+        raise NotImplementedError
+
+    @property
+    def problem(self) -> "ClassPredictions":
+        """The classes that methods are fitted to: those of the scores, or wrong and right.
+
+        So whatever works with two classes works with pairs. The logits of pairs are log-probabilities in
+        float64, and the labels are whether each answer was right.
+
+        Example:
+            >>> Predictions(confidence=[0.9, 0.6], correct=[True, False]).problem
+            Predictions(n=2, k=2, logits float64, labels, class_names)
+        """
+        raise NotImplementedError
+
+    def with_scores(self, log_probs: Tensor) -> "Predictions":
+        """Return the same samples with other log-probabilities of the classes of :attr:`problem`."""
+        raise NotImplementedError
+
+    def classes(
+        self, expected: str = "logits or probs with labels", *, name: str = "predictions"
+    ) -> "ClassPredictions":
+        """Return the predictions if they are scores of classes; refuse others, saying what was expected."""
+        raise NotImplementedError
+
+    def outcomes(self) -> Outcomes:
+        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
+        raise NotImplementedError
 
     @property
     def beside(self) -> Tensor | None:
@@ -235,63 +302,14 @@ class Predictions:
 
     def to_probs(self) -> Tensor:
         """Return class probabilities of shape ``(n, k)``: those given, or the softmax of the logits."""
-        if self.probs is not None:
-            return self.probs
-        if self.logits is not None:
-            return torch.softmax(_widen(self.logits), dim=1)
-        raise InputError(
-            "predictions: expected logits or probs, got confidence with correct; "
-            "pairs have no class probabilities, so use a top-label measure"
-        )
+        raise NotImplementedError
 
     def to_logits(self) -> Tensor:
         """Return scores of shape ``(n, k)`` whose softmax are the probabilities: those given, or their logs.
 
         Probabilities count as at least 1e-12 in it, see :func:`~calibrant.outcomes.log_probs`.
         """
-        if self.logits is not None:
-            return self.logits
-        return log_probs(_widen(self.to_probs()))
-
-    def as_classes(self) -> "Predictions":
-        """Return pairs as predictions of two classes, wrong and right, and class scores as they are.
-
-        So whatever works with two classes works with pairs. The logits are log-probabilities in float64, and
-        the labels are whether each answer was right.
-
-        Example:
-            >>> Predictions(confidence=[0.9, 0.6], correct=[True, False]).as_classes()
-            Predictions(n=2, k=2, logits float64, labels, class_names)
-        """
-        if self.confidence is None:
-            return self
-        s = log_odds(self.confidence)
-        return Predictions(
-            logits=torch.stack([-torch.nn.functional.softplus(s), -torch.nn.functional.softplus(-s)], dim=1),
-            labels=None if self.correct is None else self.correct.long(),
-            groups=self.groups,
-            weights=self.weights,
-            class_names=("wrong", "right"),
-            metadata=self.metadata,
-        )
-
-    def outcomes(self) -> Outcomes:
-        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
-        if self.confidence is not None:
-            if self.correct is None:
-                raise InputError(
-                    "correct: expected a hit or miss for each confidence, got none; "
-                    "without it nobody knows which answers were right"
-                )
-            return Outcomes(_widen(self.confidence), self.correct).weighed(self.weights)
-        if self.labels is None:
-            raise InputError(
-                "labels: expected the true class of each sample, got none; "
-                "without labels it is unknown whether a prediction was correct"
-            )
-        if self.logits is not None:
-            return Outcomes.from_logits(self.logits, self.labels).weighed(self.weights)
-        return Outcomes.from_probs(_widen(self._main), self.labels).weighed(self.weights)
+        raise NotImplementedError
 
     def take(self, rows: ArrayLike) -> "Predictions":
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
@@ -300,6 +318,26 @@ class Predictions:
         chosen["signals"] = {name: signal[index] for name, signal in self.signals.items()}
         chosen["groups"] = None if self.groups is None else self.groups.take(index)
         return Predictions(**{**chosen, **self._notes()})
+
+    def counted(self) -> "Predictions":
+        """Return the samples that count: those with a weight above 0. Equal weights are dropped.
+
+        Example:
+            >>> Predictions(probs=[0.9, 0.6, 0.2], labels=[1, 0, 0], weights=[2, 2, 0]).counted()
+            Predictions(n=2, k=2, probs float64, labels)
+        """
+        if self.weights is None:
+            return self
+        used = effective(self.weights) > 0
+        part = self if bool(used.all()) else self.take(used)
+        assert part.weights is not None
+        unequal = float(part.weights.min()) < float(part.weights.max())
+        return part if unequal else part.replaced(weights=None)
+
+    def replaced(self, **others: Any) -> "Predictions":  # noqa: ANN401  # any argument of Predictions
+        """Return the same predictions with other values of some arguments."""
+        values: dict[str, Any] = {**self._tensors(), "signals": self.signals, "groups": self.groups}
+        return Predictions(**{**values, **self._notes(), **others})
 
     def in_order(self, class_names: Sequence[str] | None, *, name: str = "predictions") -> "Predictions":
         """Return the predictions with their classes in the order of these names; refuse other names.
@@ -318,11 +356,16 @@ class Predictions:
         order = class_order(class_names, self.class_names, name=name)
         if order is None:
             return self
-        values: dict[str, Any] = {**self._tensors(), "signals": self.signals, "groups": self.groups}
-        values |= {form: values[form][:, order] for form in ("logits", "probs") if form in values}
+        values: dict[str, Any] = {
+            form: scores[:, order] for form, scores in self._tensors().items() if form in ("logits", "probs")
+        }
         if self.labels is not None:
             values["labels"] = order.argsort().to(self.labels.device)[self.labels]
-        return Predictions(**{**values, **self._notes(), "class_names": class_names})
+        return self.replaced(**values, class_names=class_names)
+
+    def stored(self) -> "Stored":
+        """Return what files hold."""
+        return Stored(self._tensors(), self.signals, self.groups, self.class_names, self.metadata)
 
     @property
     def _main(self) -> Tensor:
@@ -335,6 +378,163 @@ class Predictions:
 
     def _notes(self) -> dict[str, Any]:
         return {"class_names": self.class_names, "metadata": dict(self.metadata)}
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class ClassPredictions(Predictions):
+    """Scores of all classes: logits or probabilities, with labels if known."""
+
+    own_name = "uncalibrated"
+
+    @property
+    def k(self) -> int:
+        """Number of classes."""
+        return self._main.shape[1]
+
+    @property
+    def described(self) -> str:
+        """What the predictions are."""
+        return f"scores of {self.class_count}"
+
+    @property
+    def class_count(self) -> str:
+        """The number of classes as text."""
+        return f"{self.k:,} classes"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes, or their numbers."""
+        return self.class_names or tuple(str(place) for place in range(self.k))
+
+    @property
+    def truth(self) -> Tensor | None:
+        """The class of each sample; None if unknown."""
+        return self.labels
+
+    def truth_for(self, purpose: str) -> Tensor:
+        """Return the class of each sample, or refuse predictions without labels."""
+        if self.labels is None:
+            raise InputError(f"labels: expected the true class of each sample, got none; {purpose}")
+        return self.labels
+
+    @property
+    def problem(self) -> "ClassPredictions":
+        """The predictions themselves."""
+        return self
+
+    def with_scores(self, log_probs: Tensor) -> Predictions:
+        """Return the same samples with other log-probabilities as logits."""
+        return self.replaced(probs=None, logits=log_probs)
+
+    def classes(
+        self, expected: str = "logits or probs with labels", *, name: str = "predictions"
+    ) -> "ClassPredictions":
+        """Return the predictions themselves; refuse those without labels if labels are expected."""
+        if "labels" in expected and self.labels is None:
+            raise InputError(f"{name}: expected {expected}, got {self.described} without labels")
+        return self
+
+    def to_probs(self) -> Tensor:
+        """Return the probabilities, or the softmax of the logits."""
+        if self.logits is not None:
+            return torch.softmax(_widen(self.logits), dim=1)
+        return self._main
+
+    def to_logits(self) -> Tensor:
+        """Return the logits, or the logarithms of the probabilities."""
+        return self.logits if self.logits is not None else log_probs(_widen(self._main))
+
+    def outcomes(self) -> Outcomes:
+        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
+        labels = self.truth_for("without labels it is unknown whether a prediction was correct")
+        if self.logits is not None:
+            return Outcomes.from_logits(self.logits, labels).weighed(self.weights)
+        return Outcomes.from_probs(_widen(self._main), labels).weighed(self.weights)
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class ConfidencePredictions(Predictions):
+    """Confidences of a black box, and whether each answer was right if that is known."""
+
+    own_name = "as stated"
+
+    @property
+    def k(self) -> None:
+        """There are no classes."""
+        return None
+
+    @property
+    def described(self) -> str:
+        """What the predictions are."""
+        return "confidences of a black box"
+
+    @property
+    def class_count(self) -> str:
+        """There are no classes to count."""
+        return ""
+
+    @property
+    def truth(self) -> Tensor | None:
+        """Whether each answer was right; None if unknown."""
+        return self.correct
+
+    def truth_for(self, purpose: str) -> Tensor:
+        """Return whether each answer was right, or refuse predictions that do not know it."""
+        if self.correct is None:
+            raise InputError(f"correct: expected a hit or miss for each confidence, got none; {purpose}")
+        return self.correct
+
+    @property
+    def problem(self) -> ClassPredictions:
+        """Two classes, wrong and right."""
+        return two_classes(self, log_odds(self._main), ("wrong", "right"))
+
+    def with_scores(self, log_probs: Tensor) -> Predictions:
+        """Return the same answers with the confidences that log-probabilities of wrong and right give."""
+        return self.replaced(confidence=log_probs[:, 1].exp().clamp(max=1.0))
+
+    def classes(
+        self, expected: str = "logits or probs with labels", *, name: str = "predictions"
+    ) -> ClassPredictions:
+        """Refuse: there are no classes."""
+        raise InputError(f"{name}: expected {expected}, got {self.described}, which have no classes")
+
+    def to_probs(self) -> Tensor:
+        """Refuse: there are no class probabilities."""
+        raise InputError(
+            "predictions: expected logits or probs, got confidence with correct; "
+            "pairs have no class probabilities, so use a top-label measure"
+        )
+
+    to_logits = to_probs
+
+    def outcomes(self) -> Outcomes:
+        """Return the confidence of each answer and whether it was right, with the weights if given."""
+        correct = self.truth_for("without it nobody knows which answers were right")
+        return Outcomes(_widen(self._main), correct).weighed(self.weights)
+
+
+class Stored(NamedTuple):
+    """What a file of predictions holds: arrays by name, signals, groups, class names and metadata."""
+
+    arrays: Mapping[str, Tensor]
+    signals: Mapping[str, Tensor]
+    groups: Groups | None
+    class_names: tuple[str, ...] | None
+    metadata: Mapping[str, str]
+
+
+def two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) -> ClassPredictions:
+    """Return log-odds as predictions of two classes."""
+    softplus = torch.nn.functional.softplus
+    return ClassPredictions(
+        logits=torch.stack([-softplus(s), -softplus(-s)], dim=1),
+        labels=None if predictions.correct is None else predictions.correct.long(),
+        groups=predictions.groups,
+        weights=predictions.weights,
+        class_names=names,
+        metadata=predictions.metadata,
+    )
 
 
 def _columns_shown(predictions: Predictions) -> dict[str, list[str]]:
@@ -406,7 +606,7 @@ def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
     (name, first), *others = parts.items()
     for other, part in others:
         ours, theirs = (_contents(each) for each in (first, part))
-        if ours != theirs or type(part) is not Predictions:
+        if ours != theirs or part.n_rows != part.n:
             raise InputError(
                 f"{other}: expected {ours} as in {name}, got {theirs if ours != theirs else repr(part)}; "
                 "read them apart"
@@ -423,7 +623,7 @@ def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
 
 def _contents(predictions: Predictions) -> str:
     """Return what predictions hold, in words that differ unless they can be joined."""
-    classes = "" if predictions.k is None else f" of {predictions.k} classes"
+    classes = f" of {predictions.class_count}" if predictions.class_count else ""
     if predictions.class_names is not None:
         classes += f" ({listed(predictions.class_names)})"
     form, *more = (*predictions._tensors(), *predictions.signals)

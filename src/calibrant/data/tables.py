@@ -36,7 +36,7 @@ from calibrant.data.contents import (
     under_our_names,
 )
 from calibrant.data.parquet import notes_in, open_parquet, with_notes, write_parquet
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.text import guarded, unguarded
 
@@ -75,7 +75,7 @@ class Parquet:
             table = file.read(columns=list(dict.fromkeys(paths[name][0] for name in names)))
         return Rows({name: _plain(_field(table, paths[name])) for name in names})
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write one row per sample."""
         columns = {
             key: pa.array(array)
@@ -203,7 +203,7 @@ class Csv:
             convert_options=ConvertOptions(**convert),
         )
 
-    def write(self, predictions: Predictions) -> None:
+    def write(self, predictions: Stored) -> None:
         """Write a header and one row per sample, with enough digits to read back the same number.
 
         A group that a spreadsheet would take for a formula has an apostrophe before it; reading drops it.

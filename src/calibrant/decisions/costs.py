@@ -16,6 +16,7 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
 from calibrant.errors import FormatError, InputError, did_you_mean, listed
+from calibrant.evaluation.calibrated import is_of_pairs
 from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
@@ -105,10 +106,10 @@ class Costs(Result):
     def for_predictions(self, predictions: Predictions) -> Tensor:
         """Return the matrix with its rows in the order of the classes; refuse those of other classes."""
         check_one_label(predictions)
-        known = _WRONG_AND_RIGHT if predictions.k is None else [predictions.class_names or ()]
-        k = 2 if predictions.k is None else predictions.k
+        k, of_pairs = predictions.k or 2, is_of_pairs(predictions.k)
+        known = _WRONG_AND_RIGHT if of_pairs else [predictions.class_names or ()]
         if len(self.values) != k:
-            what = "two rows, wrong and right" if predictions.k is None else f"a row for each of {k} classes"
+            what = "two rows, wrong and right" if of_pairs else f"a row for each of {k} classes"
             raise InputError(f"costs: expected {what}, got {len(self.values)}")
         if self.classes is None:
             return self.values
@@ -464,7 +465,7 @@ def cost_of_asking(
     given = given_predictions(predictions)
     y, log_probs = _true_rows(given), calibrated_log_probs(given, calibrator)
     k = log_probs.shape[1]
-    mistakes = Costs([[1.0], [0.0]]) if given.k is None else Costs(1 - torch.eye(k, dtype=torch.float64))
+    mistakes = Costs([[1.0], [0.0]]) if is_of_pairs(given.k) else Costs(1 - torch.eye(k, dtype=torch.float64))
     rule = CostRule(Costs((mistakes if costs is None else costs).for_predictions(given)), n_classes=given.k)
     action, least = (each.cpu() for each in rule(log_probs))
     paid, w = rule.costs[y, action], counts_of(given.weights, given.n).cpu()
@@ -534,10 +535,7 @@ def _exceeded_by(values: Floats, weights: Floats, share: float) -> float:
 
 def _true_rows(predictions: Predictions) -> Tensor:
     """Return the row of the matrix for each sample: the true class, or whether the answer was right."""
-    predictions.outcomes()  # refuses predictions without labels
-    found = predictions.correct if predictions.k is None else predictions.labels
-    assert found is not None
-    return found.long().cpu()
+    return predictions.truth_for("costs are counted with it").long().cpu()
 
 
 def _names(names: Sequence[str], number: int, what: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.frequencies import check_test_level, given_unlabelled
+from calibrant.decisions.rule import check_one_label
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import make_choice
@@ -264,25 +264,19 @@ def _normal_quantile(level: float) -> float:
 def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
     """Check that both sets have the same form and enough samples; return the unlabelled in order."""
     for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
-        if isinstance(each, LabelPredictions):
-            raise InputError(
-                f"{name}: expected one label for each sample, got several at once; estimate each label by "
-                "itself, as a problem with two classes"
-            )
+        check_one_label(each, name=name)
         refuse_weights(each.weights, "an estimate without labels")
         if each.n < _LEAST_ROWS:
             raise InputError(f"{name}: expected at least {_LEAST_ROWS} samples, got {each.n}")
-    if labelled.correct is None and labelled.labels is None:
-        lacking = "the class of each sample" if labelled.k is not None else "whether each answer was right"
-        raise InputError(f"labelled: expected {lacking}, got none; swap the files if they are exchanged")
-    if labelled.k != unlabelled.k:
-        expected, got = (
-            "confidences of a black box" if each.k is None else f"scores of {each.k} classes"
-            for each in (labelled, unlabelled)
+    if labelled.truth is None:
+        raise InputError(
+            "labelled: expected the class of each sample, or whether each answer was right, got neither; "
+            "swap the files if they are exchanged"
         )
-        raise InputError(f"unlabelled: expected {expected}, as in labelled, got {got}")
-    if labelled.k is None:
-        return unlabelled
+    if labelled.k != unlabelled.k:
+        raise InputError(
+            f"unlabelled: expected {labelled.described}, as in labelled, got {unlabelled.described}"
+        )
     return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
@@ -411,7 +405,7 @@ def _change(labelled: Predictions, unlabelled: Predictions, rng: np.random.Gener
     edges = np.unique(np.quantile(np.concatenate([one, two]), np.linspace(0, 1, _CELLS + 1)[1:-1]))
     cells = [np.bincount(np.searchsorted(edges, each), minlength=len(edges) + 1) for each in (one, two)]
     distance, p_value = _division_test(*cells, statistic=_largest_step, rng=rng)
-    if guesses is None or others is None or labelled.k is None:
+    if guesses is None or others is None or not labelled.k:
         return ConfidenceChange(distance, p_value, None, None, None, p_value)
     counts = [np.bincount(each, minlength=labelled.k) for each in (guesses, others)]
     _, class_p_value = _division_test(*counts, statistic=_chi_square, rng=rng)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated, of_classes
@@ -346,10 +345,10 @@ def correct_frequencies(
 def _note_frequencies(calibrator: Calibrator, labelled: Predictions) -> None:
     """Let a calibrator know the class frequencies of labelled predictions."""
     names = calibrator.class_names or labelled.class_names
-    if labelled.k is None or calibrator.n_classes not in (None, labelled.k):
-        got = "confidences" if labelled.k is None else f"{labelled.k} classes"
-        raise InputError(f"labelled: expected the classes of the calibrator, got {got}")
-    of_classes(calibrator, labelled.in_order(names, name="labelled"))
+    labelled = labelled.classes("the classes of the calibrator, with labels", name="labelled")
+    if calibrator.n_classes not in (None, labelled.k):
+        raise InputError(f"labelled: expected the classes of the calibrator, got {labelled.class_count}")
+    of_classes(calibrator, labelled.in_order(names, name="labelled").problem)
     calibrator.class_names = names
 
 
@@ -404,9 +403,7 @@ def check_test_level(alpha: float) -> float:
 def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
     """Check that both sets have classes, the same ones, and enough rows; return the unlabelled in order."""
     for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
-        if isinstance(each, LabelPredictions) or each.k is None:
-            what = "confidences, which have no classes" if each.k is None else "several labels at once"
-            raise InputError(f"{name}: expected scores of classes, whose frequencies can change, got {what}")
+        each.classes("scores of classes, whose frequencies can change", name=name)
         refuse_weights(each.weights, "class frequencies")
     if labelled.labels is None:
         raise InputError(

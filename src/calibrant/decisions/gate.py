@@ -12,10 +12,10 @@ from scipy.special import ndtri
 from scipy.stats import binom
 from torch import Tensor
 
-from calibrant.data.labels import entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.requirement import Requirement
 from calibrant.errors import InputError, did_you_mean
+from calibrant.evaluation.calibrated import is_of_pairs
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.paired import paired_comparison
@@ -417,7 +417,7 @@ class _Gauge:
             among = ~events
         w = counts_of(predictions.weights, len(correct)).cpu()
         # Samples that share a row, or have unequal weights, count as fewer.
-        n = max(1, round(float(w.sum() ** 2 / w.square().sum()) / entries_per_row(predictions)))
+        n = max(1, round(float(w.sum() ** 2 / w.square().sum()) * predictions.n_rows / predictions.n))
         share = float((w * events).sum() / w.sum())
         most = wilson_interval(share, n, level=self.level)[1]
         resampled = float(binom.ppf((1 + self.level) / 2, n, share)) / n
@@ -436,7 +436,7 @@ def _with_other_outcome(predictions: Predictions, rows: Tensor) -> Predictions:
     A hit becomes a miss if the second most probable class is the true one.
     """
     weights = predictions.weights
-    if predictions.k is None:
+    if is_of_pairs(predictions.k):
         correct = predictions.outcomes().correct.clone()
         rows = rows.to(correct.device)
         correct[rows] = ~correct[rows]
@@ -462,12 +462,12 @@ def _agree(first: Predictions, other: Predictions) -> bool:
     """
     ours, theirs = first.outcomes(), other.outcomes()
     same = torch.equal(ours.correct.cpu(), theirs.correct.cpu())
-    if first.k is not None and other.k is not None:
+    if not (is_of_pairs(first.k) or is_of_pairs(other.k)):
         p, q = first.to_probs().cpu(), other.to_probs().cpu()
         same = same and torch.equal(p.argmax(dim=1), q.argmax(dim=1))
         return same and (len(p) >= _ENOUGH_ANSWERS or torch.equal(p, q))
     alike = torch.equal(ours.confidence.cpu(), theirs.confidence.cpu())
-    return same and (alike or len(ours) // entries_per_row(first) >= _ENOUGH_ANSWERS)
+    return same and (alike or first.n_rows >= _ENOUGH_ANSWERS)
 
 
 def _margins(wanted: Sequence[Requirement], margin: float | Mapping[str, float] | None) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.calibrated import calibrated, check_form
+from calibrant.evaluation.calibrated import calibrated, check_form, is_of_pairs
 from calibrant.files import between, read_dataclass, read_value
 from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
@@ -119,13 +119,10 @@ class Rule(nn.Module, ABC):
         if self.calibrator is not None:
             check_form(self.calibrator, predictions.k)
         if predictions.k != self.n_classes:
-            forms = [
-                "confidences of a black box" if k is None else f"{k} classes"
-                for k in (self.n_classes, predictions.k)
-            ]
+            own = f"scores of {self.n_classes} classes" if self.n_classes else "confidences of a black box"
             raise InputError(
-                f"predictions: expected {forms[0]}, which the {type(self).__name__} was fitted on, got "
-                f"{forms[1]}"
+                f"predictions: expected {own}, which the {type(self).__name__} was fitted on, got "
+                f"{predictions.described}"
             )
 
     def check_stored(self) -> None:
@@ -157,12 +154,12 @@ class Rule(nn.Module, ABC):
         return rule
 
 
-def check_one_label(predictions: Predictions) -> None:
+def check_one_label(predictions: Predictions, *, name: str = "predictions") -> None:
     """Refuse predictions of several labels at once, which no rule decides about."""
     if isinstance(predictions, LabelPredictions):
         raise InputError(
-            "predictions: expected one label for each sample, got several at once; decide about each label "
-            "by itself, as a problem with two classes"
+            f"{name}: expected one label for each sample, got several at once; take each label by itself, as "
+            "a problem with two classes"
         )
 
 
@@ -177,14 +174,14 @@ def calibrated_log_probs(predictions: Predictions, calibrator: Calibrator | None
         tensor([[0.2500, 0.7500],
                 [0.5000, 0.5000]], dtype=torch.float64)
     """
-    if calibrator is not None and predictions.k is None:
+    if calibrator is not None and is_of_pairs(predictions.k):
         # As in the graph of a rule, repaired confidences are not rounded again.
         check_form(calibrator, predictions.k)
         groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
-        z = calibrator.predict_log_proba(predictions.as_classes().to_logits(), predictions.beside, groups)
+        z = calibrator.predict_log_proba(predictions.problem.to_logits(), predictions.beside, groups)
     else:
         given = predictions if calibrator is None else calibrated(calibrator, predictions)
-        z = given.as_classes().to_logits()
+        z = given.problem.to_logits()
     return torch.log_softmax(z.double(), dim=1)
 
 

@@ -76,8 +76,7 @@ def measures_of_sets(predictions: Predictions, covered: Tensor, sizes: Tensor, e
     """
     labels, groups = predictions.labels, predictions.groups
     assert labels is not None
-    assert predictions.k is not None
-    names = predictions.class_names or tuple(map(str, range(predictions.k)))
+    names = predictions.problem.names
     found, places = sizes.unique(return_inverse=True)
     overall = _row("all", covered, sizes)
     return SetMeasures(

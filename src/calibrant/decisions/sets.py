@@ -26,7 +26,7 @@ from calibrant.decisions.conformal import (
 from calibrant.decisions.rule import Decisions, Rule, calibrated_log_probs, check_one_label
 from calibrant.decisions.set_measures import SetMeasures, measures_of_sets, rows_of_parts
 from calibrant.errors import FormatError, InputError, listed
-from calibrant.evaluation.calibrated import counted, fit_named
+from calibrant.evaluation.calibrated import fit_named
 from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
@@ -706,9 +706,8 @@ def _parts(given: Predictions, by: By | None) -> tuple[tuple[str, ...], tuple[Te
     everyone = (torch.arange(given.n),)
     if by == "class":
         assert given.labels is not None
-        assert given.k is not None
-        names = given.class_names or tuple(map(str, range(given.k)))
-        return names, rows_of_parts(given.labels.cpu(), given.k)
+        names = given.problem.names
+        return names, rows_of_parts(given.labels.cpu(), len(names))
     if by == "group":
         assert given.groups is not None
         groups = given.groups
@@ -827,8 +826,7 @@ _FACTS = ("covered", "sizes", "empty")
 
 def _in_blocks(predictions: Predictions, calibrator: Calibrator | None) -> Iterator[tuple[slice, Tensor]]:
     """Yield log-probabilities of consecutive samples, so that what is sorted is small beside the scores."""
-    assert predictions.k is not None
-    size = max(1, _BLOCK_ENTRIES // predictions.k)
+    size = max(1, _BLOCK_ENTRIES // (predictions.k or 1))
     for start in range(0, predictions.n, size):
         rows = slice(start, min(start + size, predictions.n))
         whole = predictions.n <= size
@@ -848,7 +846,7 @@ def _log_probs(predictions: Predictions, calibrator: Calibrator | None) -> Tenso
 def _labelled(predictions: Predictions) -> Predictions:
     """Check predictions to fit or measure sets on."""
     _check_classes(predictions)
-    given = counted(predictions)
+    given = predictions.counted()
     if given.weights is not None:
         raise InputError(
             "weights: expected none for prediction sets, whose guarantee is about samples that count "
@@ -861,11 +859,7 @@ def _labelled(predictions: Predictions) -> Predictions:
 
 def _check_classes(predictions: Predictions) -> None:
     check_one_label(predictions)
-    if predictions.k is None:
-        raise InputError(
-            "predictions: expected class scores to form sets of classes, got confidences of a black box; "
-            "calibrant decide finds when to answer and when to abstain"
-        )
+    predictions.classes("class scores to form sets of classes")
 
 
 def _uniforms(seed: int, stream: int, n: int) -> Tensor:

@@ -1,86 +1,99 @@
 """Fit a method on predictions, and apply a fitted calibrator to predictions."""
 
-from dataclasses import fields
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from calibrant.data.labels import LabelPredictions
-from calibrant.data.predictions import Predictions, class_order
+from calibrant.data.predictions import ClassPredictions, Predictions, class_order
 from calibrant.errors import InputError
-from calibrant.outcomes import effective
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
+from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.frequencies import frequencies_of
 from calibrant.posthoc.labels import LabelCalibrator
 from calibrant.posthoc.names import Method, method_for_pairs, method_named
 
 
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Labelled predictions as what methods are fitted to: scores of classes, or wrong and right.
+
+    Attributes:
+        predictions: The predictions.
+        data: Their logits, labels, features and weights.
+        logits: The logits of all samples, also of those that teach a fit nothing.
+        ends: The log-odds at which confidences are cut off; None for scores of classes.
+    """
+
+    predictions: Predictions
+    data: FittingSet
+    logits: Tensor
+    ends: Tensor | None
+
+    @classmethod
+    def of(
+        cls, predictions: Predictions, *, seed: int = 0, purpose: str = "methods are fitted to it"
+    ) -> "Task":
+        """Prepare predictions, or refuse those without labels."""
+        predictions.truth_for(purpose)
+        problem = predictions.problem
+        assert problem.labels is not None
+        z = problem.to_logits()
+        ends = ends_of(z) if is_of_pairs(predictions.k) else None
+        z = z if ends is None else within(z, ends)
+        data = FittingSet.of(
+            z,
+            problem.labels,
+            features=predictions.beside,
+            weights=predictions.weights,
+            units=predictions.units,
+            seed=seed,
+        )
+        return cls(predictions, data, data.logits if data.rows is None else z, ends)
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether confidences are repaired, and not scores of classes."""
+        return self.ends is not None
+
+    def method(self, name: str) -> Method:
+        """Return the method of a name, in the form in which it maps class scores or repairs confidences."""
+        return method_for_pairs(name) if self.of_pairs else method_named(name)
+
+    def finished(self, fitted: Calibrator) -> Calibrator:
+        """Return what was fitted in the form of the predictions, with the names of their classes."""
+        if self.ends is None:
+            return of_classes(fitted, self.predictions.problem)
+        repair = ConfidenceCalibrator(fitted, self.ends)
+        names = getattr(self.predictions, "label_names", None)
+        return repair if names is None else LabelCalibrator(repair, names)
+
+
+def is_of_pairs(k: int | None) -> bool:
+    """Whether predictions of ``k`` classes are confidences, which methods repair as wrong and right."""
+    return k is None
+
+
 def fit_named(name: str, predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit the method of a name, in the form in which it maps class scores, or repairs confidences."""
-    method = method_for_pairs(name) if predictions.k is None else method_named(name)
-    return fit_method(method, predictions, seed=seed)
+    task = Task.of(predictions.counted(), seed=seed)
+    return task.finished(task.method(name).fit(task.data))
 
 
 def fit_method(method: Method, predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit a method on labelled predictions, on their features if they have any, and with their weights."""
-    predictions = counted(predictions)
-    problem, w = predictions.as_classes(), predictions.weights
-    if problem.labels is None:
-        expected = (
-            "correct: expected a hit or miss" if predictions.k is None else "labels: expected the class"
-        )
-        raise InputError(f"{expected} for each sample to fit on, got none")
-    z, h = problem.to_logits(), predictions.beside
-    if predictions.k is not None:
-        fitted = method.fit(z, problem.labels, features=h, weights=w, seed=seed)
-        return of_classes(fitted, predictions)
-    ends = ends_of(z)
-    base = method.fit(within(z, ends), problem.labels, features=h, weights=w, seed=seed)
-    return in_form(ConfidenceCalibrator(base, ends), predictions)
+    task = Task.of(predictions.counted(), seed=seed)
+    return task.finished(method.fit(task.data))
 
 
-def of_classes(calibrator: Calibrator, predictions: Predictions) -> Calibrator:
+def of_classes(calibrator: Calibrator, predictions: ClassPredictions) -> Calibrator:
     """Note the names and frequencies of the classes of labelled predictions in what was fitted on them."""
     calibrator.class_names = predictions.class_names
-    if predictions.labels is not None and predictions.k is not None:
+    if predictions.labels is not None:
         calibrator.class_frequencies = frequencies_of(predictions.labels, predictions.k, predictions.weights)
     return calibrator
-
-
-def in_form(calibrator: Calibrator, predictions: Predictions) -> Calibrator:
-    """Return a calibrator of confidences in the form of predictions: of a label matrix if they are one."""
-    if isinstance(predictions, LabelPredictions):
-        return LabelCalibrator(calibrator, predictions.label_names)
-    return calibrator
-
-
-def counted(predictions: Predictions) -> Predictions:
-    """Return the samples that count: those with a weight above 0. Equal weights are dropped.
-
-    Example:
-        >>> counted(Predictions(probs=[0.9, 0.6, 0.2], labels=[1, 0, 0], weights=[2, 2, 0]))
-        Predictions(n=2, k=2, probs float64, labels)
-    """
-    if predictions.weights is None:
-        return predictions
-    if isinstance(predictions, LabelPredictions):
-        return _counted_rows(predictions, predictions.weights[:: predictions.n_labels])
-    used = effective(predictions.weights) > 0
-    part = predictions if bool(used.all()) else predictions.take(used)
-    assert part.weights is not None
-    if float(part.weights.min()) < float(part.weights.max()):
-        return part
-    values = {each.name: getattr(part, each.name) for each in fields(Predictions)}
-    return Predictions(**{**values, "weights": None})
-
-
-def _counted_rows(predictions: LabelPredictions, weights: Tensor) -> LabelPredictions:
-    used = weights > 0
-    part = predictions if bool(used.all()) else predictions.take_rows(used)
-    if float(weights[used].min()) < float(weights[used].max()):
-        return part
-    return LabelPredictions(**{**part.arguments(), "weights": None})
 
 
 def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
@@ -92,38 +105,25 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     """
     if isinstance(predictions, LabelPredictions) and isinstance(calibrator, LabelCalibrator):
         _check_labels(calibrator, predictions)
-        return repaired(predictions, calibrator.predict_log_proba(predictions.log_odds).exp())
+        return predictions.with_probs(calibrator.predict_log_proba(predictions.log_odds).exp())
     check_form(calibrator, predictions.k)
     groups = None if predictions.groups is None else predictions.groups.values
     order = class_order(calibrator.class_names, predictions.class_names)
-    z = predictions.as_classes().to_logits()
+    z = predictions.problem.to_logits()
     log_probs = calibrator.predict_log_proba(
         z if order is None else z[:, order], predictions.beside, np.asarray(groups) if groups else None
     )
-    log_probs = log_probs if order is None else log_probs[:, order.argsort()]
-    if predictions.k is None:
-        return repaired(predictions, log_probs[:, 1].exp())
-    values = {each.name: getattr(predictions, each.name) for each in fields(Predictions)}
-    return Predictions(**{**values, "probs": None, "logits": log_probs})
-
-
-def repaired(predictions: Predictions, confidence: Tensor) -> Predictions:
-    """Return predictions of a black box, or of several labels at once, with other confidences."""
-    c = confidence.clamp(max=1.0)
-    if isinstance(predictions, LabelPredictions):
-        return predictions.with_probs(c)
-    values = {each.name: getattr(predictions, each.name) for each in fields(Predictions)}
-    return Predictions(**{**values, "confidence": c})
+    return predictions.with_scores(log_probs if order is None else log_probs[:, order.argsort()])
 
 
 def check_form(calibrator: Calibrator, k: int | None) -> None:
-    """Refuse class scores for a calibrator of confidences (``k`` is None), and the other way round."""
+    """Refuse class scores for a calibrator of confidences, which have no ``k``, and the other way round."""
     if isinstance(calibrator, LabelCalibrator):
         raise InputError(
             f"predictions: expected a column for each of the labels {', '.join(calibrator.names)}, got other "
             "predictions; pass LabelPredictions"
         )
-    is_pairs, for_pairs = k is None, isinstance(calibrator, ConfidenceCalibrator)
+    is_pairs, for_pairs = is_of_pairs(k), isinstance(calibrator, ConfidenceCalibrator)
     if is_pairs != for_pairs:
         forms = ("class scores", "confidences")
         raise InputError(

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from calibrant.data.labels import units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import is_of_pairs
 from calibrant.evaluation.compare import Comparison, MethodResult, ProperScore
 from calibrant.evaluation.evaluate import inputs_of
 from calibrant.evaluation.tables import methods_table
@@ -114,7 +114,7 @@ def _unless_groups_differ(comparison: Comparison, choice: Choice, score: ProperS
 def _pool_or_fallback(comparison: Comparison, score: ProperScore) -> Choice:
     pool, title = comparison[POOL], MEASURES[score].title
     names = [result.name for result in comparison.results]
-    fallback = safe_method(names, of_pairs=pool.held_out.k is None)
+    fallback = safe_method(names, of_pairs=is_of_pairs(pool.held_out.k))
     in_words = _IN_WORDS[fallback]
     one = next((result for result in comparison.results if result.name == fallback), None)
     if one is None:
@@ -168,7 +168,7 @@ def _is_close(result: MethodResult, best: MethodResult, score: Literal["ece", "c
     for name, each in (("it", result), ("best", best)):
         inputs = inputs_of(each.held_out, each.held_out.outcomes(), each.held_out.weights)
         models[name] = Measured.of(measure.function, inputs[measure.reads], {})
-    units = units_of(result.held_out)
+    units = result.held_out.units
     behind = differences_from(models, "best", units=units, n_resamples=_RESAMPLES)["it"]
     return behind.difference <= behind.standard_error
 
@@ -195,4 +195,4 @@ def _calibration_behind(result: MethodResult, reference: MethodResult) -> tuple[
 
 
 def _mean_with_error(terms: Floats, predictions: Predictions) -> tuple[float, float]:
-    return mean_with_error(terms, weights=predictions.weights, units=units_of(predictions))
+    return mean_with_error(terms, weights=predictions.weights, units=predictions.units)

@@ -12,10 +12,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.data.labels import entries_per_row, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
-from calibrant.evaluation.calibrated import calibrated, counted, in_form, of_classes, repaired
+from calibrant.evaluation.calibrated import Task, calibrated, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import methods_table, remarks_on
@@ -27,14 +26,11 @@ from calibrant.metrics.proper import log_losses, negative_log_likelihood, square
 from calibrant.outcomes import Pairs
 from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
 from calibrant.posthoc.fitting.folds import each_fold
-from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, FittingSet, borrowed_seconds
+from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, borrowed_seconds
 from calibrant.posthoc.names import (
     BY_GROUP,
     POOL,
-    Method,
-    method_for_pairs,
     method_named,
     pool_members,
     resolve_for_pairs,
@@ -228,16 +224,14 @@ def compare(
             will take by what was measured so far, both in milliseconds of one core.
     """
     given = given_predictions(validation, name="validation")
-    validation = counted(given)
-    test = None if test is None else given_predictions(test, name="test")
-    problem = _problem(validation, "validation")
-    assert problem.k is not None
-    if test is not None and (_problem(test, "test").k, test.k) != (problem.k, validation.k):
-        raise InputError(f"test: expected {_form(validation)}, as in validation, got {_form(test)}")
-    if test is not None and test.k is not None:
+    validation = _labelled(given.counted(), "validation")
+    if test is not None:
+        test = _labelled(given_predictions(test, name="test"), "test")
+        if test.k != validation.k:
+            raise InputError(f"test: expected {validation.described}, as in validation, got {test.described}")
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
-    n_folds = _checked_folds(validation, n_folds, n_logits=validation.n * problem.k)
+    n_folds = _checked_folds(validation, n_folds)
     work = _Work(validation, test, n_folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
     results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
@@ -250,15 +244,15 @@ def compare(
     )
 
 
-def _checked_folds(validation: Predictions, n_folds: int | None, *, n_logits: int) -> int:
+def _checked_folds(validation: Predictions, n_folds: int | None) -> int:
     """Return the number of folds: the given one, or as many as a fitting set has by default."""
     if n_folds is None:
-        n_folds = FOLDS if n_logits <= MANY_LOGITS else 3
+        n_folds = FOLDS if validation.n * (validation.k or 2) <= MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
-    n_rows = validation.n // entries_per_row(validation)
-    if n_rows < 2 * n_folds:
+    if validation.n_rows < 2 * n_folds:
         raise InputError(
-            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got {n_rows}"
+            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got "
+            f"{validation.n_rows}"
         )
     return n_folds
 
@@ -305,22 +299,10 @@ class _Work:
     ) -> None:
         self._validation, self._test = validation, test
         self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
-        problem = _problem(validation, "validation")
-        assert problem.labels is not None
-        logits, self._labels = problem.to_logits(), problem.labels
-        self._ends = ends_of(logits) if validation.k is None else None
-        self._weights = validation.weights
-        inside = logits if self._ends is None else within(logits, self._ends)
-        self._features, per_row = validation.beside, entries_per_row(validation)
-        self._data = FittingSet.of(
-            inside,
-            self._labels,
-            features=self._features,
-            weights=self._weights,
-            units=None if per_row == 1 else torch.arange(len(inside)) // per_row,
-            seed=seed,
-        )
-        self._logits = self._data.logits if self._data.rows is None else inside
+        self._task = Task.of(validation, seed=seed)
+        self._data, self._logits = self._task.data, self._task.logits
+        self._labels, self._weights = validation.truth_for("").long(), validation.weights
+        self._features = validation.beside
         # Fits on all samples keep their own folds, so that they are those of a fit alone.
         same = len(self._data.folds.unique()) == n_folds
         self._parts = self._data if same else self._data.in_folds(n_folds)
@@ -366,9 +348,9 @@ class _Work:
 
     def _why_not(self, name: str) -> str:
         """Return why a method is not fitted; an empty string if it is."""
-        if self._weights is not None and not self._method(name).takes_weights:
+        if self._weights is not None and not self._task.method(name).takes_weights:
             return "it cannot take weights"
-        if self._data.rows_masked and not self._method(name).takes_masked:
+        if self._data.rows_masked and not self._task.method(name).takes_masked:
             return "it cannot take masked classes"
         return _too_large(name, self._logits)
 
@@ -404,7 +386,7 @@ class _Work:
         return result
 
     def _do(self, job: _Job) -> Any:  # noqa: ANN401  # a calibrator, predictions or a MethodResult
-        method, features = self._method(job.name), self._features
+        method, features = self._task.method(job.name), self._features
         if job.measures:
             # Beside each other, the copies that measures make of many predictions would take much memory.
             with self._one_at_a_time if self._logits.numel() > MANY_LOGITS else nullcontext():
@@ -416,9 +398,6 @@ class _Work:
         calibrator = method.fit(part, options=self._fitted[job.name].for_folds)
         held_out_features = None if features is None else features[held_out]
         return calibrator.predict_log_proba(self._logits[held_out], held_out_features).cpu()
-
-    def _method(self, name: str) -> Method:
-        return method_named(name) if self._ends is None else method_for_pairs(name)
 
     def _pool(self, members: Sequence[MethodResult]) -> None:
         """Mix the methods that could be fitted."""
@@ -433,7 +412,7 @@ class _Work:
             self._data.labels,
             self._parts.folds,
             weights=self._data.weights,
-            safe=safe_method([member.name for member in members], of_pairs=self._ends is not None),
+            safe=safe_method([member.name for member in members], of_pairs=self._task.of_pairs),
         )
         self._held_out[POOL] = mixed if rows is None else held_out[-1].index_copy(0, rows, mixed)
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
@@ -469,17 +448,13 @@ class _Work:
         """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
         if result.name == _UNCALIBRATED:
             return torch.log_softmax(at_least_float32(self._logits), dim=1)
-        return at_least_float32(result.held_out.as_classes().to_logits())
+        return at_least_float32(result.held_out.problem.to_logits())
 
     def _measure(self, name: str) -> MethodResult:
-        calibrator, predicted = self._fitted[name], self._held_out.pop(name)
-        if self._ends is not None:
-            calibrator = in_form(ConfidenceCalibrator(calibrator, self._ends), self._validation)
-        else:
-            of_classes(calibrator, self._validation)
+        calibrator, predicted = self._task.finished(self._fitted[name]), self._held_out.pop(name)
         held_out = self._predictions(name, predicted)
         # A repair of classes hardly changes their order; combining signals of a black box does.
-        also = () if self._ends is None else ("auroc_correct",)
+        also = ("auroc_correct",) if self._task.of_pairs else ()
         shown = [key for key, measure in MEASURES.items() if measure.compared or key in also]
         predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()
@@ -504,30 +479,20 @@ class _Work:
     def _predictions(self, name: str, log_probs: Tensor) -> Predictions:
         """Return out-of-fold log-probabilities as predictions; those of the model itself without a copy."""
         own = name == _UNCALIBRATED
-        if self._ends is None:
-            return Predictions(
-                logits=self._logits if own else log_probs,
-                labels=self._labels,
-                groups=self._validation.groups,
-                weights=self._weights,
-            )
-        return self._validation if own else repaired(self._validation, log_probs[:, 1].exp())
+        if self._task.of_pairs:
+            return self._validation if own else self._validation.with_scores(log_probs)
+        return _scored(self._validation, self._logits if own else log_probs)
 
     def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
         given: dict[str, Any] = (
             {
-                "a": after.to_logits(),
-                "b": before.to_logits(),
-                "labels": after.labels,
-                "reads": "logits",
-            }
-            if self._ends is None
-            else {
                 "a": after.confidence,
                 "b": before.confidence,
                 "correct_a": after.correct,
                 "correct_b": before.correct,
             }
+            if self._task.of_pairs
+            else {"a": after.to_logits(), "b": before.to_logits(), "labels": after.labels, "reads": "logits"}
         )
         if after.weights is not None:
             given["weights"] = after.weights
@@ -535,7 +500,7 @@ class _Work:
             negative_log_likelihood,
             **given,
             n_resamples=self._n_resamples,
-            units=units_of(after),
+            units=after.units,
             seed=self._seed,
         )
 
@@ -564,28 +529,29 @@ class _Work:
                 self._parts.forget(fold)
 
 
+def _scored(predictions: Predictions, logits: Tensor) -> Predictions:
+    """Return other scores of the same samples, without features, class names and metadata."""
+    return Predictions(
+        logits=logits, labels=predictions.labels, groups=predictions.groups, weights=predictions.weights
+    )
+
+
 def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:
     """Return a result with out-of-fold predictions of the samples of weight 0 too, which no fit has seen."""
     whole = _predicted(result.name, result.calibrator, validation)
     assert whole is not None
     assert validation.weights is not None
-    form = "confidence" if whole.k is None else "logits"
+    form = "confidence" if is_of_pairs(whole.k) else "logits"
     values = getattr(result.held_out, form)
     scores = getattr(whole, form).to(values, copy=True)
     scores[validation.weights > 0] = values
-    held_out = (
-        repaired(validation, scores)
-        if whole.k is None
-        else Predictions(
-            logits=scores, labels=validation.labels, groups=validation.groups, weights=validation.weights
-        )
-    )
+    held_out = validation.replaced(confidence=scores) if is_of_pairs(whole.k) else _scored(validation, scores)
     return replace(result, held_out=held_out, losses=FrozenDict(_losses(held_out)))
 
 
 def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:
     """Return the proper scores of each prediction."""
-    if held_out.k is None:
+    if is_of_pairs(held_out.k):
         outcomes = held_out.outcomes()
         pairs = Pairs(confidence=outcomes.confidence, correct=outcomes.correct)
         return {"nll": log_losses(**pairs), "brier": squared_errors(**pairs)}
@@ -596,7 +562,7 @@ def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:
 
 
 def _predicted(name: str, calibrator: Calibrator, test: Predictions | None) -> Predictions | None:
-    if test is None or (name == _UNCALIBRATED and test.k is None):
+    if test is None or (name == _UNCALIBRATED and is_of_pairs(test.k)):
         return test
     return calibrated(calibrator, test)
 
@@ -605,30 +571,27 @@ def _itself(predictions: Predictions) -> Predictions:
     return predictions
 
 
-def _problem(predictions: Predictions, name: str) -> Predictions:
-    """Return predictions as classes with labels, which methods are fitted to."""
-    problem = predictions.as_classes()
-    if problem.labels is None:
-        expected = "confidence with correct" if predictions.k is None else "logits or probs with labels"
-        raise InputError(f"{name}: expected {expected}, got predictions without them")
-    return problem
-
-
-def _form(predictions: Predictions) -> str:
-    return "confidences of a black box" if predictions.k is None else f"scores of {predictions.k} classes"
+def _labelled(predictions: Predictions, name: str) -> Predictions:
+    """Return predictions with labels, or refuse others."""
+    if predictions.truth is None:
+        raise InputError(
+            f"{name}: expected labels, or correct beside confidence, got predictions without them"
+        )
+    return predictions
 
 
 def _resolved(
     validation: Predictions, methods: str | Sequence[str], *, fast: bool, keep_accuracy: bool
 ) -> list[str]:
     """Return the methods to compare; a pool alone is compared with its members."""
-    if validation.k is None:
+    if is_of_pairs(validation.k):
         signals = bool(validation.signals)
         named = resolve_for_pairs(methods, fast=fast, signals=signals)
         members = [name for name in resolve_for_pairs("auto", signals=signals) if name != POOL]
     else:
-        named = resolve_methods(methods, n_classes=validation.k, fast=fast, keep_accuracy=keep_accuracy)
-        members = pool_members(POOL, n_classes=validation.k, keep_accuracy=keep_accuracy)
+        k = validation.classes().k
+        named = resolve_methods(methods, n_classes=k, fast=fast, keep_accuracy=keep_accuracy)
+        members = pool_members(POOL, n_classes=k, keep_accuracy=keep_accuracy)
     if validation.weights is not None and methods not in ("auto", "all"):
         that_take_weights(named, asked_for=True)
     return [*members, POOL] if named == [POOL] else named

@@ -33,9 +33,9 @@ def score_pairs(known: Predictions, foreign: Predictions) -> dict[str, tuple[Ten
     """Return every score that both sets of predictions allow, for the samples of either set; no weights."""
     for each in (known, foreign):
         refuse_weights(each.weights, "out-of-distribution detection")
-    if known.k is None or foreign.k is None:
-        if known.confidence is None or foreign.confidence is None:
-            raise InputError("predictions: expected the same form twice, got class scores and confidences")
+    if (known.confidence is None) != (foreign.confidence is None):
+        raise InputError("predictions: expected the same form twice, got class scores and confidences")
+    if known.confidence is not None and foreign.confidence is not None:
         return {"confidence": (known.confidence, foreign.confidence)}
     if known.logits is not None and foreign.logits is not None:
         named, a, b = list(SCORES), {"logits": known.logits}, {"logits": foreign.logits}

@@ -7,6 +7,7 @@ import torch
 
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
+from calibrant.evaluation.calibrated import is_of_pairs
 from calibrant.evaluation.choose import Choice
 from calibrant.evaluation.compare import Comparison, MethodResult
 from calibrant.evaluation.evaluate import evaluate
@@ -74,10 +75,11 @@ def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Ef
         before: The model's own predictions of the test set if there was one, else of the validation set.
     """
     result, after = choice.result, choice.result.measured
-    named = ("accuracy", "ece", "auroc_correct") if before.k is None else ("accuracy", "ece")
+    of_pairs = is_of_pairs(before.k)
+    named = ("accuracy", "ece", "auroc_correct") if of_pairs else ("accuracy", "ece")
     own = next((each for each in comparison.results if each.name == _UNCALIBRATED), None)
     of_model = evaluate(before, measures=named).metrics if own is None else own.measured_metrics
-    changed = None if before.k is None else 0.0 if _keeps(result) else _changed(before, after)
+    changed = None if of_pairs else 0.0 if _keeps(result) else _changed(before, after)
     keeper = _best_keeper(comparison) if changed else None
     return Effect(
         result.name,

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_width_bins
-from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
@@ -87,7 +86,7 @@ class Evaluation(Result):
             {"value": self.metrics},
             self.intervals,
             self.by_chance,
-            title=f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k:,} classes"),
+            title=f"{self.n:,} predictions" + (f", {self.k:,} classes" if self.k else ""),
             notes=remarks_on(self.skipped, self.remarks),
         )
 
@@ -211,7 +210,7 @@ def _interval(
             measure.function,
             **given,
             n_resamples=n_resamples,
-            units=units_of(predictions),
+            units=predictions.units,
             max_work=MAX_WORK,
             **options,
         )
@@ -226,7 +225,7 @@ def _by_chance(
     measure: Measure, predictions: Predictions, given: Mapping[str, Any], seed: int
 ) -> tuple[Chance | None, str]:
     """Return what a calibrated model would show, or None and the reason."""
-    if isinstance(predictions, LabelPredictions):
+    if predictions.units is not None:
         return None, "what chance would show is unknown, because the labels of a row depend on each other"
     shown = by_chance(measure.function, **given, n_draws=_CHANCE_DRAWS, seed=seed, max_work=_CHANCE_WORK)
     return shown, "" if shown else "what chance would show is left out, because it would take too long"
@@ -267,10 +266,8 @@ def why_not(measure: Measure, predictions: Predictions, *, asked_for: bool) -> s
     n, k = predictions.n, predictions.k
     if predictions.weights is not None and not measure.takes_weights:
         return NO_WEIGHTS
-    if k is None:
-        return "" if measure.of_pairs else "needs class probabilities"
-    if k < measure.min_classes:
-        return f"needs at least {measure.min_classes} classes"
+    if lacking := measure.lacks(k):
+        return lacking
     if measure.max_samples is not None and n > measure.max_samples and not asked_for:
         return f"cost is quadratic in the samples; above {measure.max_samples:,} computed only if named"
     return ""
@@ -284,7 +281,7 @@ def inputs_of(
     pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct, **weighed}
     inputs: dict[Reads, dict[str, Any]] = {"outcomes": pairs, "probs": pairs, "logits": pairs}
     labelled = {"labels": predictions.labels, **weighed}
-    if predictions.k is not None:
+    if predictions.confidence is None:
         inputs["probs"] = inputs["logits"] = {"probs": predictions.to_probs(), **labelled}
     if predictions.logits is not None:
         inputs["logits"] = {"logits": predictions.logits, **labelled}

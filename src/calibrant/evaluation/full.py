@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from calibrant.data.labels import LabelPredictions, entries_per_row
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation.detection import detect_ood
 from calibrant.evaluation.evaluate import Evaluation, evaluate
@@ -133,7 +132,7 @@ def evaluate_fully(
         foreign: Predictions of out-of-distribution samples.
         progress: Called with the current step, the number of steps done, and their total.
     """
-    several = isinstance(predictions, LabelPredictions)
+    several = predictions.n_rows < predictions.n
     result = evaluate(
         predictions, measures=measures, n_bins=n_bins, intervals=intervals, chance=True, progress=progress
     )
@@ -155,7 +154,7 @@ def evaluate_fully(
         if by is not None or several
         else None,
         by=LABEL if several else by or "group",
-        n_labels=entries_per_row(predictions) if several else None,
+        n_labels=predictions.n // predictions.n_rows if several else None,
     )
 
 

@@ -10,7 +10,6 @@ import torch
 
 from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import counted
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.tables import groups_table
 from calibrant.inference.calibration_test import CalibrationTest, cumulative_test
@@ -166,7 +165,7 @@ def by_group(
         >>> table.sentence
         "1 of 2 groups are miscalibrated (Kuiper test, Holm's correction, level 0.05)"
     """
-    predictions = counted(predictions)
+    predictions = predictions.counted()
     groups = _check_groups(predictions)
     level, named = check_level(level), resolve_measures(measures)
     outcomes, places = predictions.outcomes(), _places(groups)

@@ -75,10 +75,9 @@ def diagnose_margins(
         >>> diagnosis.count.tolist(), diagnosis.nll_slope[1] > 0
         ([249, 251], tensor(True))
     """
-    if predictions.k is None or predictions.labels is None:
-        raise InputError("predictions: expected logits or probs with labels, got predictions without them")
-    z = predictions.to_logits().double()
-    y, w = predictions.labels.to(z.device), counts_of(predictions.weights, len(z)).to(z.device)
+    labelled = predictions.classes()
+    z, labels = labelled.to_logits().double(), labelled.truth_for("")
+    y, w = labels.to(z.device), counts_of(predictions.weights, len(z)).to(z.device)
     t = z / _checked_temperature(temperature, z)
     used = has_runner_up(z) & (w > 0)
     z, t, y, w = z[used], t[used], y[used], effective(w[used])

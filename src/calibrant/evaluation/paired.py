@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import MAX_WORK, during, inputs_of, why_not
@@ -72,7 +71,7 @@ def paired_comparison(
         measure = MEASURES[name]
         if progress is not None:
             progress(measure.title, done, len(named))
-        fewer = a if a.k is None else b
+        fewer = min(a, b, key=lambda each: each.k or 0)
         reason = why_not(measure, fewer, asked_for=not isinstance(measures, str))
         if not reason and measure.max_samples is not None:
             reason = "resampling a measure with quadratic cost takes too long"
@@ -88,7 +87,7 @@ def paired_comparison(
             differences[name] = differences_from(
                 models,
                 "b",
-                units=units_of(a),
+                units=a.units,
                 n_resamples=n_resamples,
                 level=level,
                 seed=seed,
@@ -109,9 +108,8 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
             f"labels: expected the same samples in the same order, got {int(a.labels[row])} and "
             f"{int(b.labels[row])} in row {row}"
         )
-    truths = [
-        each.correct for each in (a, b) if isinstance(each, LabelPredictions) and each.correct is not None
-    ]
+    # Entries of several labels are questions about the data, not about the answers of a model.
+    truths = [each.correct for each in (a, b) if each.n_rows < each.n and each.correct is not None]
     if len(truths) == 2 and not torch.equal(truths[0].cpu(), truths[1].cpu()):
         raise InputError("labels: expected the same samples in the same order, got other labels")
     if a.groups is not None and b.groups is not None and a.groups.values != b.groups.values:

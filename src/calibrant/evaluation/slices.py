@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import counted
 from calibrant.metrics.accuracy import mean
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.margin import MarginSlice, margin_slices
@@ -42,9 +41,7 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
         >>> rows[0].name, rows[0].frequency, rows[0].mean_probability
         ('0', 0.5, 0.75)
     """
-    if predictions.k is None or predictions.labels is None:
-        raise InputError("predictions: expected class probabilities with labels, got neither or only one")
-    predictions = counted(predictions)
+    predictions = predictions.classes("class probabilities with labels").counted()
     probs, labels, w = predictions.to_probs(), predictions.labels, predictions.weights
     assert labels is not None
     bins = class_bins(probs, labels, n_bins=n_bins, weights=w)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.calibrated import counted
 from calibrant.inputs import check_count, to_tensor
 from calibrant.metrics.accuracy import accuracy
 from calibrant.metrics.margin import margin_slices
@@ -84,9 +83,7 @@ def temperature_curve(
         >>> curve.single > 1, len(curve.margins)
         (True, 201)
     """
-    if predictions.k is None or predictions.labels is None:
-        raise InputError("predictions: expected logits or probs with labels, got predictions without them")
-    predictions = counted(predictions)
+    predictions = predictions.classes().counted()
     several = has_runner_up(predictions.to_logits())
     predictions = predictions if bool(several.all()) else predictions.take(several)
     z, y, w = predictions.to_logits().double(), predictions.labels, predictions.weights

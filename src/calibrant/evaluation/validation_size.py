@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.evaluation.calibrated import calibrated, counted, fit_named
+from calibrant.evaluation.calibrated import calibrated, fit_named, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.inputs import Floats, Progress, check_count, check_seed
 from calibrant.posthoc.names import canonical_name, resolve_for_pairs
@@ -78,9 +78,9 @@ def by_validation_size(
         progress: Called with the name of the current method, the number done, and the total.
     """
     names = list(dict.fromkeys(canonical_name(name) for name in methods))
-    if validation.k is None:
+    validation = validation.counted()
+    if is_of_pairs(validation.k):
         resolve_for_pairs(names)
-    validation = counted(validation)
     steps = _sizes(validation.n, sizes)
     rng = np.random.default_rng(check_seed(seed))
     orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]

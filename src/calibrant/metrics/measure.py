@@ -87,6 +87,12 @@ class Measure:
         """Whether it can be computed from confidence and correct alone."""
         return self.reads == "outcomes" or self.reads_pairs
 
+    def lacks(self, k: int | None) -> str:
+        """Return what predictions of ``k`` classes (None: confidences) lack for it; empty if nothing."""
+        if not k:
+            return "" if self.of_pairs else "needs class probabilities"
+        return "" if k >= self.min_classes else f"needs at least {self.min_classes} classes"
+
     @property
     def equal_mass(self) -> bool:
         """Whether it reads bins of equal count of the confidence, some of which ties may leave empty."""

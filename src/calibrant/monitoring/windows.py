@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calibrant.bins import equal_width_index
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inference.chance import could_be_calibrated
@@ -79,7 +78,7 @@ def columns_of(predictions: Predictions) -> Floats:
 
 def unweighed_outcomes(predictions: Predictions) -> Outcomes:
     """Return the outcomes of predictions without weights: a test by betting counts every row once."""
-    if isinstance(predictions, LabelPredictions):
+    if predictions.units is not None:
         raise InputError(
             "predictions: expected one prediction per row, got several labels, which are not independent; "
             "monitor each label by itself"

@@ -76,7 +76,7 @@ class Request:
         """The predictions as the model gave them, and those calibrated by each method, by name."""
         if self.validation is not None and not self.methods:
             raise InputError("methods: expected the name of a method to fit on validation, got none")
-        named = {"as stated" if self.predictions.k is None else "uncalibrated": self.predictions}
+        named = {self.predictions.own_name: self.predictions}
         for name in self.methods:
             named[name] = calibrated(fit_named(name, self.fitting_set), self.predictions)
         return named
@@ -288,12 +288,9 @@ def draw(kind: str, request: Request) -> Display:
         if is_given and part not in chosen.takes:
             taken = ", ".join(name for name in sorted(chosen.takes)) or "none of them"
             raise InputError(f"{part}: expected none for {kind}, which takes {taken}, got one")
-    if chosen.needs_classes and request.predictions.k is None:
+    if chosen.needs_classes:
         others = ", ".join(name for name, each in KINDS.items() if not each.needs_classes)
-        raise InputError(
-            f"{kind}: expected logits or probs with labels, got confidences, which have no classes; draw one "
-            f"of {others}"
-        )
+        request.predictions.classes(f"logits or probs (or draw one of {others})", name=kind)
     names = tuple(dict.fromkeys(canonical_name(name) for name in request.methods))
     return chosen.draw(replace(request, methods=names))
 

@@ -55,10 +55,8 @@ class MarginGroupsDisplay(Display):
         groups = {}
         for name, each in given.items():
             # Logarithms of probabilities have the margins of the logits.
-            scored = each
-            if each.k is not None:
-                scored = Predictions(logits=each.to_logits(), labels=each.labels, weights=each.weights)
-            groups[name] = by_margin(scored, n_groups=n_groups)
+            scored = each.classes()
+            groups[name] = by_margin(scored.with_scores(scored.to_logits()), n_groups=n_groups)
         return cls(groups).plot(**place)
 
     def draw(self, ax: "Axes") -> None:

@@ -49,7 +49,7 @@ class OODRocDisplay(Display):
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         pairs = score_pairs(known, foreign)
-        if known.k is not None:
+        if "confidence" not in pairs:
             pairs = {name: pairs[name] for name in scores if check_choice(name, "scores", SCORES) in pairs}
         return cls({name: ood_curve(*pair, max_points=_POINTS) for name, pair in pairs.items()}).plot(**place)
 

@@ -10,7 +10,6 @@ import torch
 
 from calibrant.bins import Binning, Bins, effective_counts, top_label_bins
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 from calibrant.inference.bands import Band, accuracy_band
 from calibrant.inputs import check_count
 from calibrant.metrics.classwise import class_bins
@@ -134,14 +133,14 @@ class ClassReliabilityDisplay(Display):
             max_classes: Of more classes than this the least calibrated are shown, the worst first.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
-        if predictions.k is None or predictions.labels is None:
-            raise InputError("predictions: expected class probabilities with labels, got neither or only one")
-        probs, labels, weights = predictions.to_probs(), predictions.labels, predictions.weights
+        predictions = predictions.classes("class probabilities with labels")
+        probs, weights = predictions.to_probs(), predictions.weights
+        labels = predictions.truth_for("bins count it")
         every = class_bins(probs, labels, n_bins=n_bins, weights=weights)
         shown = torch.arange(predictions.k)
         if predictions.k > check_count(max_classes, "max_classes"):
             shown = every.expected_gap().argsort(descending=True)[:max_classes]
-        names = predictions.class_names or tuple(str(c) for c in range(predictions.k))
+        names = predictions.names
         return cls(
             [names[c] for c in shown],
             [Bins(every.edges, every.count[c], every.confidence_sum[c], every.correct_sum[c]) for c in shown],

@@ -8,7 +8,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from calibrant.data.labels import LabelPredictions, units_of
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
@@ -103,7 +102,7 @@ def _page_of_files(
         columns=_columns(shown, candidates, drawn, first, seed=seed),
         candidates=candidates,
         chosen=other,
-        own=own_name(first),
+        own=first.own_name,
         pairs=pairs,
         chance=chance_lines(measured),
         groups=group_panel(first, None if other is None else models[other]),
@@ -164,13 +163,13 @@ def _page_of_comparison(
             _key(next(row for row in rows if row.name == chosen.name)),
             method=_THE.get(chosen.name, method),
             is_identity=is_identity,
-            own=own_name(before),
+            own=before.own_name,
         ),
         columns=_columns((*chosen.metrics, *extra), rows, drawn, before, seed=seed),
         candidates=rows,
         chosen=None if is_identity else chosen.name,
         is_choice=True,
-        own=own_name(before),
+        own=before.own_name,
         chance=chance_lines(_errors(before, chosen, rows, seed=seed)),
         groups=group_panel(before, None if is_identity else chosen.measured),
         classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
@@ -217,19 +216,13 @@ def with_shift(page: Page, calibrator: Calibrator | None, shifted: Predictions, 
 
 def _about_labels(page: Page, predictions: Predictions) -> Page:
     """Return a page that says what confidence and accuracy are if there are several labels at once."""
-    if not isinstance(predictions, LabelPredictions):
+    if predictions.n_rows == predictions.n:
         return page
     detail = (
         f"{page.verdict.detail} Each entry is a label of a row: its confidence is the probability of the "
         "label, and accuracy is the share of entries that have their label. The groups are the labels."
     )
     return replace(page, verdict=replace(page.verdict, detail=detail))
-
-
-def own_name(predictions: Predictions) -> str:
-    """Return what a model's own confidence is called: that of a black box is not calibrated, but stated."""
-    black_box = predictions.k is None and not isinstance(predictions, LabelPredictions)
-    return "as stated" if black_box else "uncalibrated"
 
 
 def method_title(name: str) -> str:
@@ -289,7 +282,7 @@ def _columns(
     *,
     seed: int = 0,
 ) -> tuple[ComparedMeasure, ...]:
-    models, units = {name: each.tested for name, each in drawn.items()}, units_of(predictions)
+    models, units = {name: each.tested for name, each in drawn.items()}, predictions.units
     return compared_measures(names, {row.name: row.metrics for row in rows}, models, units=units, seed=seed)
 
 
@@ -308,7 +301,7 @@ def _candidates(
         rows.append(
             Candidate(
                 name=each.name,
-                title=own_name(before) if each.name == "uncalibrated" else method_title(each.name),
+                title=before.own_name if each.name == "uncalibrated" else method_title(each.name),
                 note=_BY_GROUP if each.name == BY_GROUP else method_named(each.name).paper,
                 metrics=without_nan(metrics),
                 figures=drawn[each.name].figures if each.name in shown else None,
@@ -321,13 +314,13 @@ def _candidates(
         paper = method_named("uncalibrated").paper
         metrics = evaluate(before, measures=(*comparison.results[0].metrics, *extra)).metrics
         first = drawn["uncalibrated"] = _draw(before, metrics)
-        own = Candidate("uncalibrated", own_name(before), paper, without_nan(metrics), first.figures)
+        own = Candidate("uncalibrated", before.own_name, paper, without_nan(metrics), first.figures)
         rows.insert(0, own)
     return tuple(rows), drawn
 
 
 def _classes(predictions: Predictions) -> tuple[ClassRow, ...]:
-    return () if predictions.k is None else by_class(predictions)
+    return () if predictions.confidence is not None else by_class(predictions)
 
 
 def _size(predictions: Predictions) -> int:
@@ -341,7 +334,7 @@ def _shift(
     """Measure a model under distribution shift, uncalibrated and by the chosen method if there is one."""
     if shifted is None:
         return None
-    shown = {own_name(shifted): shifted}
+    shown = {shifted.own_name: shifted}
     if calibrator is not None:
         shown[f"after {method}"] = calibrated(calibrator, shifted)
     rows, drawn = [], {}
@@ -395,8 +388,8 @@ def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str,
             "Samples count by their weights; measures that take none, such as AURC, are left out. The number "
             "of samples in a bin is a sum of weights; all of them add up to the effective number of samples."
         )
-    if predictions.k is not None and predictions.k > 1000:
-        notes.append(f"Of {predictions.k:,} classes the table lists the 1,000 least calibrated.")
+    if (predictions.k or 0) > 1000:
+        notes.append(f"Of {predictions.class_count} the table lists the 1,000 least calibrated.")
     if out_of_fold:
         notes.append(
             "Without a test set every sample is calibrated by a fit that has not seen it; "

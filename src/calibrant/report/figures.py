@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 
 from calibrant.bins import effective_counts, equal_width_bins
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.thresholds import guaranteed_risks
 from calibrant.evaluation.answering import Answering, answer_when
@@ -95,7 +94,7 @@ def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, 
 
 def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) -> Numbers:
     """Return the risk that is guaranteed at each coverage; nothing for samples that are not like draws."""
-    if outcomes.weights is not None or isinstance(predictions, LabelPredictions):
+    if outcomes.weights is not None or predictions.units is not None:
         return ()
     return _or_none(guaranteed_risks(outcomes, most_ranks=RANKS).at(coverage.tolist()))
 
@@ -288,7 +287,7 @@ def ood_panel(known: Predictions, foreign: Predictions | None, name: str) -> Out
 
 
 def _margins(predictions: Predictions) -> tuple[MarginGroup, ...]:
-    if predictions.k is None:
+    if predictions.confidence is not None:
         return ()
     assert predictions.labels is not None
     measures = {"accuracy": accuracy, "mean_confidence": mean_confidence}

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from calibrant._version import __version__
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.outcomes import effective, weighted_like
 from calibrant.report.page import Fact
@@ -87,9 +86,9 @@ class Sources:
 
 def count(predictions: Predictions) -> str:
     """Return the number of predictions and of classes, as text."""
-    if isinstance(predictions, LabelPredictions):
-        return f"{predictions.n_rows:,} rows, {predictions.n_labels:,} labels"
-    classes = "" if predictions.k is None else f", {predictions.k:,} classes"
+    if predictions.n_rows < predictions.n:
+        return f"{predictions.n_rows:,} rows, {predictions.class_count}"
+    classes = f", {predictions.class_count}" if predictions.class_count else ""
     w = predictions.weights
     weighted = "" if w is None else f", {weighted_like(float(effective(w).sum()))}"
     return f"{predictions.n:,} predictions{classes}{weighted}"

@@ -208,7 +208,7 @@ class TopKErrorAccumulator(Accumulator):
 
     def why_not(self, k: int | None) -> str:
         """Refuse confidences without classes, and too few classes."""
-        if k is not None and k < self.k:
+        if k in range(self.k):
             return f"k: expected at most the {k} classes of probs, got {self.k}"
         return super().why_not(k)
 
@@ -263,4 +263,4 @@ class MeanAccumulator(Accumulator):
 
 def applies(measure: Measure, k: int | None) -> bool:
     """Return whether a measure is defined for ``k`` classes, or for confidences if ``k`` is None."""
-    return measure.of_pairs if k is None else k >= measure.min_classes
+    return not measure.lacks(k)

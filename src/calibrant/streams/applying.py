@@ -8,7 +8,6 @@ from torch import Tensor
 
 from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_answers, save_predictions
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.rewriting import ROW_FORMATS, write_answers, write_columns, write_rows
 from calibrant.decisions.rule import RULE_FORMAT, Decisions, load_rule
@@ -95,7 +94,7 @@ def _apply(calibrator: Calibrator, path: Path, target: Path, columns: Columns, t
     answers = load_answers(path, need_labels=False, columns=columns)
     tell(path, answers.predictions)
     result = calibrated(calibrator, answers.predictions)
-    if isinstance(result, LabelPredictions):
+    if result.n_rows < result.n:
         save_predictions(result, target)
         return result.n_rows
     if result.confidence is not None and {path.suffix.lower(), target.suffix.lower()} <= {*ROW_FORMATS}:

@@ -260,7 +260,7 @@ class StreamMeasures:
             if name not in ("outcomes", "ranks") and not part.why_not(batch.k):
                 part.add(batch)
         outcomes = batch.outcomes
-        if batch.k is None:
+        if batch.form == "confidence":
             # A buffer must not keep alive the larger batch that it is a part of.
             outcomes = replace(
                 outcomes, confidence=outcomes.confidence.clone(), correct=outcomes.correct.clone()

@@ -119,7 +119,7 @@ def _rewrite(
                 where = f"{source.name}, row group {group}"
                 for rows in read_tables(file, group, rows_at_once([layout]), where):
                     with naming(where, first_row=first_row):
-                        beside = _beside(rows, groups_of(rows, source, layout, by), pairs=layout.k is None)
+                        beside = _beside(rows, groups_of(rows, source, layout, by), pairs=not layout.k)
                         new = transform(to_predictions(rows, columns, layout.names, beside))
                         table = _replaced(rows, new, place)
                     table = table.replace_schema_metadata(_notes(schema, columns))

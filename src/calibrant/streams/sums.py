@@ -131,14 +131,14 @@ class Batch:
     @cached_property
     def proper_sums(self) -> tuple[float, float]:
         """Sums of the negative log-likelihoods and of the squared errors."""
-        if self.k is not None:
+        if self.form != "confidence":
             return self.class_sums.nll, self.class_sums.brier
         pairs = {"confidence": self.outputs, "correct": self.truth}
         return self.summed(log_losses(**pairs)), self.summed(squared_errors(**pairs))
 
     def arguments(self, measure: Measure) -> dict[str, Tensor]:
         """Return what a measure reads; those of logits read probabilities if only these are known."""
-        if measure.reads == "outcomes" or self.k is None:
+        if measure.reads == "outcomes" or self.form == "confidence":
             return {"confidence": self.outcomes.confidence, "correct": self.outcomes.correct}
         if measure.reads == "logits" and self.form == "logits":
             return {"logits": self.outputs, "labels": self.truth}

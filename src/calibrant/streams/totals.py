@@ -141,7 +141,7 @@ class Accumulator(ABC):
 
     def why_not(self, k: int | None) -> str:
         """Return why ``k`` classes (None: confidences) cannot be read; an empty string if they can."""
-        if k is None and self.needs_classes:
+        if self.needs_classes and not k:
             return "arguments: expected labels with either probs or logits, got confidence with correct"
         return ""
 

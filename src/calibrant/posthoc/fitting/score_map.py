@@ -54,7 +54,7 @@ class ScoreMap(Calibrator):
         """The number of classes, and that of questions; two classes are one question."""
         k = self.n_classes
         one = self.mode == "top_label" or k == 2
-        return super().sizes | ({"m": 1} if one else {} if k is None else {"m": k})
+        return super().sizes | ({"m": 1} if one else {"m": k} if k else {})
 
     @abstractmethod
     def mapped(self, scores: Tensor) -> Tensor:
