@@ -7,7 +7,7 @@ import torch
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.margin_diagnosis import diagnose_margins
-from calibrant.metrics import negative_log_likelihood
+from calibrant.metrics import negative_log_likelihood, worst_case_probe
 from calibrant.surrogates import soft_ece
 from tests.conftest import draw, softmax
 
@@ -53,6 +53,23 @@ def test_slopes_are_difference_quotients():
         assert float(diagnosis.calibration_slope[group]) == pytest.approx(soft, abs=1e-6)
         smooth = difference_quotient(probed_error, diagnosis, group)
         assert float(probed.calibration_slope[group]) == pytest.approx(smooth, abs=1e-7)
+
+
+def test_the_probe_of_the_smooth_calibration_error_can_be_followed():
+    probs = softmax(LOGITS)
+    worst = worst_case_probe(probs, LABELS)
+    probed = diagnose(LOGITS, LABELS, n_groups=4, probe=worst)
+
+    def error(probs):
+        confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == LABELS
+        phi = np.interp(confidence, worst.confidence.numpy(), worst.phi.numpy())
+        return abs(np.mean((correct - confidence) * phi))
+
+    assert error(probs) == pytest.approx(worst.value, abs=1e-12)
+    # Between the confidences that it is known at the probe is linear; at them it has a kink.
+    for group in range(4):
+        slope = difference_quotient(error, probed, group, step=1e-7)
+        assert float(probed.calibration_slope[group]) == pytest.approx(slope, abs=0.02)
 
 
 def test_groups_hold_all_samples_and_describe_them():

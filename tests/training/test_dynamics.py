@@ -122,6 +122,13 @@ def test_a_rounding_error_below_zero_does_no_harm():
     assert math.isfinite(class_agreement(probs, [0, 0]).kl)
 
 
+def test_the_caller_s_array_is_not_changed():
+    probs = np.array([[1.0 + 1e-9, -1e-9], [0.4, 0.6]])
+    before = probs.copy()
+    prediction_entropy(probs), class_agreement(probs, [0, 0])
+    np.testing.assert_array_equal(probs, before)
+
+
 def test_many_classes_in_single_precision_agree_with_double():
     logits, labels = draw(300, 1000, seed=6)
     labels %= 40

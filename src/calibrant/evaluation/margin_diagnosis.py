@@ -12,8 +12,6 @@ from calibrant.inputs import ArrayLike, check_count, to_tensor
 from calibrant.outcomes import counts_of, effective, has_runner_up, margin, mean_of
 from calibrant.surrogates import soft_bins
 
-ProbeFunction = Callable[[Tensor], Tensor]
-
 
 @dataclass(frozen=True, eq=False)
 class MarginDiagnosis:
@@ -46,7 +44,7 @@ def diagnose_margins(
     *,
     temperature: ArrayLike | float = 1.0,
     n_groups: int = 10,
-    probe: ProbeFunction | None = None,
+    probe: Callable[[Tensor], Tensor] | None = None,
 ) -> MarginDiagnosis:
     r"""Differentiate likelihood and calibration with respect to the sharpness of each margin group.
 
@@ -64,8 +62,9 @@ def diagnose_margins(
         predictions: Logits or probabilities with labels.
         temperature: The temperature at which to differentiate, one number or one per sample.
         n_groups: Number of margin groups of about equal size.
-        probe: A function of confidences, such as those of the paper's Lemma 1; calibration is then measured
-            by :math:`|\mathbb{E}[(a - p)\,\psi(p)]|`. By default by the soft calibration error.
+        probe: A function of confidences, such as :func:`~calibrant.metrics.worst_case_probe` returns;
+            calibration is then measured by :math:`|\mathbb{E}[(a - p)\,\psi(p)]|`. By default by the soft
+            calibration error.
 
     Example:
         >>> logits = 3 * torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -110,7 +109,9 @@ def diagnose_margins(
     )
 
 
-def _gradient(p: Tensor, correct: Tensor, w: Tensor, probe: ProbeFunction | None) -> Tensor:
+def _gradient(
+    p: Tensor, correct: Tensor, w: Tensor | None, probe: Callable[[Tensor], Tensor] | None
+) -> Tensor:
     """Return the derivative of the calibration measure in each confidence."""
     with torch.enable_grad():
         p = p.detach().requires_grad_()

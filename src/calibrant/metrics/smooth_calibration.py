@@ -28,6 +28,20 @@ class Probe:
     phi: Tensor
     value: float
 
+    def __call__(self, confidence: Tensor) -> Tensor:
+        """Return the probe at any confidences: linear between those it is known at, constant beyond them.
+
+        Example:
+            >>> worst_case_probe(confidence=[0.5, 1.0], correct=[True, False])(torch.tensor([0.2, 0.75]))
+            tensor([-0.5000, -0.7500])
+        """
+        x, phi = self.confidence.to(confidence), self.phi.to(confidence)
+        if len(x) == 1:
+            return phi.expand_as(confidence)
+        right = torch.searchsorted(x, confidence.detach()).clamp(1, len(x) - 1)
+        share = ((confidence - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1)
+        return torch.lerp(phi[right - 1], phi[right], share)
+
 
 def smooth_calibration_error(
     probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]

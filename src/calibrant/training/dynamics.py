@@ -225,7 +225,7 @@ def measure_epoch(
 
 def _rows_of(probs: Tensor) -> _Rows:
     # Rounding may have made a probability slightly negative.
-    return lambda rows: probs[rows].double().clamp_(min=0)
+    return lambda rows: probs[rows].double().clamp(min=0)
 
 
 def _softmax_of(logits: Tensor) -> _Rows:
