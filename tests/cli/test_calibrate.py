@@ -115,9 +115,9 @@ def test_methods_with_options_are_named_in_tables_and_results(run, files, tmp_pa
 
 
 def test_a_long_name_cuts_no_number(run, files):
-    name = "smart(objective='charbonnier', indicator='margin', epochs=5, batch_size=200, settled=0)"
+    name = "smart(objective='charbonnier', indicator='margin', epochs=5, strength=30.0, settled=0)"
     text = run("calibrate", files[0], "--methods", f"temperature,{name}")[1]
-    assert "batch_size=200" in text
+    assert "strength=30.0" in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
 
 

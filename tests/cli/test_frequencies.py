@@ -179,7 +179,7 @@ def test_many_classes_show_those_that_changed_most(run, tmp_path, monkeypatch):
         ("--prior balanced --labelled four.npz", "--labelled: expected the classes of the calibrator, got 4"),
         (
             "--prior balanced --labelled pairs.csv",
-            "--labelled: expected the classes of the calibrator, got conf",
+            "--labelled: expected the classes of the calibrator, with labels, got conf",
         ),
         (
             "--adapt confused.npz --labelled confused.npz",

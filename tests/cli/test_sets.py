@@ -127,7 +127,7 @@ def test_each_class_or_group_has_its_guarantee(run, folder, tmp_path):
         (("val.csv", "--by", "groups", "--by-class"), "--by-class: expected either this or --by, got both"),
         (("val.npz", "--calibrate", "smart", "--calibrator", "c.safetensors"), "either this or --calibrator"),
         (("val.npz", "--calibrate", "temprature"), "did you mean 'temperature'?"),
-        (("pairs.csv",), "got confidences of a black box; calibrant decide finds when to answer"),
+        (("pairs.csv",), "got confidences of a black box, which have no classes"),
         (("val.npz", "--out", "val.npz"), "val.npz"),
     ],
 )

@@ -137,7 +137,7 @@ def test_quick_methods_and_those_that_keep_accuracy_can_be_asked_for(validation,
 def test_bad_sets_are_refused(validation):
     with pytest.raises(InputError, match="^validation: expected labels, or correct beside confidence"):
         compare(Predictions(logits=validation.logits))
-    with pytest.raises(InputError, match="^validation: expected confidence with correct"):
+    with pytest.raises(InputError, match="^validation: expected labels, or correct beside confidence"):
         compare(Predictions(confidence=[0.5] * 20))
     pairs = Predictions(confidence=[0.5] * 20, correct=[True] * 20)
     with pytest.raises(
