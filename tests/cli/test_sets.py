@@ -78,7 +78,7 @@ def test_saved_sets_are_applied_to_files_of_every_kind(run, folder, tmp_path):
     assert (rule.alpha, rule.method, rule.class_names) == (0.05, "raps", tuple(NAMES))
     expected = rule.decide(Predictions(**npz(folder / "test.npz"))).columns
     code, out, _ = run("apply", saved, folder / "test.npz", "--out", tmp_path / "sets.jsonl")
-    assert (code, out.endswith("1,000 decisions by PredictionSets\n")) == (0, True)
+    assert (code, out.endswith("1,000 decisions by the rule of sets.safetensors\n")) == (0, True)
     rows = [json.loads(line) for line in (tmp_path / "sets.jsonl").read_text().splitlines()]
     assert [row["set"] for row in rows] == expected["set"]
     assert [row["set_size"] for row in rows] == expected["set_size"]

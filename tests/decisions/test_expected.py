@@ -165,8 +165,8 @@ def test_what_makes_no_sense_is_refused_in_one_sentence():
     labelled, rows = predictions(100, 0), predictions(100, 1)
     several = LabelPredictions(probs=[[0.5, 0.5]] * 50, labels=[[1, 0]] * 50)
     cases = {
-        "labelled: expected the class of each sample, or whether each answer was right": (Predictions(logits=rows.logits), rows),
-        "labelled: expected whether each answer was right": (
+        "labelled: expected the class of each sample, or": (Predictions(logits=rows.logits), rows),
+        "labelled: expected the class of each sample, or whether": (
             Predictions(confidence=[0.5] * 50),
             Predictions(confidence=[0.5] * 50),
         ),

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, Unpack
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, did_you_mean
-from calibrant.evaluation.calibrated import calibrated, fit_named
+from calibrant.evaluation.calibrated import calibrated, fit_named, is_of_pairs
 from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
@@ -288,9 +288,12 @@ def draw(kind: str, request: Request) -> Display:
         if is_given and part not in chosen.takes:
             taken = ", ".join(name for name in sorted(chosen.takes)) or "none of them"
             raise InputError(f"{part}: expected none for {kind}, which takes {taken}, got one")
-    if chosen.needs_classes:
+    if chosen.needs_classes and is_of_pairs(request.predictions.k):
         others = ", ".join(name for name, each in KINDS.items() if not each.needs_classes)
-        request.predictions.classes(f"logits or probs (or draw one of {others})", name=kind)
+        raise InputError(
+            f"{kind}: expected logits or probs with labels, got confidences, which have no classes; draw one "
+            f"of {others}"
+        )
     names = tuple(dict.fromkeys(canonical_name(name) for name in request.methods))
     return chosen.draw(replace(request, methods=names))
 
