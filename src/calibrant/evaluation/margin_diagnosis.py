@@ -109,9 +109,7 @@ def diagnose_margins(
     )
 
 
-def _gradient(
-    p: Tensor, correct: Tensor, w: Tensor | None, probe: Callable[[Tensor], Tensor] | None
-) -> Tensor:
+def _gradient(p: Tensor, correct: Tensor, w: Tensor, probe: Callable[[Tensor], Tensor] | None) -> Tensor:
     """Return the derivative of the calibration measure in each confidence."""
     with torch.enable_grad():
         p = p.detach().requires_grad_()
