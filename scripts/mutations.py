@@ -282,7 +282,7 @@ class Suite:
             return None
         if done.returncode not in (1, 2):
             raise RuntimeError(done.stderr or done.stdout)
-        failed = re.search(r"^(?:SUBFAILED\S*|FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        failed = re.search(r"^(?:SUBFAILED(?:\[.*?\])?|FAILED|ERROR) (tests/.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
         return failed[1] if failed else done.stdout.strip().rpartition("\n")[2]
 
     def passes(self, test: str) -> bool:
