@@ -47,6 +47,8 @@ OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.And: (r"\band\b", "or"),
     ast.Or: (r"\bor\b", "and"),
 }
+#: The line of pytest's summary that names a test that failed.
+FAILED = re.compile(r"^(?:SUBFAILED(?:\[.*?\])?|FAILED|ERROR) (\S*tests/.*?)(?: - .*)?$", re.MULTILINE)
 #: Seconds after which tests that do not end count as failed.
 LIMIT = 1200
 
@@ -282,7 +284,7 @@ class Suite:
             return None
         if done.returncode not in (1, 2):
             raise RuntimeError(done.stderr or done.stdout)
-        failed = re.search(r"^(?:SUBFAILED(?:\[.*?\])?|FAILED|ERROR) (tests/.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        failed = FAILED.search(done.stdout)
         return failed[1] if failed else done.stdout.strip().rpartition("\n")[2]
 
     def passes(self, test: str) -> bool:
