@@ -15,7 +15,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated, check_form, is_of_pairs
 from calibrant.files import between, read_dataclass, read_value
-from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.files import describe, reading_described, restore, write_described
 from calibrant.posthoc.fitting.stored import Numbers, check_declared, declare
@@ -183,12 +182,6 @@ def calibrated_log_probs(predictions: Predictions, calibrator: Calibrator | None
         given = predictions if calibrator is None else calibrated(calibrator, predictions)
         z = given.problem.to_logits()
     return torch.log_softmax(z.double(), dim=1)
-
-
-def log_probs_of_confidence(confidence: Tensor) -> Tensor:
-    """Return log-probabilities of wrong and right, shape ``(n, 2)``, for the graph of a rule of pairs."""
-    s = log_odds(confidence).float()
-    return torch.log_softmax(torch.stack([-s / 2, s / 2], dim=1), dim=1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.tables import groups_table
-from calibrant.inference.calibration_test import CalibrationTest, cumulative_test
+from calibrant.inference.calibration_test import refined_test
 from calibrant.inference.corrections import Correction, corrected
 from calibrant.inference.intervals import Interval, wilson_interval
 from calibrant.inference.rows import check_level, generator
@@ -24,11 +24,6 @@ from calibrant.show.table import Table
 
 #: Groups with fewer samples are shown but not tested.
 FEWEST_TESTED = 10
-
-_RESAMPLES = 999
-# If hardly a resample reaches the statistic, the p-value needs more of them: this many for each group, so
-# that it can be small enough after the correction.
-_FEW, _RESAMPLES_EACH, _MOST_RESAMPLES = 4, 25, 25_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +214,10 @@ def group_tests(
     cells = list(groups)
     n_tested = sum(each.n >= FEWEST_TESTED for each in cells)
     generators = generator(seed).spawn(len(cells))
-    tests = [_tested(each, n_tested, rng) for each, rng in zip(cells, generators, strict=True)]
+    tests = [
+        refined_test(each, n_tests=n_tested, rng=rng, fewest=FEWEST_TESTED)
+        for each, rng in zip(cells, generators, strict=True)
+    ]
     p_values = np.array([test.p_value for test in tests])
     p_corrected = corrected(p_values, correction)
     rows = []
@@ -275,18 +273,6 @@ def _places(groups: Groups) -> list[torch.Tensor]:
     """Return the rows of each group."""
     order = torch.argsort(groups.codes, stable=True)
     return list(order.split(torch.bincount(groups.codes, minlength=len(groups.names)).tolist()))
-
-
-def _tested(cells: CumulativeDifference, n_groups: int, rng: np.random.Generator) -> CalibrationTest:
-    if cells.n < FEWEST_TESTED:
-        return CalibrationTest(math.nan, math.nan, 0, "consistency resampling")
-    found = cumulative_test(cells, n_resamples=_RESAMPLES, rng=rng)
-    enough = min(_RESAMPLES_EACH * n_groups, _MOST_RESAMPLES)
-    # Below its smallest value a p-value is not that of resamples.
-    drawn = found.n_resamples > 0 and found.p_value >= 1 / (1 + _RESAMPLES)
-    if drawn and found.p_value <= _FEW / (1 + _RESAMPLES) and enough > _RESAMPLES:
-        return cumulative_test(cells, n_resamples=enough, rng=rng)
-    return found
 
 
 def _within(rows: Sequence[GroupRow], sizes: Sequence[float], name: str) -> float:
