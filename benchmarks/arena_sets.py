@@ -33,7 +33,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from calibrant.bench.local_models import cifar10
+from calibrant.papers.local_models import cifar10
 from timing import benchmark_parser
 
 # At most this many predictions are kept of a classifier.

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions, evaluate
-from calibrant.bench.arena_real import draw_samples, needed_to_test
-from calibrant.bench.local_models import cifar10
-from calibrant.bench.model_predictions import load_unweighed
-from calibrant.bench.peers import PEERS, fit_peer
 from calibrant.data.files import FORMATS
 from calibrant.evaluation import Comparison, compare
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.metrics.proper import log_losses
 from calibrant.outcomes import LEAST_PROB
+from calibrant.papers.arena_real import draw_samples, needed_to_test
+from calibrant.papers.local_models import cifar10
+from calibrant.papers.model_predictions import load_unweighed
+from calibrant.papers.peers import PEERS, fit_peer
 from calibrant.posthoc import SMART
 from calibrant.posthoc.fitting.folds import each_fold, random_folds
 from calibrant.posthoc.pool import Mixture, likeliest_mixture

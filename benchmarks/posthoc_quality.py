@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from calibrant import evaluate
-from calibrant.bench.local_models import RealSet
-from calibrant.bench.model_predictions import prediction_sets, split
 from calibrant.errors import CalibrantError
 from calibrant.evaluation.calibrated import calibrated, fit_method
+from calibrant.papers.local_models import RealSet
+from calibrant.papers.model_predictions import prediction_sets, split
 from calibrant.posthoc.names import METHODS, resolve_methods
 from timing import benchmark_parser, table_head, table_row
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from calibrant import evaluate
-from calibrant.bench.model_predictions import prediction_sets, split
 from calibrant.data import Predictions, load_predictions
 from calibrant.evaluation.calibrated import calibrated
+from calibrant.papers.model_predictions import prediction_sets, split
 from calibrant.posthoc import (
     SMART,
     Calibrator,

@@ -1,6 +1,6 @@
 """Draw the figures of docs/results/benchmark.md and docs/results/llm.md from the measured rows.
 
-    python scripts/make_result_figures.py
+    python -m scripts.make_result_figures
 
 Lines for an experiment with a size on its axis, dots for losses and for language models before and after
 repair.
@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from calibrant.bench.llm_page import honesty_figure
-from calibrant.bench.rows import finished_rows, flat
+from scripts.llm_page import honesty_figure
+
+from calibrant.papers.rows import finished_rows, flat
 from calibrant.plots import layout, style
 
 if TYPE_CHECKING:

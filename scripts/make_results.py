@@ -1,7 +1,7 @@
 """Write docs/results/benchmark.md and docs/results/llm.md from the measured rows.
 
-    python scripts/make_results.py                     # from docs/results/rows/NAME/
-    python scripts/make_results.py --take DIR ...      # first copy the rows of these folders there
+    python -m scripts.make_results                     # from docs/results/rows/NAME/
+    python -m scripts.make_results --take DIR ...      # first copy the rows of these folders there
 
 Every table of the pages comes from rows that ``calibrant bench run`` wrote; no number is typed by hand.
 """
@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
-from calibrant.bench.arena_real import CALIBRANT
-from calibrant.bench.experiment import Experiment
-from calibrant.bench.llm import CALIBRANT_BY_GROUP, COMBINED, UNCALIBRATED
-from calibrant.bench.llm_page import RIVAL, Honesty, honesty_page, read_honesty
-from calibrant.bench.rows import LEFT_OUT, ROWS, Row, files_left_out, finished_rows, saved_experiment
-from calibrant.bench.table import make_tables
-from calibrant.bench.writers import markdown_table
+from scripts.llm_page import RIVAL, Honesty, honesty_page, read_honesty
+
+from calibrant.papers.arena_real import CALIBRANT
+from calibrant.papers.experiment import Experiment
+from calibrant.papers.llm import CALIBRANT_BY_GROUP, COMBINED, UNCALIBRATED
+from calibrant.papers.rows import LEFT_OUT, ROWS, Row, files_left_out, finished_rows, saved_experiment
+from calibrant.papers.table import make_tables
+from calibrant.papers.writers import markdown_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAGE, FOLDER = RESULTS / "benchmark.md", RESULTS / "rows"
@@ -32,7 +33,7 @@ What did each experiment measure?
 calibrant bench run posthoc --preset quick    # the command above each table runs its experiment again
 ```
 
-Results of the quick presets on two cores. `python scripts/make_results.py` makes this page from the rows in
+Results of the quick presets on two cores. `python -m scripts.make_results` makes this page from the rows in
 [rows/](rows/), which `calibrant bench run` wrote. **Bold** is the best of a column, *italics* are not
 significantly worse over the seeds. Columns named after a paper contain its own figures, for its networks and
 data. Claim by claim: [reproduces.md](reproduces.md).
@@ -66,8 +67,8 @@ after repair; the numbers are calibration errors (ECE). The figure as [PNG](figu
 The data: 476,009 answers of 42 models to multiple-choice questions of MMLU-Pro in 14 subjects, collected by
 [Linwei94/LLM-Calibration-Study](https://github.com/Linwei94/LLM-Calibration-Study) (MIT). `stated` is the
 number that the model says, `logprob` comes from its token probabilities, `wording` from how it phrases the
-answer. `python scripts/make_results.py` makes this page from the rows in [rows/llm](rows/llm/), which
-`calibrant bench run` wrote, and `python scripts/make_result_figures.py` the figure.
+answer. `python -m scripts.make_results` makes this page from the rows in [rows/llm](rows/llm/), which
+`calibrant bench run` wrote, and `python -m scripts.make_result_figures` the figure.
 """
 
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.bench.experiment import load_experiment
 from calibrant.losses.names import make_loss
 from calibrant.metrics.names import MEASURES
+from calibrant.papers.experiment import load_experiment
 from calibrant.posthoc.names import method_named
 from calibrant.training.config.toml import config_to_table, load_config
 from calibrant.training.datasets.corruptions import CORRUPTIONS

@@ -87,7 +87,7 @@ def jobs_in_this_process(monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             yield pool
 
-    monkeypatch.setattr("calibrant.bench.runner._workers", workers)
+    monkeypatch.setattr("calibrant.papers.runner._workers", workers)
 
 
 _CHROMIUM = (

@@ -68,7 +68,7 @@ FEATURES = [
         "export",
     ),
     (
-        "from pathlib import Path\nfrom calibrant.bench.calarena import read_tasks\n"
+        "from pathlib import Path\nfrom calibrant.papers.calarena import read_tasks\n"
         "next(read_tasks(Path('arena.h5')))",
         "h5py",
         "bench",

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from calibrant.bench.papers import PAPERS
+from calibrant.papers.printed import PAPERS
 
 ROOT = Path(__file__).parents[1]
 

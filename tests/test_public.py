@@ -62,7 +62,7 @@ Predictions, evaluate
     heavy, same, *names = result.stdout.split()
     assert (heavy, same) == ("False", "True")
     packages = {info.name for info in pkgutil.iter_modules(calibrant.__path__) if info.ispkg}
-    assert set(names) - set(calibrant.__all__) == packages - {"bench", "cli", "show"}
+    assert set(names) - set(calibrant.__all__) == packages - {"cli", "papers", "show"}
 
 
 def test_a_package_whose_extra_is_missing_is_no_attribute_and_says_what_to_install(monkeypatch):

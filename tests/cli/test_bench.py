@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.bench.exhibits import all_exhibits
-from calibrant.bench.experiment import experiment_names
-from tests.bench.small import TEXT
+from calibrant.papers.exhibits import all_exhibits
+from calibrant.papers.experiment import experiment_names
+from tests.papers.small import TEXT
 
 ROWS = Path(__file__).parents[2] / "docs" / "results" / "rows"
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from calibrant.bench.rows import Record, Row
-from calibrant.bench.table import make_tables
-from calibrant.bench.writers import to_csv
 from calibrant.data import Predictions, load_answers, load_predictions, save_predictions
 from calibrant.data.rewriting import write_answers
 from calibrant.errors import InputError
+from calibrant.papers.rows import Record, Row
+from calibrant.papers.table import make_tables
+from calibrant.papers.writers import to_csv
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.text import guarded, unguarded, visible
 from tests import hostile
-from tests.bench.small import small_experiment
+from tests.papers.small import small_experiment
 
 PER_NAME = 12
 

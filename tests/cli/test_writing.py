@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import pytest
 
 from calibrant import Predictions, save_predictions
-from calibrant.bench.rows import Row, RowFile, finished_rows
 from calibrant.errors import InputError
 from calibrant.outputs import INCOMPLETE, one_writer
+from calibrant.papers.rows import Row, RowFile, finished_rows
 from calibrant.posthoc import TemperatureScaling
-from tests.bench.small import TEXT
 from tests.conftest import at_length, draw
+from tests.papers.small import TEXT
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from calibrant.bench.experiment import load_experiment
 from calibrant.cli import app
+from calibrant.papers.experiment import load_experiment
 from tests.docs.pages import ROOT, words_of
 
 COMMANDS: Any = get_command(app)
@@ -129,8 +129,8 @@ NOT_RUN = (
     ),
     Instead(
         r"calibrant bench run ",
-        "takes minutes to days; in small: tests/bench/test_runner.py, tests/bench/test_llm.py, "
-        "tests/bench/test_arena_real.py, tests/bench/test_training_worker.py",
+        "takes minutes to days; in small: tests/papers/test_runner.py, tests/papers/test_llm.py, "
+        "tests/papers/test_arena_real.py, tests/papers/test_training_worker.py",
         has_jobs,
     ),
     Instead(

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 
-from calibrant.bench.experiment import parse_experiment
+from calibrant.papers.experiment import parse_experiment
 from calibrant.training import load_config
 from tests.docs.checks import unknown
 from tests.docs.pages import BLOCKS, PAGES, ROOT, SHELL, Block, blocks_of, words_of

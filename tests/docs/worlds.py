@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
-from calibrant.bench.experiment import parse_experiment
-from calibrant.bench.runner import run_experiment
 from calibrant.data import load_bundled, load_predictions, save_predictions
 from calibrant.data.predictions import Predictions
+from calibrant.papers.experiment import parse_experiment
+from calibrant.papers.runner import run_experiment
 from calibrant.posthoc import TemperatureScaling
 from tests.docs.pages import ROOT
 

@@ -18,7 +18,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from calibrant.bench.rows import (
+from calibrant.data import Predictions, load_predictions, save_predictions
+from calibrant.data.columns import read_words
+from calibrant.data.files import FORMATS
+from calibrant.evaluation import compare
+from calibrant.evaluation.choose import make_choice
+from calibrant.monitoring import Monitoring
+from calibrant.monitoring.state import state_text
+from calibrant.papers.rows import (
     Record,
     Row,
     RowFile,
@@ -28,23 +35,16 @@ from calibrant.bench.rows import (
     save_left_out,
     saved_experiment,
 )
-from calibrant.data import Predictions, load_predictions, save_predictions
-from calibrant.data.columns import read_words
-from calibrant.data.files import FORMATS
-from calibrant.evaluation import compare
-from calibrant.evaluation.choose import make_choice
-from calibrant.monitoring import Monitoring
-from calibrant.monitoring.state import state_text
 from calibrant.posthoc import load_calibrator
 from calibrant.posthoc.names import method_named
 from calibrant.report.describe import describe_comparison
 from calibrant.report.sources import Sources
 from calibrant.report.write import load_page, render, save_results
 from calibrant.streams import open_stream
-from tests.bench.small import TEXT
 from tests.conftest import draw, softmax
 from tests.fuzz.fuzzer import Fuzzer, Verdict, bounded_memory, expect, judged
 from tests.fuzz.mutations import CHANGES, PATHS, VALUES, changed_bytes, changed_value
+from tests.papers.small import TEXT
 
 
 @dataclass(frozen=True)

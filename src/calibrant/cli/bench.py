@@ -38,7 +38,7 @@ def list_experiments(
 
     Example: calibrant bench list --papers
     """
-    from calibrant.bench.experiment import PRESETS, experiment_names, load_experiment
+    from calibrant.papers.experiment import PRESETS, experiment_names, load_experiment
 
     if papers:
         _show_exhibits(as_json=as_json)
@@ -71,7 +71,7 @@ def list_experiments(
 
 
 def _show_exhibits(*, as_json: bool) -> None:
-    from calibrant.bench.exhibits import all_exhibits
+    from calibrant.papers.exhibits import all_exhibits
 
     if as_json:
         typer.echo(json.dumps([{"paper": paper, **asdict(each)} for paper, each in all_exhibits()]))
@@ -119,9 +119,9 @@ def run(
 
     Example: calibrant bench run posthoc --preset quick --jobs 2
     """
-    from calibrant.bench.experiment import load_experiment
-    from calibrant.bench.rows import ROWS
-    from calibrant.bench.runner import run_experiment
+    from calibrant.papers.experiment import load_experiment
+    from calibrant.papers.rows import ROWS
+    from calibrant.papers.runner import run_experiment
 
     experiment = load_experiment(name)
     wanted = experiment.preset_named(preset)
@@ -152,8 +152,7 @@ def run(
         )
         raise typer.Exit(128 + signal.SIGINT) from None
     say(texts["markdown"])
-    figures = _draw_figures(folder)
-    say(f"Saved in {folder}: {', '.join(['rows.jsonl', *_FILES.values(), *figures])}")
+    say(f"Saved in {folder}: {', '.join(['rows.jsonl', *_FILES.values()])}")
 
 
 @bench.command()
@@ -165,7 +164,7 @@ def table(
 
     Example: calibrant bench table bench/posthoc-quick --format latex
     """
-    from calibrant.bench.rows import finished_rows, flat
+    from calibrant.papers.rows import finished_rows, flat
 
     if form not in (*_FILES, "json"):
         raise InputError(f"--format: expected markdown, csv, latex or json, got {form!r}")
@@ -183,9 +182,9 @@ def verdicts(
 
     Example: calibrant bench verdicts docs/results/rows --format markdown
     """
-    from calibrant.bench.verdict_page import to_page, to_values, with_count
-    from calibrant.bench.verdicts import judged_claims
     from calibrant.inputs import check_choice
+    from calibrant.papers.verdict_page import to_page, to_values, with_count
+    from calibrant.papers.verdicts import judged_claims
 
     check_choice(form, "--format", ("text", "markdown", "json"))
     judged = judged_claims(folder)
@@ -224,11 +223,10 @@ def _only(words: list[str] | None) -> dict[str, list[str]]:
 
 def _texts(folder: Path) -> dict[str, str]:
     """Return the tables of a folder in each format."""
-    from calibrant.bench.leaderboard import leaderboard_page
-    from calibrant.bench.llm_page import honesty_page
-    from calibrant.bench.rows import files_left_out, finished_rows, saved_experiment
-    from calibrant.bench.table import make_tables
-    from calibrant.bench.writers import to_csv
+    from calibrant.papers.leaderboard import leaderboard_page
+    from calibrant.papers.rows import files_left_out, finished_rows, saved_experiment
+    from calibrant.papers.table import make_tables
+    from calibrant.papers.writers import to_csv
 
     experiment, rows = saved_experiment(folder), finished_rows(folder)
     tables = make_tables(experiment, rows)
@@ -237,20 +235,6 @@ def _texts(folder: Path) -> dict[str, str]:
         "csv": "\n".join(map(to_csv, tables)),
         "latex": "\n".join(each.to_table().to_latex() for each in tables),
     }
-    pages = {"arena_real": leaderboard_page, "llm": honesty_page}
-    if experiment.worker in pages:
-        texts["markdown"] = pages[experiment.worker](rows, left_out=files_left_out(folder))
+    if experiment.worker == "arena_real":
+        texts["markdown"] = leaderboard_page(rows, left_out=files_left_out(folder))
     return texts
-
-
-def _draw_figures(folder: Path) -> list[str]:
-    """Draw the figures of an experiment into its folder, and return the names of their files."""
-    from calibrant.bench.llm_page import honesty_figure
-    from calibrant.bench.rows import finished_rows, saved_experiment
-
-    if saved_experiment(folder).worker != "llm":
-        return []
-    figure, names = honesty_figure(finished_rows(folder)), ["honesty.svg", "honesty.png"]
-    for name in names:
-        figure.save(folder / name)
-    return names

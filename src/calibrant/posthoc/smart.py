@@ -39,6 +39,9 @@ Indicator: TypeAlias = Literal["margin", "entropy", "confidence", "logits", "max
 
 HIDDEN_UNITS = 16
 
+# Samples per step, as printed.
+PAPER_BATCH = 1024
+
 
 class SMART(SampleTemperature):
     r"""Divide logits by a temperature that depends on their margin; the predicted class never changes.
@@ -185,7 +188,7 @@ class SMARTPaper(SMART):
         objective: Objective = "charbonnier",
         indicator: Indicator = "margin",
         epochs: int = 200,
-        batch_size: int = 1024,
+        batch_size: int = PAPER_BATCH,
         learning_rate: float = 0.005,
         hidden: int = HIDDEN_UNITS,
         n_bins: int = N_BINS,

@@ -1,0 +1,106 @@
+"""Studies of losses by themselves, without training.
+
+Figure 3 (a) of AdaFocal, and figure 1 and appendix figures 1 and 2 of the selective-risk (AU) paper, show
+losses and their gradients along the probability of the true class. Appendix figure 5 of the latter shows the
+smoothed distribution of confidence scores.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.losses.loss import SampleLoss
+from calibrant.losses.names import make_loss
+from calibrant.papers.rows import Record
+
+
+def shape_study(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, _data: Path | None
+) -> Iterator[Record]:
+    """Yield the value and the gradient of the key's ``loss`` at probabilities of the true class.
+
+    The batch has one sample for each probability. The strongest other class has the share ``rival`` of the
+    rest, and the remaining classes the same share each. ``weight`` is the value divided by that of
+    cross-entropy, ``gradient`` the derivative by the probability when the others change in proportion.
+    """
+    p = torch.tensor(settings["probabilities"], dtype=torch.float64)
+    probs = distribution(p.requires_grad_(), rival=float(key["rival"]), n_classes=settings["classes"])
+    labels = torch.zeros(len(p), dtype=torch.long)
+    loss = make_loss(key["loss"], n_classes=settings["classes"])
+    if not isinstance(loss, SampleLoss):
+        raise InputError(f"loss: expected one that has a value for each sample, got {key['loss']!r}")
+    loss.reduction = "none"
+    _settle(loss, settings, seed)
+    values = loss(probs.log(), labels)
+    [gradient] = torch.autograd.grad(values.sum(), p)
+    for place, probability in enumerate(settings["probabilities"]):
+        value = float(values[place].detach())
+        entropy = -float(p[place].detach().log())
+        yield Record(
+            {"probability": probability},
+            {"value": value, "weight": value / entropy, "gradient": float(gradient[place])},
+        )
+
+
+def distribution(p: Tensor, *, rival: float, n_classes: int) -> Tensor:
+    """Return distributions with probability ``p`` of class 0; a rival has a share of the rest.
+
+    Example:
+        >>> distribution(torch.tensor([0.4]), rival=0.5, n_classes=4)
+        tensor([[0.4000, 0.3000, 0.1500, 0.1500]])
+    """
+    rest = (1 - p)[:, None]
+    shares = torch.full((n_classes - 1,), (1 - rival) / (n_classes - 2), dtype=p.dtype)
+    shares[0] = rival
+    return torch.cat([p[:, None], rest * shares], dim=1)
+
+
+def _settle(loss: SampleLoss, settings: Mapping[str, Any], seed: int) -> None:
+    """Update a loss that reads validation predictions with ones of a known accuracy in every bin."""
+    accuracy = settings.get("accuracy")
+    if accuracy is None:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    k, n = settings["classes"], 20_000
+    p = 1 / k + (1 - 1 / k) * torch.rand(n, generator=generator, dtype=torch.float64)
+    wrong = torch.rand(n, generator=generator, dtype=torch.float64) > accuracy
+    loss.update(distribution(p, rival=1 / (k - 1), n_classes=k).log(), wrong.long())
+
+
+def smoothed_distribution_study(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, _data: Path | None
+) -> Iterator[Record]:
+    r"""Yield how far the smoothed distribution of scores is from their empirical one, for the key's ``nu``.
+
+    ``largest`` and ``mean`` are distances between :math:`\hat G_\nu` (Eq. 21) and the share of scores that
+    are not larger, over all scores; ``steepest`` is the largest slope of :math:`\hat G_\nu`.
+    """
+    n, n_bins, nu = settings["samples"], settings["bins"], float(key["nu"])
+    a, b = settings["beta"]
+    generator = torch.distributions.Beta(a, b)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        scores = generator.sample((n,)).double().sort().values
+    empirical = torch.arange(1, n + 1, dtype=torch.float64) / n
+    smoothed, slope = smoothed_distribution(scores, nu=nu, n_bins=n_bins)
+    gap = (smoothed - empirical).abs()
+    yield Record({}, {"largest": float(gap.max()), "mean": float(gap.mean()), "steepest": float(slope.max())})
+
+
+def smoothed_distribution(scores: Tensor, *, nu: float, n_bins: int) -> tuple[Tensor, Tensor]:
+    r"""Return the smoothed distribution function at each score (AU, Eq. 21) and its slope there.
+
+    .. math:: \hat G_\nu(s) = \frac{1}{n} \sum_m h_m\, \sigma\!\left(\frac{s - c_m}{\nu}\right)
+
+    Example:
+        >>> smoothed_distribution(torch.tensor([0.25, 0.75]), nu=1e-6, n_bins=2)[0]
+        tensor([0.2500, 0.7500])
+    """
+    held = torch.histc(scores, bins=n_bins, min=0.0, max=1.0) / len(scores)
+    centers = (torch.arange(n_bins, dtype=scores.dtype) + 0.5) / n_bins
+    steps = torch.sigmoid((scores[:, None] - centers) / nu)
+    return (steps * held).sum(dim=1), (steps * (1 - steps) * held).sum(dim=1) / nu

@@ -1,0 +1,61 @@
+"""The pages of results: made of rows that were measured, for experiments that exist as they were run."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from calibrant.papers.experiment import experiment_names, load_experiment
+from calibrant.papers.rows import finished_rows, identity, saved_experiment
+
+ROOT = Path(__file__).parents[2]
+# One needs a file that must be fetched, the other a folder of the user's own.
+NEED_DATA = {"calarena", "arena_real"}
+# Its jobs are the models of a file, and it has a page of its own.
+OWN_PAGE = "llm"
+FOLDERS = sorted((ROOT / "docs" / "results" / "rows").iterdir())
+
+
+def make_results():
+    spec = importlib.util.spec_from_file_location("make_results", ROOT / "scripts" / "make_results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_rows_say():
+    page = (ROOT / "docs" / "results" / "benchmark.md").read_text(encoding="utf-8")
+    assert page == make_results().page()
+
+
+def test_the_page_of_language_models_is_what_their_rows_say():
+    page = (ROOT / "docs" / "results" / "llm.md").read_text(encoding="utf-8")
+    assert page == make_results().llm_page()
+    for image in ("llm.svg", "llm.png"):
+        assert (ROOT / "docs" / "results" / "figures" / image).stat().st_size < 1_000_000
+
+
+def test_every_experiment_was_run_but_those_that_need_data_of_the_user():
+    assert {folder.name for folder in FOLDERS} == set(experiment_names()) - NEED_DATA
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_rows_are_complete_and_belong_to_the_experiment_as_it_is(folder):
+    assert saved_experiment(folder) == load_experiment(folder.name)
+    rows = finished_rows(folder)
+    if folder.name == OWN_PAGE:
+        sizes = load_experiment(folder.name).presets["quick"]["grid"]["samples"]
+        counted = [sum(row.key["samples"] == size for row in rows) for size in sizes]
+        assert min(counted) > 0.98 * max(counted)  # one confidence has too few answers for the largest
+        assert len({identity(row) for row in rows}) == len(rows)
+        return
+    wanted = {identity(job) for job in load_experiment(folder.name).jobs("quick")}
+    assert {identity(row) for row in rows} == wanted
+    # All of CIFAR-10 takes hours, so there are two seeds only.
+    assert len({row.seed for row in rows}) >= (2 if folder.name == "cifar10_all" else 3)
+
+
+def test_every_experiment_has_its_line_in_what_reproduces():
+    page = (ROOT / "docs" / "results" / "reproduces.md").read_text(encoding="utf-8")
+    for name in set(experiment_names()) - NEED_DATA - {OWN_PAGE}:
+        assert f"bench run {name}`" in page, name
