@@ -143,6 +143,6 @@ def test_eighty_characters_show_every_measure_and_the_shares(pooled):
         width: [column.title for column in fitted(comparison.to_table(comparison["pool"]), width).columns]
         for width in (80, 86, 120)
     }
-    assert headings[120][-3:] == ["share %", "fit s", "params"]
+    assert headings[120][-4:] == ["share %", "change of NLL", "fit s", "params"]
     assert headings[86][-2:] == ["share %", "fit s"]
     assert headings[80][-1:] == ["share %"]

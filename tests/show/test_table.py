@@ -26,7 +26,7 @@ from calibrant.streams.measures import StreamMeasures
 from tests.conftest import draw
 
 TABLE = Table.of(
-    [Column("model", align="left"), Column("ECE", "%"), "95 % interval", Column("fit s", optional=True)],
+    [Column("model", align="left"), Column("ECE", "%"), "95 % interval", Column("fit s", optional=1)],
     [
         ("a_b & c", points(0.1234).styled("best"), span(0.1, 0.2, points), number(1.5, 2)),
         ("d|e", points(0.2), Cell(None, ""), number(2.0, 2)),

@@ -169,6 +169,12 @@ class Comparison(Result):
             notes=remarks_on(self.skipped),
         )
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the table without times, which differ from run to run."""
+        table = self.to_table()
+        times = next(column for column in table.columns if column.heading == "fit s")
+        return table.without(times)._repr_html_()
+
     @property
     def pool(self) -> Pool | None:
         """The mixture of all methods, if there is one."""

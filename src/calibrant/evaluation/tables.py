@@ -128,12 +128,13 @@ def methods_table(
                 Cell(result.name, result.name, "best" if likeliest else ""),
                 *cells,
                 *([points(shares.get(result.name), 0)] if shares else []),
+                _change(result.improvement.low, result.improvement.high),
                 number(result.fit_seconds, 2),
                 count(result.calibrator.n_parameters),
             ]
         )
     asides = [Column("share", "%")] if shares else []
-    asides += [Column("fit s", optional=True), Column("params", optional=True)]
+    asides += [Column("change of NLL", optional=3), Column("fit s", optional=1), Column("params", optional=2)]
     wraps = any("(" in result.name for result in results)  # long names go on below
     columns = [Column(where, align="left", wraps=wraps), *map(column_of, names), *asides]
     place = None if chosen is None else next(at for at, each in enumerate(results) if each is chosen)
@@ -274,6 +275,11 @@ def _values(values: Sequence[float | None], measure: Measure) -> list[Cell]:
     best = measure.best(known) if len(known) > 1 else math.nan
     cells = [measured(value, in_percent=measure.percent) for value in known]
     return [cell.styled("best") if value == best else cell for cell, value in zip(cells, known, strict=True)]
+
+
+def _change(low: float, high: float) -> Cell:
+    """Write the interval of a change of the negative log-likelihood; nothing for the uncalibrated model."""
+    return span(low, high, partial(number, sign=True)) if low < high else NOTHING
 
 
 def _emphasised(name: str, value: float, best: float) -> Cell:

@@ -42,14 +42,15 @@ class Column:
         unit: Its unit, such as ``"%"``, if the cells have none.
         align: Where its cells stand.
         wraps: Whether long cells go on below; otherwise they stay on one line.
-        optional: Whether a terminal that is too narrow may leave it out.
+        optional: The order in which columns are left out where a terminal is too narrow: the highest first,
+            0 never.
     """
 
     heading: str
     unit: str = ""
     align: Literal["left", "right"] = "right"
     wraps: bool = False
-    optional: bool = False
+    optional: int = 0
 
     @property
     def title(self) -> str:

@@ -1,5 +1,6 @@
 """Tables and text in a terminal: names from outside are shown as they are, and command nothing."""
 
+from operator import attrgetter
 from typing import Any
 
 from rich import console as rich_console
@@ -85,7 +86,9 @@ def as_text(table: Table) -> str:
 
 def fitted(table: Table, width: int) -> Table:
     """Return a table for lines of this width: optional columns go first, then names become short."""
-    for column in reversed([each for each in table.columns if each.optional]):
+    for column in sorted(
+        filter(attrgetter("optional"), table.columns), key=attrgetter("optional"), reverse=True
+    ):
         if width_of(table) > width:
             table = table.without(column)
     return table.shortened() if width_of(table) > width else table
