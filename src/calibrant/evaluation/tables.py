@@ -279,7 +279,7 @@ def _values(values: Sequence[float | None], measure: Measure) -> list[Cell]:
 
 def _change(low: float, high: float) -> Cell:
     """Write the interval of a change of the negative log-likelihood; nothing for the uncalibrated model."""
-    return span(low, high, partial(number, sign=True)) if low < high else NOTHING
+    return span(low, high, partial(number, sign=True)) if max(-low, high) >= 5e-5 else NOTHING
 
 
 def _emphasised(name: str, value: float, best: float) -> Cell:
