@@ -2,11 +2,15 @@
 
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
-from calibrant.plots.costs import CostOfAskingDisplay
+from calibrant.plots.decided import (
+    CostOfAskingDisplay,
+    ExpectedRiskDisplay,
+    FrequencyShiftDisplay,
+    GateDisplay,
+    GuaranteedRiskDisplay,
+    SetSizesDisplay,
+)
 from calibrant.plots.display import Display
-from calibrant.plots.expected import ExpectedRiskDisplay
-from calibrant.plots.frequencies import FrequencyShiftDisplay
-from calibrant.plots.gate import GateDisplay
 from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
@@ -16,8 +20,6 @@ from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.sets import SetSizesDisplay
-from calibrant.plots.thresholds import GuaranteedRiskDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDynamicsDisplay
 
 __all__ = [

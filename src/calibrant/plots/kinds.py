@@ -14,10 +14,14 @@ from calibrant.evaluation.compare import compare
 from calibrant.inputs import Progress
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
-from calibrant.plots.costs import CostOfAskingDisplay
+from calibrant.plots.decided import (
+    CostOfAskingDisplay,
+    ExpectedRiskDisplay,
+    FrequencyShiftDisplay,
+    GuaranteedRiskDisplay,
+    SetSizesDisplay,
+)
 from calibrant.plots.display import Display, Place
-from calibrant.plots.expected import ExpectedRiskDisplay
-from calibrant.plots.frequencies import FrequencyShiftDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
@@ -25,8 +29,6 @@ from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.sets import SetSizesDisplay
-from calibrant.plots.thresholds import GuaranteedRiskDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import canonical_name
 

@@ -9,10 +9,15 @@ from scipy.ndimage import correlate, gaussian_filter, map_coordinates, zoom
 
 from calibrant.errors import InputError, MissingPackageError
 from calibrant.training.datasets import CIFAR10_C, CORRUPTIONS, corrupt
-from calibrant.training.datasets.corruptions.blur import moved, zoomed
-from calibrant.training.datasets.corruptions.corrupt import STRENGTHS
-from calibrant.training.datasets.corruptions.digital import affine_places, elastic_transform
-from calibrant.training.datasets.corruptions.weather import ice_crystals, plasma
+from calibrant.training.datasets.corruptions import (
+    STRENGTHS,
+    affine_places,
+    elastic_transform,
+    ice_crystals,
+    moved,
+    plasma,
+    zoomed,
+)
 
 # What these do does not grow in one number; see their own tests.
 BY_OTHER_MEASURES = ("glass_blur", "frost", "elastic_transform")

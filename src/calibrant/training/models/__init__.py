@@ -4,12 +4,9 @@ from calibrant.training.models.by_name import MODELS, make_model
 from calibrant.training.models.classifier import Classifier, WrappedClassifier
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
-from calibrant.training.models.mlp import MLP
 from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
-from calibrant.training.models.small_cnn import SmallCNN
-from calibrant.training.models.swin import SwinTransformer
-from calibrant.training.models.text_cnn import TextCNN
-from calibrant.training.models.vit import VisionTransformer
+from calibrant.training.models.small import MLP, SmallCNN, TextCNN
+from calibrant.training.models.vision_transformers import SwinTransformer, VisionTransformer
 
 __all__ = [
     "MLP",
