@@ -335,7 +335,7 @@ def check_weights(weights: ArrayLike, *, n: int, name: str = "weights", some: bo
 
 
 def no_weight(name: str = "weights") -> InputError:
-    """Return the error of samples of which none counts."""
+    """Return the error to raise when all weights are zero."""
     return InputError(f"{name}: expected a weight above 0 for some sample, got only zeros")
 
 
@@ -367,7 +367,7 @@ def check_label_matrix(labels: ArrayLike, *, shape: tuple[int, ...], name: str =
 
 
 def check_count(value: int, name: str, *, at_least: int = 1, at_most: int = 100_000_000) -> int:
-    """Check a whole number such as a number of resamples; so many that no memory holds them are refused."""
+    """Check a whole number such as a number of resamples; numbers beyond any memory are refused."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise InputError(f"{name}: expected a whole number of at least {at_least}, got {value!r}")
     if value > at_most:

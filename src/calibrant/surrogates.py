@@ -303,7 +303,7 @@ def objective_value(name: Objective, forecasts: Forecasts, binning: SoftBinning 
     ``charbonnier``           :func:`charbonnier_soft_ece` of the top label
     ``soft_ece``              :func:`soft_ece` of the top label
     ``nll``                   negative log-likelihood of the true class
-    ``label_smoothing``       cross-entropy with targets of which 5 % is spread over all classes
+    ``label_smoothing``       cross-entropy with 5 % of each target spread over all classes
     ``mse``                   squared distance of the top label's confidence from right (1) or wrong (0)
     ``brier``                 squared distance of the distribution from the true class
     ``charbonnier_pointwise`` :func:`charbonnier_pointwise` of the top label, which fails: it rewards

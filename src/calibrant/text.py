@@ -24,7 +24,7 @@ def visible(text: str) -> str:
     r"""Return a text in which every character that hides, moves or commands is written as an escape.
 
     These are control characters (as in ANSI escapes), bidirectional marks, spaces without width, separators
-    of lines, and surrogates, of which undecodable bytes of file names consist. Letters of all scripts stay.
+    of lines, and surrogates, which stand for undecodable bytes of file names. Letters of all scripts stay.
 
     Example:
         >>> print(visible("\x1b[31mcat\u202e, \u732b"))
@@ -46,7 +46,7 @@ def visible_lines(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters, the middle replaced by an ellipsis if it is longer.
+    """Return a text of at most this many characters, the middle replaced by an ellipsis if it is longer.
 
     Example:
         >>> shortened("validation_of_the_third_run.npz", 15)

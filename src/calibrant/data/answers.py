@@ -47,7 +47,7 @@ def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
     Args:
         rows: The columns that :func:`wanted_columns` names.
         columns: What the columns mean.
-        need_labels: Whether answers are refused of which nobody knows whether they are right.
+        need_labels: Whether answers without a known outcome are refused.
     """
     stated = _from_options(rows, columns) if columns.options is not None else _from_numbers(rows, columns)
     if stated.hits is None and need_labels:

@@ -133,7 +133,7 @@ class Columns:
 
     @property
     def needs_whole_files(self) -> bool:
-        """Whether something is said that cannot be used on a stream, which has our own names of columns."""
+        """Whether something is given that cannot be used on a stream, which has our own names of columns."""
         return self.describe_answers or bool(self.other_names) or self.classes is not None
 
     @property
@@ -143,9 +143,9 @@ class Columns:
 
     @property
     def describe_answers(self) -> bool:
-        """Whether something is said that only answers of a black box have."""
-        said = (*self.confidence, self.options, self.percent and not self.probs, self.words)
-        return any(said) or self.correct != "correct" or self.missing != "refuse"
+        """Whether something is given that only answers of a black box have."""
+        given = (*self.confidence, self.options, self.percent and not self.probs, self.words)
+        return any(given) or self.correct != "correct" or self.missing != "refuse"
 
 
 def read_classes(text: str) -> list[str]:

@@ -298,8 +298,8 @@ def _advice(keys: Sequence[str], names: Sequence[str]) -> str:
             meant = close[0] + mark + rest
             return f"did you mean {meant!r} by {name!r}? Say {close[0]}='{stem}', or rename it"
     usual = [name for name in names if name.lower() in _USUAL.get(keys[0], ())]
-    said = f"{keys[0]}='{usual[0]}'" if usual else " or ".join(f"{key}='NAME'" for key in keys)
-    return f"say what holds the {' or '.join(keys)} with {said}, or rename it"
+    hint = f"{keys[0]}='{usual[0]}'" if usual else " or ".join(f"{key}='NAME'" for key in keys)
+    return f"say what holds the {' or '.join(keys)} with {hint}, or rename it"
 
 
 def check_once(columns: Iterable[str], names: Sequence[str]) -> None:

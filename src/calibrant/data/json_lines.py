@@ -58,8 +58,8 @@ class JsonLines:
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the values under our keys, and the names of all keys."""
         names = list(dict.fromkeys(name for record in self.records for name in record))
-        said = [name for several in columns.other_names.values() for name in several]
-        within = [name for name in said if name not in names and self._column(name)[0] is not None]
+        given = [name for several in columns.other_names.values() for name in several]
+        within = [name for name in given if name not in names and self._column(name)[0] is not None]
         ours = under_our_names([*names, *within], columns)
         spread, beside = find_columns(list(ours)), beside_columns(list(ours))
         values: dict[str, Any] = {}

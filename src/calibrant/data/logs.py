@@ -60,7 +60,7 @@ def read_log(source: JsonLines, columns: Columns) -> tuple[Rows, Columns] | None
 
     Args:
         source: A file of JSON Lines, or a log of Inspect.
-        columns: What a person said; without a layout, it is recognised from the first record, unless a
+        columns: What the caller gave; without a layout, it is recognised from the first record, unless a
             column is named that holds the confidence or class scores.
     """
     layout = columns.layout or _recognised(source, columns)

@@ -1,4 +1,4 @@
-"""Scores of the options of multiple-choice questions, of which there may be more or fewer in each row."""
+"""Scores of the options of multiple-choice questions; rows may have different numbers of options."""
 
 import math
 from collections.abc import Mapping, Sequence

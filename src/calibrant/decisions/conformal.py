@@ -137,7 +137,7 @@ def check_enough(n: int, alpha: float) -> None:
 
 
 def _largest_needed(n: int) -> float:
-    """Return the least alpha, rounded up to two digits, for which so many samples suffice."""
+    """Return the least alpha, rounded up to two digits, for which this many samples suffice."""
     exact = 1 / (n + 1)
     unit = 10.0 ** (math.floor(math.log10(exact)) - 1)
     return round(math.ceil(exact / unit - 1e-9) * unit, 12)

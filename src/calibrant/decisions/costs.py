@@ -317,7 +317,7 @@ class CostResult(Result):
     def sentences(self) -> tuple[str, ...]:
         """What calibration saves, and when asking a person pays, if these are known."""
         found, asking = self.difference, self.break_even
-        said = (
+        sentences = (
             []
             if found is None
             else [
@@ -327,12 +327,12 @@ class CostResult(Result):
         )
         if asking is not None:
             asked = "" if asking.asked is None else f"; here {percent(asking.asked, None)} are asked"
-            said.append(
+            sentences.append(
                 f"Asking a person pays for every sample at a cost of up to {asking.always:.4g}, for half of "
                 f"them up to {asking.shares[0.5]:.4g}, for a tenth up to {asking.shares[0.1]:.4g}, and for "
                 f"none from {asking.never:.4g} on{asked}."
             )
-        return tuple(said)
+        return tuple(sentences)
 
     def to_table(self) -> Table:
         """Return predicted and observed costs and the share of each action, before and after calibration."""

@@ -171,7 +171,7 @@ def check_requirements(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Gate:
-    r"""Decide whether a model meets requirements on its measures, or cannot be told to.
+    r"""Check requirements: each passes, fails, or is undecided.
 
     A requirement passes if the whole interval of its measure meets it, fails if no part of the interval does,
     and is unknown otherwise. The point estimate decides nothing. The whole gate fails a model that meets

@@ -210,23 +210,23 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
             cannot be those of such a rule.
     """
     with reading_described(path, RULE_FORMAT, RULE_VERSION, "rule") as (table, tensors):
-        said = read_dataclass(_Description, table, "")
-        kind = Rule.kinds.get(said.rule)
+        header = read_dataclass(_Description, table, "")
+        kind = Rule.kinds.get(header.rule)
         if kind is None:
-            raise FormatError(f"rule: expected one that is known here, got {said.rule!r}")
+            raise FormatError(f"rule: expected one that is known here, got {header.rule!r}")
         rule = kind.__new__(kind)
         before = None
-        if said.calibrator is not None:
-            before = restore(said.calibrator, tensors, said.n_classes, "calibrator.")
-        Rule.__init__(rule, n_classes=said.n_classes, class_names=said.class_names, calibrator=before)
+        if header.calibrator is not None:
+            before = restore(header.calibrator, tensors, header.n_classes, "calibrator.")
+        Rule.__init__(rule, n_classes=header.n_classes, class_names=header.class_names, calibrator=before)
         kinds = get_type_hints(kind, include_extras=True)
         for name in kind.options:
-            if name not in said.options:
+            if name not in header.options:
                 raise FormatError(f"{name}: expected a value, got none")
-            setattr(rule, name, read_value(kinds[name], said.options[name], name))
+            setattr(rule, name, read_value(kinds[name], header.options[name], name))
         found = {name: tensors.pop(name) for name in list(tensors) if "." not in name}
         # A confidence is a question with two classes: wrong and right.
-        check_declared(kind.stored, found, {"k": 2 if said.n_classes is None else said.n_classes}, "")
+        check_declared(kind.stored, found, {"k": 2 if header.n_classes is None else header.n_classes}, "")
         for name, buffer in found.items():
             rule.register_buffer(name, buffer)
         rule.check_stored()

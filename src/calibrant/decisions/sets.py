@@ -732,7 +732,7 @@ def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common
 
 
 def _refuse_zeros(thresholds: Tensor, counts: Tensor, alpha: float) -> None:
-    """Refuse samples of which too many have a true class with the probability 0, which is in no set."""
+    """Refuse samples if too many have a true class of probability 0, which is in no set."""
     enough = counts >= fewest_for_sets(alpha)
     if bool((thresholds.isinf() & enough).any()):
         raise InputError(

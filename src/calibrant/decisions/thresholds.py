@@ -38,7 +38,7 @@ _SUREST = 100.0
 _DIGITS = 14
 # Each start answers twice as many samples as the one before, and the last at most half of them.
 _NEXT_START, _LAST_START = 2, 0.5
-# With more samples, so many ranks are tested; coverage is then exact to one in ten thousand.
+# With more samples, this many ranks are tested; coverage is then exact to one in ten thousand.
 _MOST_RANKS = 10_000
 # Risks that are tried for the guaranteed risk at each coverage.
 _TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 400), 4))
@@ -455,7 +455,7 @@ def guaranteed_risks(
     Args:
         outcomes: Confidences, and whether each prediction was right, without weights.
         level: As for :func:`threshold_for_risk`.
-        most_ranks: With more samples, so many ranks are tested, which are fixed in advance.
+        most_ranks: With more samples, this many ranks are tested, fixed in advance.
 
     Example:
         >>> confidence, correct = [0.9] * 100 + [0.5] * 100, [True] * 150 + [False] * 50

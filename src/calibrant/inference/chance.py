@@ -182,7 +182,7 @@ def _draws(
 
 
 def _of_both_outcomes(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws | None:
-    """Return draws that count each sample once: as a hit or as a miss, both of which are sorted only once."""
+    """Return draws that count each sample once: as a hit or as a miss; both are sorted only once."""
     n = len(rows["confidence"])
     both = {name: torch.as_tensor(values).repeat(2) for name, values in rows.items()}
     both["correct"] = torch.arange(2 * n, device=both["confidence"].device) < n
@@ -206,7 +206,7 @@ def _is_by_class(measure: Measure | None, rows: RowArrays, options: Mapping[str,
 
 
 def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws:
-    """Return draws of labels, of which only those in the bin of their class count."""
+    """Return draws of labels; only those in the bin of their class count."""
     probs, n_bins = torch.as_tensor(rows["probs"]), int(options.get("n_bins", 15))
     p, of_class_bins = probs.cpu(), measure.of_class_bins
     assert of_class_bins is not None

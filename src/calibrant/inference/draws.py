@@ -48,7 +48,7 @@ class Resampler(ABC):
 
     #: Whether the measure is a mean over samples, which has no bias.
     is_mean = False
-    #: Numbers computed for each resample, of which millions take a few hundredths of a second.
+    #: Numbers computed for each resample; millions take a few hundredths of a second.
     work = 0
 
     @property

@@ -241,7 +241,7 @@ def _method(method: str | type[Calibrator]) -> Method:
 
 
 def _refuse_unused(fit_params: dict[str, Any]) -> None:
-    """Refuse what the ``fit`` of a fitted classifier would be called with; weights are the calibrator's."""
+    """With ``cv="prefit"``, reject every fit argument except ``sample_weight``."""
     unused = [name for name in fit_params if not name.endswith("__sample_weight")]
     if unused:
         raise InputError(

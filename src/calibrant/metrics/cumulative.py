@@ -241,7 +241,7 @@ class BinnedDifference(CumulativeDifference):
         """Variance of the weighted hits in each bin, if the model is calibrated."""
         return np.asarray(self.count**2 / self.trials * self.confidence * (1 - self.confidence))
 
-    def coarser(self, most: int) -> "BinnedDifference":  # noqa: ARG002  # there are only so many bins
+    def coarser(self, most: int) -> "BinnedDifference":  # noqa: ARG002  # the number of bins is fixed
         """Return the same."""
         return self
 

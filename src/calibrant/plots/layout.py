@@ -140,9 +140,9 @@ def set_title(ax: "Axes", title: str, *, own: bool, pad: float) -> None:
 
 
 def columns(ax: "Axes", count: int, *, inch: float, most: int) -> int:
-    """Return how many panels of this many inches stand beside each other, of so many altogether.
+    """Return how many panels of this width in inches stand beside each other, given their total number.
 
-    Rows are filled evenly: six panels of which five would fit make two rows of three.
+    Rows are filled evenly: six panels, where five would fit in a row, make two rows of three.
     """
     fitting = max(1, min(count, most, int(inches(ax) / inch)))
     return math.ceil(count / math.ceil(count / fitting))

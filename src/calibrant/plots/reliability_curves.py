@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The smooth curve is thin where fewer samples than the first of these determine it; it ends below the second.
 _ENOUGH, _FEWEST = 30.0, 5.0
-# Samples are counted in so many cells to find out how many determine a point of the smooth curve.
+# Cells in which samples are counted, to find out how many determine a point of the smooth curve.
 _CELLS = 512
 # Only every eighth point of the fine grid is drawn: more points make the file larger and look the same.
 _STEP = 8

@@ -211,7 +211,7 @@ class AdaFocalGammasDisplay(Display):
 def _draw_line(ax: "Axes", label: str, values: ArrayLike, number: int, first_epoch: int) -> None:
     y = to_tensor(values, label or "values").double().cpu().numpy()
     look = style.line(number)
-    # Few markers: lines can be told apart in grey, and long runs stay readable.
+    # Few markers: lines differ in grey, and long runs stay readable.
     ax.plot(np.arange(len(y)) + first_epoch, y, label=label, markevery=max(1, len(y) // 8), **look)
 
 

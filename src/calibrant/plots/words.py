@@ -35,7 +35,7 @@ def width_of(text: str, size: float) -> float:
 
 
 def shortened(text: str, points: float, size: float) -> str:
-    """Return the text, cut off with an ellipsis if it is wider than so many points."""
+    """Return the text, cut off with an ellipsis if it is wider than this many points."""
     text = outside.shortened(outside.visible(text), _LONGEST)
     if width_of(text, size) <= points:
         return text
@@ -53,7 +53,7 @@ def legend_name(name: str) -> str:
 
 
 def wrapped(text: str, points: float, size: float, *, most: int | None = None) -> str:
-    """Break a text into lines of at most so many points, between words where there are any.
+    """Break a text into lines of at most this many points, between words where there are any.
 
     Args:
         text: The text; without ``most`` its own line breaks stay.
@@ -70,7 +70,7 @@ def wrapped(text: str, points: float, size: float, *, most: int | None = None) -
 
 
 def balanced(text: str, points: float, size: float) -> str:
-    """Break a text into as few lines as possible of at most so many points, about equally long."""
+    """Break a text into as few lines as possible of at most this many points, about equally long."""
     broken = wrapped(text, points, size)
     narrower = 0.95 * points
     while (closer := wrapped(text, narrower, size)).count("\n") == broken.count("\n") > 0:

@@ -21,7 +21,7 @@ _NEGLIGIBLE = 1e-4  # weight, relative to the best number of bins, below which o
 class BBQ(StepMap):
     r"""Average histograms over all numbers of equal-mass bins, each weighted by its evidence.
 
-    A histogram with :math:`B` bins, of which bin :math:`b` holds :math:`n_b` samples and :math:`m_b` hits,
+    A histogram with :math:`B` bins, where bin :math:`b` holds :math:`n_b` samples and :math:`m_b` hits,
     has the marginal likelihood
 
     .. math:: \prod_b \frac{\Gamma(N'/B)}{\Gamma(n_b + N'/B)}

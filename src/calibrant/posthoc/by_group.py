@@ -188,7 +188,7 @@ class _Samples:
 
     A correction adds to the log-probabilities, which are the logits here, a multiple of each of ``parts``:
     shape ``(n, parameters, k)``. Nothing is added to masked classes. Weights are scaled so that their sum
-    over a group is its effective number of samples: so many are weighed against the prior.
+    over a group is its effective number of samples, which is weighed against the prior.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Repair of a stated confidence: for a black box of which only (confidence, correct) is known."""
+"""Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
 from typing import Self, Unpack
 

@@ -210,24 +210,25 @@ def restore(
         n_classes: The number of classes that it must have; any if None.
         prefix: Where the calibrator stands among those that hold it: the names of parts, each with a dot.
     """
-    said = read_dataclass(_Description, table, prefix.removesuffix("."))
-    method = Calibrator.methods.get(said.method)
+    header = read_dataclass(_Description, table, prefix.removesuffix("."))
+    method = Calibrator.methods.get(header.method)
     if method is None or inspect.isabstract(method):
-        raise FormatError(f"{prefix}method: expected one that is known here, got {said.method!r}")
-    if n_classes is not None and said.n_classes not in (None, n_classes):
-        raise FormatError(f"{prefix}n_classes: expected {n_classes} or none, got {said.n_classes}")
+        raise FormatError(f"{prefix}method: expected one that is known here, got {header.method!r}")
+    if n_classes is not None and header.n_classes not in (None, n_classes):
+        raise FormatError(f"{prefix}n_classes: expected {n_classes} or none, got {header.n_classes}")
     calibrator = method.__new__(method)
-    Calibrator.__init__(calibrator, n_classes=said.n_classes)
-    calibrator.class_names, calibrator.class_frequencies = said.class_names, said.class_frequencies
-    _set_options(calibrator, said.options, prefix)
-    _set_buffers(calibrator, said.buffers, tensors, prefix)
-    expected = calibrator.part_names if _declared(method) is not None else tuple(said.parts)
-    if set(expected) != set(said.parts):
+    Calibrator.__init__(calibrator, n_classes=header.n_classes)
+    calibrator.class_names, calibrator.class_frequencies = header.class_names, header.class_frequencies
+    _set_options(calibrator, header.options, prefix)
+    _set_buffers(calibrator, header.buffers, tensors, prefix)
+    expected = calibrator.part_names if _declared(method) is not None else tuple(header.parts)
+    if set(expected) != set(header.parts):
         raise FormatError(
-            f"{prefix}parts: expected {', '.join(expected) or 'none'}, got {', '.join(said.parts) or 'none'}"
+            f"{prefix}parts: expected {', '.join(expected) or 'none'}, got "
+            f"{', '.join(header.parts) or 'none'}"
         )
     for name in expected:
-        part = restore(said.parts[name], tensors, calibrator.part_classes, f"{prefix}{name}.")
+        part = restore(header.parts[name], tensors, calibrator.part_classes, f"{prefix}{name}.")
         calibrator.add_module(name, part)
     if expected and "needs_features" in method.options:
         calibrator.needs_features = any(part.needs_features for part in _parts(calibrator))

@@ -200,5 +200,5 @@ class LabelCalibrator(Calibrator):
 
 
 def two_classes(log_odds: Tensor) -> Tensor:
-    """Return log-odds of shape ``(m,)`` as logits of two classes, of which the first has 0."""
+    """Return log-odds of shape ``(m,)`` as logits of two classes; the first has 0."""
     return torch.stack([torch.zeros_like(log_odds), log_odds], dim=1)

@@ -257,7 +257,7 @@ def resolve_for_pairs(
 
 
 def safe_method(names: Sequence[str], *, of_pairs: bool) -> str:
-    """Return the method that a pool of some methods is drawn back to, and gives way to.
+    """Return the pool's fallback method.
 
     Args:
         names: The methods.

@@ -41,7 +41,7 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
     """Return every chart by name.
 
     Args:
-        scores: Names of the out-of-distribution scores, each of which gets a colour.
+        scores: Names of the out-of-distribution scores; each gets a colour.
     """
     return {
         "reliability": _reliability(),

@@ -367,7 +367,7 @@ class Page:
         columns: Measures of the comparison.
         candidates: Its rows; the first is the uncalibrated model.
         chosen: Name of the candidate that was chosen, or that is shown first against the uncalibrated model.
-        is_choice: Whether the candidates are methods of which one was chosen.
+        is_choice: Whether the candidates are methods, one of them chosen.
         own: What the model's own confidence is called: ``"as stated"`` for a black box.
         pairs: The first model against each other one, if the candidates are models.
         chance: Calibration errors beside what a calibrated model would show by chance.

@@ -87,7 +87,7 @@ class GroupedMeasures:
         whole = self._new()
         for measures in self.measures.values():
             whole.merge(measures)
-        # A group of which no sample counts is as absent as its samples.
+        # A group whose samples all have weight 0 is as absent as they are.
         counted = (name for name in sorted(self.measures) if self.measures[name].weight)
         groups = {name: self.measures[name].compute() for name in counted}
         return dataclasses.replace(whole.compute(), groups=FrozenDict(groups))

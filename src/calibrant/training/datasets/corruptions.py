@@ -23,7 +23,7 @@ def gaussian_noise(x: np.ndarray, generator: np.random.Generator, deviation: flo
 
 
 def shot_noise(x: np.ndarray, generator: np.random.Generator, photons: float) -> np.ndarray:
-    """Count photons, so many at full brightness."""
+    """Count photons; the given number arrives at full brightness."""
     return np.asarray(generator.poisson(x * photons) / photons)
 
 

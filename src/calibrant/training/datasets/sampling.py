@@ -213,7 +213,7 @@ def check_rate(rate: float) -> None:
 
 
 def symmetric_label_noise(labels: Tensor, *, rate: float, n_classes: int, seed: int = 0) -> Tensor:
-    """Return labels of which exactly ``rate`` (rounded to whole samples) are wrong.
+    """Return labels with exactly the share ``rate`` of them wrong, rounded to whole samples.
 
     A wrong label is drawn from the ``n_classes - 1`` other classes, all equally likely. Use it for training
     data only: noise in validation or test data would change what is measured.
