@@ -1,6 +1,6 @@
 """Compare every number that two commits print for the bundled predictions.
 
-Runs ``evaluate``, ``calibrate`` and ``bench`` of both commits, each from a clean copy of its files, and
+Runs ``evaluate``, ``calibrate``, ``decide``, ``sets`` and ``bench`` of both commits, each from a clean copy of its files, and
 compares their JSON. Times are left out. Ends with code 1 if a number or a key differs.
 
     python scripts/compare_numbers.py main~20 main --jobs 2
@@ -72,6 +72,8 @@ def numbers_of(commit: str, place: Path) -> dict[str, object]:
         "evaluate compare": ["evaluate", test, "--compare", noise],
         "calibrate": ["calibrate", val, "--test", test, "--methods", "all"],
         "calibrate out of fold": ["calibrate", val],
+        "decide": ["decide", val, "--risk", "0.1"],
+        "sets": ["sets", val, "--alpha", "0.1"],
     }
     values: dict[str, object] = {}
     for name, command in commands.items():
@@ -81,8 +83,10 @@ def numbers_of(commit: str, place: Path) -> dict[str, object]:
         out = place / "bench" / name
         calibrant(place, "bench", "run", name, "--seeds", "1", "--out", str(out))
         rows = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
-        for number, row in enumerate(sorted(rows, key=lambda row: json.dumps(row.get("job", row)))):
-            values |= {f"bench {name}, row {number}: {key}": value for key, value in leaves(row)}
+        for row in rows:
+            job = json.dumps(row.get("key", {}), sort_keys=True)
+            found = leaves(row.get("records", row))
+            values |= {f"bench {name}, {job}, seed {row.get('seed')}: {key}": value for key, value in found}
     return values
 
 
