@@ -1,1 +1,1 @@
-"""The benchmark: the papers' tables, reproducible by anyone."""
+"""The papers: experiments, claims, verdicts and printed numbers; no other room knows them."""
