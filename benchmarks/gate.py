@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from calibrant import Predictions
-from calibrant.decisions import Gate, Requirement, check_requirements
+from calibrant.decisions import Requirement, check_requirements
+from calibrant.decisions.gate import Gate
 from calibrant.decisions.requirement import Operator
 from intervals import TEMPERATURES, Population, softmax
 from timing import benchmark_parser, print_head, print_row

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from calibrant import Predictions, evaluate
 from calibrant.data.files import FORMATS
-from calibrant.evaluation import Comparison, compare
+from calibrant.evaluation import compare
 from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.compare import Comparison
 from calibrant.metrics.proper import log_losses
 from calibrant.outcomes import LEAST_PROB
 from calibrant.papers.arena_real import draw_samples, needed_to_test

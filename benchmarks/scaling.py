@@ -226,7 +226,7 @@ def train_epochs(workers: int, *, quick: bool) -> dict[str, float]:
     from lightning_fabric import Fabric
 
     from calibrant.losses import SECALoss
-    from calibrant.training.config import Config, ModelSettings, TrainingSettings
+    from calibrant.training.config.settings import Config, ModelSettings, TrainingSettings
     from calibrant.training.datasets import LabelledData, Splits
     from calibrant.training.network import make_network
     from calibrant.training.session import Session, Watcher

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 
 from calibrant.losses import CrossEntropyLoss
-from calibrant.training.config import Config, ModelSettings, TrainingSettings
+from calibrant.training.config.settings import Config, ModelSettings, TrainingSettings
 from calibrant.training.datasets import LabelledData, Splits, augment
 from calibrant.training.network import Network, make_network
 from calibrant.training.optimization import seed_of

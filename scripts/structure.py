@@ -13,6 +13,7 @@
   least three different shapes, so that tables of constants do not count.
 - *Options*: those of every command, with ``--help`` of each; and the most that one command shows above its
   panel of columns.
+- *Public names*: those in ``__all__`` of the top level and of the packages for users.
 """
 
 import argparse
@@ -48,6 +49,10 @@ def extract(commit: str, place: Path) -> Path:
     return place / "src"
 
 
+# Modules with ``__all__`` that are not for users.
+_INTERNAL = ("calibrant.papers.printed", "calibrant.posthoc.methods", "calibrant.progress", "calibrant.show")
+
+
 def describe(source: Path) -> dict[str, str]:
     """Return the facts about a source folder."""
     modules = {module_name(path, source): path for path in sorted(source.rglob("*.py"))}
@@ -59,6 +64,7 @@ def describe(source: Path) -> dict[str, str]:
         "lines": f"{lines:,}",
         "longest chain of imports": str(longest_chain(trees)),
         "files per measure": f"{min(counts)} to {max(counts)}",
+        "public names": str(public_names(trees)),
         "repeated runs of lines": f"{repeated_runs(list(trees.values())):,}",
         **options_of_commands(source),
     }
@@ -94,6 +100,17 @@ def module_name(path: Path, source: Path) -> str:
     """Return the name by which a file is imported."""
     parts = path.relative_to(source).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def public_names(trees: dict[str, ast.Module]) -> int:
+    """Count the names in ``__all__`` of the packages for users."""
+    found = {name: tree.body for name, tree in trees.items() if name not in _INTERNAL}
+    lists = [each for body in found.values() for each in body if isinstance(each, ast.Assign)]
+    return sum(
+        len(each.value.elts)
+        for each in lists
+        if word(each.targets[0]) == "__all__" and isinstance(each.value, ast.List)
+    )
 
 
 def longest_chain(trees: dict[str, ast.Module]) -> int:

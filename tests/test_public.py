@@ -16,7 +16,9 @@ import calibrant
 PACKAGES = [
     "calibrant",
     "calibrant.data",
+    "calibrant.decisions",
     "calibrant.evaluation",
+    "calibrant.inference",
     "calibrant.losses",
     "calibrant.metrics",
     "calibrant.monitoring",
@@ -24,6 +26,8 @@ PACKAGES = [
     "calibrant.posthoc",
     "calibrant.report",
     "calibrant.streams",
+    "calibrant.training",
+    "calibrant.training.config",
     "calibrant.training.datasets",
     "calibrant.training.models",
 ]
@@ -38,6 +42,10 @@ def test_all_is_exactly_what_is_public(name):
         if not key.startswith("_") and not isinstance(getattr(module, key), types.ModuleType)
     ]
     assert sorted(set(module.__all__) - {"__version__"}) == public
+
+
+def test_the_public_names_are_few_enough_to_know():
+    assert sum(len(importlib.import_module(name).__all__) for name in PACKAGES) <= 280
 
 
 def test_the_package_imports_what_it_offers_when_it_is_used():

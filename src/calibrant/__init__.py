@@ -22,13 +22,12 @@ if _typing.TYPE_CHECKING:
     from calibrant import streams as streams
     from calibrant import training as training
     from calibrant.data import LabelPredictions, Predictions, load_predictions, save_predictions
-    from calibrant.evaluation import Evaluation, choose, compare, evaluate
+    from calibrant.evaluation import choose, compare, evaluate
     from calibrant.posthoc import CalibratedModel, load_calibrator
 
 __all__ = [
     "CalibrantError",
     "CalibratedModel",
-    "Evaluation",
     "FitError",
     "FormatError",
     "InputError",

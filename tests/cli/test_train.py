@@ -13,7 +13,7 @@ from calibrant.cli import main
 from calibrant.data import load_predictions
 from calibrant.evaluation import evaluate
 from calibrant.training import load_network
-from calibrant.training.config import load_config, load_first_run
+from calibrant.training.config.toml import load_config, load_first_run
 from tests.training import users_models
 from tests.training.small import ENCODER, arguments
 

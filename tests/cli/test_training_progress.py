@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from calibrant.cli.training_watchers import Bars, Lines, watching
-from calibrant.training import Watcher
 from calibrant.training.outcome import elsewhere_table, stages_table
+from calibrant.training.session import Watcher
 
 ROW = {
     "stage": "classifier",

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from calibrant.data import Columns, Predictions, load_answers, load_predictions, read_words, write_answers
+from calibrant.data import Columns, Predictions, load_answers, load_predictions, write_answers
+from calibrant.data.columns import read_words
 from calibrant.errors import CalibrantError, InputError
 
 ROWS = [

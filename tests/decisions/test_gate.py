@@ -9,14 +9,9 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.data.labels import LabelPredictions
-from calibrant.decisions import (
-    EXIT_CODES,
-    Requirement,
-    check_requirements,
-    junit_xml,
-    samples_needed,
-    write_junit,
-)
+from calibrant.decisions import Requirement, check_requirements, samples_needed, write_junit
+from calibrant.decisions.gate import EXIT_CODES
+from calibrant.decisions.junit import junit_xml
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from tests.conftest import draw, softmax

@@ -10,7 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant import Predictions
-from calibrant.decisions import CostRule, Costs, Rule, ThresholdRule, load_rule, threshold_for_risk
+from calibrant.decisions import CostRule, Costs, ThresholdRule, load_rule, threshold_for_risk
+from calibrant.decisions.rule import Rule
 from calibrant.errors import FormatError, InputError
 from calibrant.integrations.onnx import export_onnx
 from calibrant.posthoc import ConfidenceCalibrator, TemperatureScaling, load_calibrator

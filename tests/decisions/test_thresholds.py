@@ -10,15 +10,10 @@ import torch
 from scipy.stats import binom, binomtest
 
 from calibrant import Predictions
-from calibrant.decisions import (
-    ThresholdRule,
-    Thresholds,
-    guaranteed_risks,
-    threshold_for_coverage,
-    threshold_for_risk,
-)
+from calibrant.decisions import ThresholdRule, guaranteed_risks, threshold_for_coverage, threshold_for_risk
 from calibrant.decisions.thresholds import (
     RankedAnswers,
+    Thresholds,
     fewest_samples,
     log_odds_of_answers,
     upper_bound,

@@ -93,7 +93,7 @@ def test_the_reference_has_exactly_the_names_that_can_be_imported(package):
 
 
 def test_every_field_of_the_settings_has_a_row_with_its_default():
-    from calibrant.training.config import Config, EncoderSettings
+    from calibrant.training.config.settings import Config, EncoderSettings
 
     page = reference.configuration_page()
     tables = dict(

@@ -9,7 +9,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation import Choice, choose, compare, effect_of, make_choice
+from calibrant.evaluation import choose, compare, effect_of, make_choice
+from calibrant.evaluation.choose import Choice
 from calibrant.inference.paired import paired_difference
 from calibrant.metrics import expected_calibration_error, smooth_ece
 from calibrant.metrics.classwise import classwise_calibration_error

@@ -290,7 +290,7 @@ def _read_checkpoint(path: Path) -> Any:
 
 
 def _read_run_config(path: Path) -> Any:
-    from calibrant.training import load_folder_config
+    from calibrant.training.folder import load_folder_config
 
     return load_folder_config(path.parent)
 

@@ -5,17 +5,8 @@ import torch
 from safetensors.torch import load, save
 
 from calibrant.errors import InputError
-from calibrant.losses import (
-    AdaFocalLoss,
-    CRLLoss,
-    CrossEntropyLoss,
-    DCALoss,
-    FocalLoss,
-    MDCALoss,
-    OLSLoss,
-    WeightedSum,
-)
-from calibrant.losses.loss import EpochRecords
+from calibrant.losses import AdaFocalLoss, CRLLoss, CrossEntropyLoss, DCALoss, FocalLoss, MDCALoss, OLSLoss
+from calibrant.losses.loss import EpochRecords, WeightedSum
 from tests.losses.batches import batch, gradient
 
 

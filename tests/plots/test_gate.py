@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.decisions import Gate, Verdict
+from calibrant.decisions.gate import Gate, Verdict
 from calibrant.plots import GateDisplay
 
 

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from calibrant import Predictions
-from calibrant.decisions import Gate, Verdict
+from calibrant.decisions.gate import Gate, Verdict
 from calibrant.plots import GateDisplay, LossShapeDisplay, ModelHonestyDisplay
 from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, draw, draw_run
 from calibrant.plots.model_honesty import ModelHonesty

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.posthoc import Chain, TemperatureScaling
+from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc.chain import Chain
 
 
 def test_the_second_method_is_fitted_on_what_the_first_returns(overconfident):

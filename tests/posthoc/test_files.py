@@ -11,7 +11,6 @@ from calibrant.errors import FormatError
 from calibrant.posthoc import (
     ByGroup,
     Calibrator,
-    Chain,
     ConfidenceCalibrator,
     FrequencyCorrection,
     GroupCalibration,
@@ -22,6 +21,7 @@ from calibrant.posthoc import (
     VectorScaling,
     load_calibrator,
 )
+from calibrant.posthoc.chain import Chain
 from tests.posthoc.mutations import check_mutations
 
 LOGITS = torch.tensor([[2.0, 0.5, -1.0], [0.0, 0.1, 0.3]])

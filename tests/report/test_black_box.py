@@ -11,7 +11,8 @@ from calibrant import Predictions, compare
 from calibrant.evaluation import answer_when, make_choice
 from calibrant.inference import paired_difference
 from calibrant.metrics import MEASURES
-from calibrant.report import compare_files, describe, describe_comparison, page_from_json, render
+from calibrant.report import compare_files, describe, describe_comparison, render
+from calibrant.report.page import page_from_json
 from calibrant.report.sources import Sources
 from tests.conftest import draw
 from tests.report.conftest import Tables, call

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.report import page_from_json
+from calibrant.report.page import page_from_json
 from tests.report.conftest import FILE, HOSTILE, call
 
 pytestmark = pytest.mark.slow

@@ -11,19 +11,14 @@ from calibrant import Predictions, evaluate
 from calibrant.data import load_bundled
 from calibrant.decisions import threshold_for_risk
 from calibrant.errors import FormatError
-from calibrant.evaluation import Choice, by_group, compare, make_choice
+from calibrant.evaluation import by_group, compare, make_choice
+from calibrant.evaluation.choose import Choice
 from calibrant.inference import wilson_interval
 from calibrant.posthoc import SMART, TemperatureScaling
-from calibrant.report import (
-    Sources,
-    describe,
-    describe_comparison,
-    page_from_json,
-    page_to_json,
-    render,
-    write_report,
-)
+from calibrant.report import describe, describe_comparison, render, write_report
 from calibrant.report.figures import BIN_NUMBERS, POINTS
+from calibrant.report.page import page_from_json, page_to_json
+from calibrant.report.sources import Sources
 from tests.conftest import draw
 from tests.report.conftest import FILE, HOSTILE, Tables
 

@@ -15,12 +15,8 @@ from calibrant.errors import InputError
 from calibrant.metrics.accuracy import top_k_error
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.proper import brier_score, negative_log_likelihood
-from calibrant.streams import (
-    ClasswiseAccumulator,
-    OutcomeAccumulator,
-    ProperScoreAccumulator,
-    TopKErrorAccumulator,
-)
+from calibrant.streams import OutcomeAccumulator
+from calibrant.streams.accumulators import ClasswiseAccumulator, ProperScoreAccumulator, TopKErrorAccumulator
 
 ACCUMULATORS = [OutcomeAccumulator, ClasswiseAccumulator, ProperScoreAccumulator, TopKErrorAccumulator]
 

@@ -21,7 +21,8 @@ from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood
-from calibrant.streams import StreamMeasures, evaluate_stream, open_stream, stream_group_tests
+from calibrant.streams import StreamMeasures, evaluate_stream, open_stream
+from calibrant.streams.evaluate import stream_group_tests
 from calibrant.streams.measures import streamed_measures
 from tests.streams.stream_folders import draw, to_table, write
 

@@ -7,7 +7,8 @@ import pytest
 
 from calibrant import FormatError, InputError, Predictions, load_predictions
 from calibrant.outputs import INCOMPLETE
-from calibrant.streams import is_many, open_stream, rewrite_stream
+from calibrant.streams import open_stream, rewrite_stream
+from calibrant.streams.files import is_many
 
 
 def table(n, k=3, *, seed=0, dtype=np.float32, **others):

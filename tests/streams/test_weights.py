@@ -16,14 +16,14 @@ from calibrant.metrics.names import MEASURES
 from calibrant.monitoring import Monitoring
 from calibrant.streams import (
     OutcomeAccumulator,
-    ProperScoreAccumulator,
     RankSketch,
     StreamMeasures,
     evaluate_stream,
     open_stream,
     rewrite_stream,
-    stream_group_tests,
 )
+from calibrant.streams.accumulators import ProperScoreAccumulator
+from calibrant.streams.evaluate import stream_group_tests
 from calibrant.streams.measures import streamed_measures
 from tests.streams.stream_folders import draw, write
 

@@ -4,8 +4,9 @@ from importlib import import_module
 
 import torch
 
-from calibrant.training import Watcher, load_config
+from calibrant.training import load_config
 from calibrant.training.checkpoint import load_weights
+from calibrant.training.session import Watcher
 
 CHANGES = (
     "data.limit=200",

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from calibrant.errors import InputError
 from calibrant.training.candidates import train_best
-from calibrant.training.config import load_config
+from calibrant.training.config.toml import load_config
 from calibrant.training.folder import CONFIG
 from tests.training.small import small_config
 

@@ -11,7 +11,8 @@ import torch
 
 from calibrant.losses.names import LOSSES, make_loss
 from calibrant.posthoc.names import METHODS
-from calibrant.training.config import Config, load_config
+from calibrant.training.config.settings import Config
+from calibrant.training.config.toml import load_config
 from calibrant.training.datasets import DATASETS
 from calibrant.training.models import MODELS, make_model
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.training import train
-from calibrant.training.config import ModelSettings
+from calibrant.training.config.settings import ModelSettings
 from calibrant.training.datasets import load_dataset
 from calibrant.training.encoder import FrozenEncoder, ProjectedEncoder, class_mean_logits, freeze_all_but_head
-from calibrant.training.models import WrappedClassifier
+from calibrant.training.models.classifier import WrappedClassifier
 from calibrant.training.network import Network, make_network
 from tests.training.small import ENCODER, differing, final_weights, small_config
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from calibrant.errors import FitError, InputError
-from calibrant.training import Watcher, train
+from calibrant.training import train
 from calibrant.training.batches import epoch_batches
 from calibrant.training.checkpoint import read_checkpoint
+from calibrant.training.session import Watcher
 from tests.training import users_models
 from tests.training.small import differing, final_weights, small_config
 

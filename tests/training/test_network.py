@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.training.config import ModelSettings
+from calibrant.training.config.settings import ModelSettings
 from calibrant.training.datasets import LabelledData, Splits, load_dataset
 from calibrant.training.network import Network, make_network
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from calibrant.training import train
-from calibrant.training.config import OptimizerSettings, ScheduleSettings
+from calibrant.training.config.settings import OptimizerSettings, ScheduleSettings
 from calibrant.training.optimization import make_optimizer, seed_of, start_from, step_size_factor
 from calibrant.training.processes import Share
 from tests.training.small import small_config

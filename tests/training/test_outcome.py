@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.training import train
-from calibrant.training.config import PosthocSettings
+from calibrant.training.config.settings import PosthocSettings
 from calibrant.training.outcome import assess, check_posthoc
 from tests.training.small import small_config
 

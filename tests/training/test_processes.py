@@ -4,7 +4,7 @@ import pytest
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from calibrant.errors import InputError
-from calibrant.training.config import HardwareSettings
+from calibrant.training.config.settings import HardwareSettings
 from calibrant.training.processes import Launched, launched, make_fabric
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3"}

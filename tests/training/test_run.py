@@ -11,9 +11,12 @@ from calibrant.data import load_predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation import evaluate
 from calibrant.losses.names import make_loss
-from calibrant.training import Run, load_folder_config, load_network, load_rows, train
+from calibrant.training import load_network, load_rows, train
 from calibrant.training.datasets import load_dataset
-from calibrant.training.models import MLP, make_model
+from calibrant.training.folder import load_folder_config
+from calibrant.training.models import make_model
+from calibrant.training.models.small import MLP
+from calibrant.training.run import Run
 from tests.training.small import ENCODER, differing, final_weights, small_config
 
 KEEP = ("training.epochs=6", "training.optimizer.lr=1.0", "training.schedule.name=constant")

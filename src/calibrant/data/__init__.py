@@ -1,7 +1,7 @@
 """Predictions of a classifier, their files, and predictions that come with the package."""
 
 from calibrant.data.bundled import load_bundled
-from calibrant.data.columns import Columns, read_words
+from calibrant.data.columns import Columns
 from calibrant.data.files import load_answers, load_predictions, save_predictions
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
@@ -14,7 +14,6 @@ __all__ = [
     "load_answers",
     "load_bundled",
     "load_predictions",
-    "read_words",
     "save_predictions",
     "write_answers",
 ]

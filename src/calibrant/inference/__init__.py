@@ -1,18 +1,13 @@
 """What chance does: intervals, paired differences and tests of calibration, on units that are drawn again."""
 
-from calibrant.inference.bands import Band, accuracy_band, curve_band
-from calibrant.inference.calibration_test import CalibrationTest, calibration_test
-from calibrant.inference.chance import Chance, by_chance
+from calibrant.inference.bands import accuracy_band, curve_band
+from calibrant.inference.calibration_test import calibration_test
+from calibrant.inference.chance import by_chance
 from calibrant.inference.corrections import corrected
-from calibrant.inference.intervals import Interval, wilson_interval, with_interval
-from calibrant.inference.paired import PairedDifference, paired_difference
+from calibrant.inference.intervals import wilson_interval, with_interval
+from calibrant.inference.paired import paired_difference
 
 __all__ = [
-    "Band",
-    "CalibrationTest",
-    "Chance",
-    "Interval",
-    "PairedDifference",
     "accuracy_band",
     "by_chance",
     "calibration_test",

@@ -12,7 +12,7 @@ from calibrant.losses.inverse_focal import InverseFocalLoss, inverse_focal_loss
 from calibrant.losses.kde import KDELoss, kde_loss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss, label_smoothing_loss
 from calibrant.losses.logit_norm import LogitNormLoss, logit_norm_loss
-from calibrant.losses.loss import Loss, WeightedSum
+from calibrant.losses.loss import Loss
 from calibrant.losses.mbls import MbLSLoss, mbls_loss
 from calibrant.losses.mmce import MMCELoss, mmce_loss
 from calibrant.losses.ols import OLSLoss, ols_loss
@@ -53,7 +53,6 @@ __all__ = [
     "SelectiveRiskLoss",
     "SoftECELoss",
     "SupervisedContrastiveLoss",
-    "WeightedSum",
     "adafocal_loss",
     "aurc_loss",
     "brier_loss",

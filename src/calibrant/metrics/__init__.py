@@ -17,11 +17,10 @@ from calibrant.metrics.classwise import (
     classwise_calibration_error,
     static_calibration_error,
 )
-from calibrant.metrics.corp import CorpReliability, corp_reliability
+from calibrant.metrics.corp import corp_reliability
 from calibrant.metrics.cumulative import ks_error, kuiper_error
 from calibrant.metrics.debiased import debiased_calibration_error
 from calibrant.metrics.decomposition import (
-    Decomposition,
     brier_calibration,
     brier_refinement,
     decompose_brier,
@@ -30,14 +29,13 @@ from calibrant.metrics.decomposition import (
 from calibrant.metrics.discrimination import auroc_correctness, auroc_ovo, auroc_ovr
 from calibrant.metrics.kde import kde_calibration_error
 from calibrant.metrics.kernel import mmce, skce
-from calibrant.metrics.margin import MarginSlice, margin_slices
+from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.ood import OODCurve, OODScores, ood_curve, ood_scores
+from calibrant.metrics.ood import ood_curve, ood_scores
 from calibrant.metrics.proper import brier_score, negative_log_likelihood, post_hoc_improvement
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
-    RiskCoverage,
     augrc,
     aurc,
     coverage_at_risk,
@@ -45,23 +43,15 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.smooth_calibration import Probe, smooth_calibration_error, worst_case_probe
-from calibrant.metrics.smooth_ece import SmoothReliability, smooth_ece, smooth_reliability
+from calibrant.metrics.smooth_calibration import smooth_calibration_error, worst_case_probe
+from calibrant.metrics.smooth_ece import smooth_ece, smooth_reliability
 from calibrant.metrics.sweep import sweep_calibration_error
 
 __all__ = [
     "MEASURES",
     "SCORES",
     "Bins",
-    "CorpReliability",
-    "Decomposition",
-    "MarginSlice",
     "Measure",
-    "OODCurve",
-    "OODScores",
-    "Probe",
-    "RiskCoverage",
-    "SmoothReliability",
     "accuracy",
     "adaptive_calibration_error",
     "augrc",

@@ -4,7 +4,6 @@ from calibrant.posthoc.bbq import BBQ
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
-from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.combination import Combination
 from calibrant.posthoc.confidence import ConfidenceCalibrator
@@ -45,7 +44,6 @@ __all__ = [
     "ByGroup",
     "CalibratedModel",
     "Calibrator",
-    "Chain",
     "ClassTemperatureScaling",
     "Combination",
     "ConfidenceCalibrator",

@@ -11,21 +11,16 @@ except ModuleNotFoundError as error:
 
 from calibrant.training.adversarial import fgsm, fgsm_distance
 from calibrant.training.candidates import train_best
-from calibrant.training.config import Config, load_config
-from calibrant.training.folder import load_folder_config, load_network, load_rows
-from calibrant.training.network import Network
-from calibrant.training.run import Run, train
-from calibrant.training.session import Watcher
+from calibrant.training.config.settings import Config
+from calibrant.training.config.toml import load_config
+from calibrant.training.folder import load_network, load_rows
+from calibrant.training.run import train
 
 __all__ = [
     "Config",
-    "Network",
-    "Run",
-    "Watcher",
     "fgsm",
     "fgsm_distance",
     "load_config",
-    "load_folder_config",
     "load_network",
     "load_rows",
     "train",

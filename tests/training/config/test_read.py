@@ -5,7 +5,9 @@ import pytest
 
 from calibrant.errors import InputError
 from calibrant.training import config as package
-from calibrant.training.config import Config, EncoderSettings, config_from_table, load_config
+from calibrant.training.config import config_from_table
+from calibrant.training.config.settings import Config, EncoderSettings
+from calibrant.training.config.toml import load_config
 
 
 def write(folder, name, text):

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from calibrant.errors import InputError
-from calibrant.training.config import (
+from calibrant.training.config import config_from_table
+from calibrant.training.config.settings import (
     Config,
     EncoderSettings,
     HardwareSettings,
@@ -14,7 +15,6 @@ from calibrant.training.config import (
     PosthocSettings,
     ScheduleSettings,
     TrainingSettings,
-    config_from_table,
 )
 
 REFUSED = [

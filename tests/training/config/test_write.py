@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import CalibrantError
-from calibrant.training.config import (
+from calibrant.training.config import config_from_table, config_to_toml, differences
+from calibrant.training.config.settings import (
     Config,
     DataSettings,
     EncoderSettings,
@@ -18,12 +19,8 @@ from calibrant.training.config import (
     PosthocSettings,
     ScheduleSettings,
     TrainingSettings,
-    config_from_table,
-    config_to_table,
-    config_to_toml,
-    differences,
-    load_config,
 )
+from calibrant.training.config.toml import config_to_table, load_config
 
 # What text a TOML file can hold; lone surrogates are no text.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

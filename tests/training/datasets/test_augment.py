@@ -3,7 +3,8 @@ import torch
 from torch.nn.functional import pad
 
 from calibrant.errors import InputError
-from calibrant.training.datasets import augment, two_views
+from calibrant.training.datasets import augment
+from calibrant.training.datasets.augment import two_views
 
 
 def seeded(seed: int = 0) -> torch.Generator:

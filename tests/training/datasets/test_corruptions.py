@@ -8,8 +8,9 @@ import torch
 from scipy.ndimage import correlate, gaussian_filter, map_coordinates, zoom
 
 from calibrant.errors import InputError, MissingPackageError
-from calibrant.training.datasets import CIFAR10_C, CORRUPTIONS, corrupt
+from calibrant.training.datasets import CORRUPTIONS, corrupt
 from calibrant.training.datasets.corruptions import (
+    CIFAR10_C,
     STRENGTHS,
     affine_places,
     elastic_transform,

@@ -5,7 +5,8 @@ from PIL import Image
 
 from calibrant.errors import InputError
 from calibrant.training import datasets
-from calibrant.training.datasets import CIFAR10_C, CORRUPTIONS, DATASETS, load_dataset
+from calibrant.training.datasets import CORRUPTIONS, DATASETS, load_dataset
+from calibrant.training.datasets.corruptions import CIFAR10_C
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,14 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.training import models
-from calibrant.training.models import MODELS, WrappedClassifier, make_model
+from calibrant.training.models import MODELS, make_model
+from calibrant.training.models.classifier import WrappedClassifier
+from calibrant.training.models.small import MLP
 
 OWN = """
 import torch
 from torch import nn
-from calibrant.training.models import MLP
+from calibrant.training.models.small import MLP
 
 def network(n_classes, shape, width=5):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, n_classes))
@@ -136,7 +138,7 @@ def test_the_head_is_the_layer_with_as_many_outputs_as_classes():
 
 
 def test_ones_own_classifier_is_not_wrapped(own):
-    assert isinstance(make_model(f"{own}:classifier", n_classes=3, shape=(4,)), models.MLP)
+    assert isinstance(make_model(f"{own}:classifier", n_classes=3, shape=(4,)), MLP)
 
 
 @pytest.mark.parametrize(

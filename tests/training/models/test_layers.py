@@ -7,8 +7,16 @@ import torch
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.training.models import MLP, ResNet, TextCNN, VisionTransformer, WideResNet, make_model
-from calibrant.training.models.resnet import BottleneckBlock, PreActivationBlock, ResidualBlock
+from calibrant.training.models import make_model
+from calibrant.training.models.resnet import (
+    BottleneckBlock,
+    PreActivationBlock,
+    ResidualBlock,
+    ResNet,
+    WideResNet,
+)
+from calibrant.training.models.small import MLP, TextCNN
+from calibrant.training.models.vision_transformers import VisionTransformer
 from tests.training.models.tiny import inputs_of, tiny_model
 
 

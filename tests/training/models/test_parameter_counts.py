@@ -6,14 +6,10 @@ The large networks are made on the device "meta", where weights have a shape but
 import pytest
 import torch
 
-from calibrant.training.models import (
-    DenseNet,
-    PreResNet,
-    ResNet,
-    VisionTransformer,
-    WideResNet,
-    make_model,
-)
+from calibrant.training.models import make_model
+from calibrant.training.models.densenet import DenseNet
+from calibrant.training.models.resnet import PreResNet, ResNet, WideResNet
+from calibrant.training.models.vision_transformers import VisionTransformer
 from tests.training.models.tiny import n_parameters
 
 CIFAR = {"n_classes": 10, "shape": (3, 32, 32)}

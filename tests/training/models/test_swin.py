@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.training.models import SwinTransformer, make_model
-from calibrant.training.models.vision_transformers import PatchMerging, WindowAttention
+from calibrant.training.models import make_model
+from calibrant.training.models.vision_transformers import PatchMerging, SwinTransformer, WindowAttention
 
 
 def attention_in_a_loop(layer, x, *, window, shift):

@@ -1,16 +1,14 @@
 """Data sets for training: read from common files, divided into parts, and made harder if asked."""
 
-from calibrant.training.datasets.augment import augment, two_views
-from calibrant.training.datasets.corruptions import CIFAR10_C, CORRUPTIONS, corrupt
-from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits
+from calibrant.training.datasets.augment import augment
+from calibrant.training.datasets.corruptions import CORRUPTIONS, corrupt
+from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.datasets.load import DATASETS, load_dataset
 from calibrant.training.datasets.sampling import long_tail, stratified_split, symmetric_label_noise
 
 __all__ = [
-    "CIFAR10_C",
     "CORRUPTIONS",
     "DATASETS",
-    "FOREIGN",
     "LabelledData",
     "Splits",
     "augment",
@@ -19,5 +17,4 @@ __all__ = [
     "long_tail",
     "stratified_split",
     "symmetric_label_noise",
-    "two_views",
 ]
