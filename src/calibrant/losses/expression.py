@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
-from calibrant.errors import InputError, did_you_mean
+from calibrant.catalogue import Catalogue
+from calibrant.errors import InputError
 from calibrant.expressions import parse_expression, read_term
 from calibrant.losses.loss import Loss
 
@@ -45,11 +46,9 @@ def _loss(node: ast.expr | None, text: str, makers: Mapping[str, Maker]) -> Loss
 
 
 def _make(name: str, options: Mapping[str, Any], makers: Mapping[str, Maker]) -> Loss:
-    if name not in makers:
-        hint = did_you_mean(name, makers) or f"; known are {', '.join(makers)}"
-        raise InputError(f"loss: expected the name of a loss, got {name!r}{hint}")
+    maker = Catalogue("loss", "the name of a loss", makers).named(name)
     try:
-        made = makers[name](**options)
+        made = maker(**options)
     except TypeError as error:
         raise InputError(f"loss: {name} does not take these options ({error})") from None
     _check_numbers(name, made, options)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.bins import Bins
-from calibrant.errors import InputError, did_you_mean
+from calibrant.catalogue import Catalogue
 from calibrant.metrics.accuracy import accuracy, confidences, hits, mean_confidence, top_k_error, top_k_misses
 from calibrant.metrics.binned import (
     average_calibration_error,
@@ -365,8 +365,7 @@ def resolve_measures(measures: str | Sequence[str]) -> list[str]:
     named = [measures] if isinstance(measures, str) else list(measures)
     for name in named:
         if name not in MEASURES:
-            hint = did_you_mean(str(name), MEASURES) or f"; known are {', '.join(MEASURES)}"
-            raise InputError(f"measures: expected core, all, or names of measures, got {name!r}{hint}")
+            raise Catalogue("measures", "core, all, or names of measures", MEASURES).refusal(name)
     return named
 
 

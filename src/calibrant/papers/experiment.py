@@ -9,7 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from calibrant.errors import InputError, did_you_mean
+from calibrant.catalogue import Catalogue
+from calibrant.errors import InputError
 from calibrant.files import parse_toml, read_dataclass, read_text
 
 Preset: TypeAlias = Literal["quick", "full"]
@@ -172,9 +173,7 @@ def load_experiment(name: str) -> Experiment:
         if not path.is_file():
             raise InputError(f"NAME: expected an experiment file, got {name}, which does not exist")
         return parse_experiment(path.stem, read_experiment_text(path))
-    if name not in experiment_names():
-        hint = did_you_mean(name, experiment_names()) or f"; known are {', '.join(experiment_names())}"
-        raise InputError(f"NAME: expected an experiment, got {name!r}{hint}")
+    Catalogue("NAME", "an experiment", dict.fromkeys(experiment_names())).named(name)
     source = files("calibrant.papers") / "experiments" / f"{name}.toml"
     return parse_experiment(name, source.read_text(encoding="utf-8"))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, Unpack
 
+from calibrant.catalogue import Catalogue
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.calibrated import calibrated, fit_named, is_of_pairs
@@ -303,9 +304,7 @@ def draw(kind: str, request: Request) -> Display:
 def check_kind(kind: str) -> Kind:
     """Return the figure of predictions with this name."""
     if kind not in KINDS:
-        known = [*KINDS, *RUN_KINDS]
-        hint = did_you_mean(kind, known) or f"; known are {', '.join(known)}"
-        raise InputError(f"KIND: expected the name of a figure, got {kind!r}{hint}")
+        raise Catalogue("KIND", "the name of a figure", {**KINDS, **RUN_KINDS}).refusal(kind)
     return KINDS[kind]
 
 
