@@ -1,7 +1,7 @@
 """Compare every number that two commits print for the bundled predictions.
 
-Runs ``evaluate``, ``calibrate``, ``decide``, ``sets`` and ``bench`` of both commits, each from a clean copy of
-its files, and compares their JSON. Times are left out. Ends with code 1 if a number or a key differs.
+Runs ``evaluate``, ``calibrate``, ``decide``, ``sets`` and ``bench`` of both commits, each from a clean copy
+of its files, and compares their JSON. Times are left out. Ends with code 1 if a number or a key differs.
 
     python scripts/compare_numbers.py main~20 main --jobs 2
 """

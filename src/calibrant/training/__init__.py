@@ -1,13 +1,13 @@
 """Training on Lightning Fabric with calibration measures after every epoch; needs the extra ``train``."""
 
-from calibrant.errors import MissingPackageError
+from calibrant.errors import MissingPackageError as _MissingPackageError
 
 try:
     import lightning_fabric as _fabric
 except ModuleNotFoundError as error:
     if error.name != "lightning_fabric":
         raise
-    raise MissingPackageError("training", "lightning-fabric", "train") from None
+    raise _MissingPackageError("training", "lightning-fabric", "train") from None
 
 from calibrant.training.adversarial import fgsm, fgsm_distance
 from calibrant.training.candidates import train_best
