@@ -20,11 +20,12 @@ import argparse
 import ast
 import functools
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def describe(source: Path) -> dict[str, str]:
     return {
         "files": f"{len(modules):,}",
         "lines": f"{lines:,}",
+        "lines with weights is None": str(count_lines(modules.values(), r"weights is (not )?None")),
+        "lines with k is None": str(count_lines(modules.values(), r"\bk is (not )?None")),
         "longest chain of imports": str(longest_chain(trees)),
         "files per measure": f"{min(counts)} to {max(counts)}",
         "public names": str(public_names(trees)),
@@ -94,6 +97,12 @@ def options_of_commands(source: Path) -> dict[str, str]:
     printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     total, above = printed.split()
     return {"options of commands": total, "most options above columns": above}
+
+
+def count_lines(paths: Iterable[Path], pattern: str) -> int:
+    """Count the lines of files in which a pattern occurs."""
+    lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    return sum(re.search(pattern, line) is not None for line in lines)
 
 
 def module_name(path: Path, source: Path) -> str:

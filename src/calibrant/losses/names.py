@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from calibrant.catalogue import Catalogue
 from calibrant.docstrings import Option, description
 from calibrant.errors import InputError
 from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss
@@ -86,185 +87,191 @@ class TrainingLoss:
         return "\n\n".join(filter(None, map(description, (self.module.function, self.module))))
 
 
-LOSSES: dict[str, TrainingLoss] = {
-    "cross_entropy": TrainingLoss(
-        CrossEntropyLoss,
-        "The negative log-probability of the true class.",
-        "the baseline",
-        "cross_entropy",
-    ),
-    "label_smoothing": TrainingLoss(
-        LabelSmoothingLoss,
-        "Cross-entropy against labels that give a little probability to every class.",
-        "Szegedy et al., CVPR 2016",
-        "label_smoothing(smoothing=0.05)",
-    ),
-    "label_smoothing_seca": TrainingLoss(
-        LabelSmoothingLoss,
-        "Label smoothing as in SECA's tables: a tenth of the label is spread over all classes.",
-        "baseline of SECA, Tables 1 to 7",
-        "label_smoothing_seca",
-        {"smoothing": 0.1},
-    ),
-    "ols": TrainingLoss(
-        OLSLoss,
-        "Cross-entropy against the label mixed with the mean prediction for its class in the last epoch.",
-        "Zhang et al., TIP 2021",
-        "ols",
-    ),
-    "focal": TrainingLoss(
-        FocalLoss,
-        "Cross-entropy that fades out for samples that the model already classifies correctly.",
-        "Mukhoti et al., NeurIPS 2020",
-        "focal(gamma=3.0)",
-    ),
-    "flsd": TrainingLoss(
-        FLSDLoss,
-        "Focal loss with a larger exponent for samples whose true class is still improbable.",
-        "Mukhoti et al., NeurIPS 2020",
-        "flsd",
-    ),
-    "inverse_focal": TrainingLoss(
-        InverseFocalLoss,
-        "Cross-entropy with more weight on confident correct samples, against underconfidence.",
-        "Wang et al., NeurIPS 2021",
-        "inverse_focal(gamma=1.0)",
-    ),
-    "dual_focal": TrainingLoss(
-        DualFocalLoss,
-        "Focal loss that fades out with the lead over the strongest other class, not with confidence alone.",
-        "Tao et al., ICML 2023",
-        "dual_focal(gamma=5.0)",
-    ),
-    "brier": TrainingLoss(
-        BrierLoss,
-        "Squared distance between the predicted distribution and the label, at most 2.",
-        "Brier, 1950",
-        "brier",
-    ),
-    "confidence_penalty": TrainingLoss(
-        ConfidencePenaltyLoss,
-        "Negative entropy of the predictions: 0 for a certain one, lowest for a uniform one.",
-        "Pereyra et al., ICLR workshop 2017",
-        "cross_entropy + 0.1 * confidence_penalty",
-    ),
-    "logit_norm": TrainingLoss(
-        LogitNormLoss,
-        "Cross-entropy of normalised logits: longer logits do not lower it.",
-        "Wei et al., ICML 2022",
-        "logit_norm",
-    ),
-    "mbls": TrainingLoss(
-        MbLSLoss,
-        "How far logits lie below the largest one, beyond a margin.",
-        "Liu et al., CVPR 2022",
-        "cross_entropy + 0.1 * mbls",
-    ),
-    "mmce": TrainingLoss(
-        MMCELoss,
-        "How far samples of similar confidence are miscalibrated in the same direction.",
-        "Kumar et al., ICML 2018",
-        "cross_entropy + 2.0 * mmce",
-    ),
-    "mmce_seca": TrainingLoss(
-        MMCELoss,
-        "MMCE with the weight of SECA's tables except that of ImageNet.",
-        "baseline of SECA, Tables 1, 3, 5 to 7",
-        "cross_entropy + 4.0 * mmce_seca",
-    ),
-    "dca": TrainingLoss(
-        DCALoss,
-        "Distance between the mean confidence of the batch and its accuracy.",
-        "Liang et al., BMVC 2020",
-        "cross_entropy + 1.0 * dca",
-    ),
-    "mdca": TrainingLoss(
-        MDCALoss,
-        "Difference between the predicted and the actual frequency of a class, averaged over classes.",
-        "Hebbalaguppe et al., CVPR 2022",
-        "focal(gamma=1.0) + 1.0 * mdca",
-    ),
-    "kde": TrainingLoss(
-        KDELoss,
-        "Distance between each prediction and the outcomes of similar predictions in the batch.",
-        "Popordanoska et al., NeurIPS 2022",
-        "cross_entropy + 0.2 * kde",
-    ),
-    "kde_paper": TrainingLoss(
-        KDELoss,
-        "KDE-XE as printed: whole distributions are compared, not confidences.",
-        "Popordanoska et al., NeurIPS 2022; baseline of selective risk (AU)",
-        "cross_entropy + 0.3 * kde_paper",
-        {"mode": "canonical"},
-    ),
-    "soft_ece": TrainingLoss(
-        SoftECELoss,
-        "Mean gap between confidence and accuracy over bins with soft membership.",
-        "Karandikar et al., NeurIPS 2021",
-        "cross_entropy + 1.0 * soft_ece",
-    ),
-    "charbonnier": TrainingLoss(
-        CharbonnierLoss,
-        "Soft-binned calibration error with a gradient that fades as the gap of a bin closes.",
-        "SMART, Eq. 6",
-        "cross_entropy + 1.0 * charbonnier",
-    ),
-    "crl": TrainingLoss(
-        CRLLoss,
-        "How far confidences deviate from the order in which samples were learned.",
-        "Moon et al., ICML 2020",
-        "cross_entropy + 1.0 * crl",
-    ),
-    "calfocal": TrainingLoss(
-        CalFocalLoss,
-        "Focal loss that fades out where probabilities exceed the accuracy on validation.",
-        "AdaFocal, Sec. 4",
-        "calfocal",
-    ),
-    "adafocal": TrainingLoss(
-        AdaFocalLoss,
-        "Focal or inverse focal loss whose exponents follow the calibration on validation.",
-        "AdaFocal, NeurIPS 2022",
-        "adafocal",
-    ),
-    "seca": TrainingLoss(
-        SECALoss,
-        "Cross-entropy against the label plus the mean prediction for samples of that class in the batch.",
-        "SECA",
-        "seca",
-    ),
-    "selective_risk": TrainingLoss(
-        SelectiveRiskLoss,
-        "Cross-entropy with a larger weight for samples that are more confident within the batch.",
-        "selective risk (AU)",
-        "selective_risk",
-    ),
-    "selective_risk_paper": TrainingLoss(
-        SelectiveRiskLoss,
-        "The selective risk loss as printed, with all of its gradient and the settings for CIFAR-10.",
-        "selective risk (AU), Eq. 36, Table 3 and Appendix E.2",
-        "selective_risk_paper",
-        {"score": "msp", "coverage": 0.75, "nu": 0.1, "weight_gradient": 1.0, "raw_scale": True},
-    ),
-    "aurc": TrainingLoss(
-        AURCLoss,
-        "Mean cross-entropy of the accepted samples, averaged over all coverages.",
-        "selective risk (AU), Sec. 3",
-        "aurc",
-    ),
-    "refinement": TrainingLoss(
-        RefinementLoss,
-        "How much closer the nearest sample of another class is than the nearest of the same class.",
-        "RefCal",
-        "refinement",
-    ),
-    "supervised_contrastive": TrainingLoss(
-        SupervisedContrastiveLoss,
-        "Pull samples of one class together on the unit sphere and push all others away.",
-        "Khosla et al., NeurIPS 2020",
-        "supervised_contrastive",
-    ),
-}
+LOSSES: Catalogue[TrainingLoss] = Catalogue(
+    "loss",
+    "the name of a loss",
+    {
+        "cross_entropy": TrainingLoss(
+            CrossEntropyLoss,
+            "The negative log-probability of the true class.",
+            "the baseline",
+            "cross_entropy",
+        ),
+        "label_smoothing": TrainingLoss(
+            LabelSmoothingLoss,
+            "Cross-entropy against labels that give a little probability to every class.",
+            "Szegedy et al., CVPR 2016",
+            "label_smoothing(smoothing=0.05)",
+        ),
+        "label_smoothing_seca": TrainingLoss(
+            LabelSmoothingLoss,
+            "Label smoothing as in SECA's tables: a tenth of the label is spread over all classes.",
+            "baseline of SECA, Tables 1 to 7",
+            "label_smoothing_seca",
+            {"smoothing": 0.1},
+        ),
+        "ols": TrainingLoss(
+            OLSLoss,
+            "Cross-entropy against the label mixed with the mean prediction for its class in the last epoch.",
+            "Zhang et al., TIP 2021",
+            "ols",
+        ),
+        "focal": TrainingLoss(
+            FocalLoss,
+            "Cross-entropy that fades out for samples that the model already classifies correctly.",
+            "Mukhoti et al., NeurIPS 2020",
+            "focal(gamma=3.0)",
+        ),
+        "flsd": TrainingLoss(
+            FLSDLoss,
+            "Focal loss with a larger exponent for samples whose true class is still improbable.",
+            "Mukhoti et al., NeurIPS 2020",
+            "flsd",
+        ),
+        "inverse_focal": TrainingLoss(
+            InverseFocalLoss,
+            "Cross-entropy with more weight on confident correct samples, against underconfidence.",
+            "Wang et al., NeurIPS 2021",
+            "inverse_focal(gamma=1.0)",
+        ),
+        "dual_focal": TrainingLoss(
+            DualFocalLoss,
+            "Focal loss that fades out with the lead over the strongest other class, not with confidence "
+            "alone.",
+            "Tao et al., ICML 2023",
+            "dual_focal(gamma=5.0)",
+        ),
+        "brier": TrainingLoss(
+            BrierLoss,
+            "Squared distance between the predicted distribution and the label, at most 2.",
+            "Brier, 1950",
+            "brier",
+        ),
+        "confidence_penalty": TrainingLoss(
+            ConfidencePenaltyLoss,
+            "Negative entropy of the predictions: 0 for a certain one, lowest for a uniform one.",
+            "Pereyra et al., ICLR workshop 2017",
+            "cross_entropy + 0.1 * confidence_penalty",
+        ),
+        "logit_norm": TrainingLoss(
+            LogitNormLoss,
+            "Cross-entropy of normalised logits: longer logits do not lower it.",
+            "Wei et al., ICML 2022",
+            "logit_norm",
+        ),
+        "mbls": TrainingLoss(
+            MbLSLoss,
+            "How far logits lie below the largest one, beyond a margin.",
+            "Liu et al., CVPR 2022",
+            "cross_entropy + 0.1 * mbls",
+        ),
+        "mmce": TrainingLoss(
+            MMCELoss,
+            "How far samples of similar confidence are miscalibrated in the same direction.",
+            "Kumar et al., ICML 2018",
+            "cross_entropy + 2.0 * mmce",
+        ),
+        "mmce_seca": TrainingLoss(
+            MMCELoss,
+            "MMCE with the weight of SECA's tables except that of ImageNet.",
+            "baseline of SECA, Tables 1, 3, 5 to 7",
+            "cross_entropy + 4.0 * mmce_seca",
+        ),
+        "dca": TrainingLoss(
+            DCALoss,
+            "Distance between the mean confidence of the batch and its accuracy.",
+            "Liang et al., BMVC 2020",
+            "cross_entropy + 1.0 * dca",
+        ),
+        "mdca": TrainingLoss(
+            MDCALoss,
+            "Difference between the predicted and the actual frequency of a class, averaged over classes.",
+            "Hebbalaguppe et al., CVPR 2022",
+            "focal(gamma=1.0) + 1.0 * mdca",
+        ),
+        "kde": TrainingLoss(
+            KDELoss,
+            "Distance between each prediction and the outcomes of similar predictions in the batch.",
+            "Popordanoska et al., NeurIPS 2022",
+            "cross_entropy + 0.2 * kde",
+        ),
+        "kde_paper": TrainingLoss(
+            KDELoss,
+            "KDE-XE as printed: whole distributions are compared, not confidences.",
+            "Popordanoska et al., NeurIPS 2022; baseline of selective risk (AU)",
+            "cross_entropy + 0.3 * kde_paper",
+            {"mode": "canonical"},
+        ),
+        "soft_ece": TrainingLoss(
+            SoftECELoss,
+            "Mean gap between confidence and accuracy over bins with soft membership.",
+            "Karandikar et al., NeurIPS 2021",
+            "cross_entropy + 1.0 * soft_ece",
+        ),
+        "charbonnier": TrainingLoss(
+            CharbonnierLoss,
+            "Soft-binned calibration error with a gradient that fades as the gap of a bin closes.",
+            "SMART, Eq. 6",
+            "cross_entropy + 1.0 * charbonnier",
+        ),
+        "crl": TrainingLoss(
+            CRLLoss,
+            "How far confidences deviate from the order in which samples were learned.",
+            "Moon et al., ICML 2020",
+            "cross_entropy + 1.0 * crl",
+        ),
+        "calfocal": TrainingLoss(
+            CalFocalLoss,
+            "Focal loss that fades out where probabilities exceed the accuracy on validation.",
+            "AdaFocal, Sec. 4",
+            "calfocal",
+        ),
+        "adafocal": TrainingLoss(
+            AdaFocalLoss,
+            "Focal or inverse focal loss whose exponents follow the calibration on validation.",
+            "AdaFocal, NeurIPS 2022",
+            "adafocal",
+        ),
+        "seca": TrainingLoss(
+            SECALoss,
+            "Cross-entropy against the label plus the mean prediction for samples of that class in the "
+            "batch.",
+            "SECA",
+            "seca",
+        ),
+        "selective_risk": TrainingLoss(
+            SelectiveRiskLoss,
+            "Cross-entropy with a larger weight for samples that are more confident within the batch.",
+            "selective risk (AU)",
+            "selective_risk",
+        ),
+        "selective_risk_paper": TrainingLoss(
+            SelectiveRiskLoss,
+            "The selective risk loss as printed, with all of its gradient and the settings for CIFAR-10.",
+            "selective risk (AU), Eq. 36, Table 3 and Appendix E.2",
+            "selective_risk_paper",
+            {"score": "msp", "coverage": 0.75, "nu": 0.1, "weight_gradient": 1.0, "raw_scale": True},
+        ),
+        "aurc": TrainingLoss(
+            AURCLoss,
+            "Mean cross-entropy of the accepted samples, averaged over all coverages.",
+            "selective risk (AU), Sec. 3",
+            "aurc",
+        ),
+        "refinement": TrainingLoss(
+            RefinementLoss,
+            "How much closer the nearest sample of another class is than the nearest of the same class.",
+            "RefCal",
+            "refinement",
+        ),
+        "supervised_contrastive": TrainingLoss(
+            SupervisedContrastiveLoss,
+            "Pull samples of one class together on the unit sphere and push all others away.",
+            "Khosla et al., NeurIPS 2020",
+            "supervised_contrastive",
+        ),
+    },
+)
 
 
 def make_loss(text: str, *, n_classes: int | None = None, n_samples: int | None = None) -> Loss:

@@ -169,94 +169,100 @@ def _estimate(request: Request) -> Display:
 _REPAIR: frozenset[Part] = frozenset({"methods", "validation"})
 _BINNED: frozenset[Part] = _REPAIR | {"n_bins"}
 
-KINDS: Mapping[str, Kind] = {
-    "reliability": Kind(
-        lambda r: ReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(15), **r.at),
-        "accuracy against confidence, in bins",
-        _BINNED,
-    ),
-    "smooth": Kind(
-        lambda r: SmoothReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
-        "accuracy against confidence, smoothed",
-        _REPAIR,
-    ),
-    "corp": Kind(
-        lambda r: CorpReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
-        "accuracy against confidence, by isotonic regression",
-        _REPAIR,
-    ),
-    "histogram": Kind(
-        lambda r: ConfidenceHistogramDisplay.from_predictions(r.shown, n_bins=r.bins(20), **r.at),
-        "correct and wrong predictions by confidence",
-        _BINNED,
-    ),
-    "classes": Kind(
-        lambda r: ClassReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(10), **r.at),
-        "one small reliability diagram per class",
-        _BINNED,
-        needs_classes=True,
-    ),
-    "margins": Kind(
-        lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
-        "confidence and accuracy by groups of the logit margin",
-        _BINNED,
-        needs_classes=True,
-    ),
-    "diagnosis": Kind(
-        lambda r: MarginDiagnosisDisplay.from_predictions(r.shown, n_groups=r.bins(8), **r.at),
-        "where a sharper model is likelier but worse calibrated, by margin",
-        _BINNED,
-        needs_classes=True,
-    ),
-    "temperature": Kind(
-        lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
-        "SMART's temperature along the margin, fitted on FILE",
-        frozenset({"n_bins"}),
-        needs_classes=True,
-    ),
-    "risk-coverage": Kind(
-        lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
-        "error rate among the most confident predictions",
-        _REPAIR,
-    ),
-    "guarantee": Kind(
-        lambda r: GuaranteedRiskDisplay.from_predictions(r.shown, **r.at),
-        "error rate that is guaranteed on new data, by coverage",
-        _REPAIR,
-    ),
-    "asking": Kind(
-        lambda r: CostOfAskingDisplay.from_predictions(r.before_and_after, **r.at),
-        "mean cost against the cost of asking a person, if a mistake costs 1",
-        _REPAIR,
-    ),
-    "sets": Kind(
-        lambda r: SetSizesDisplay.from_predictions(r.conformal_set, r.predictions, methods=r.methods, **r.at),
-        "sizes of prediction sets fitted on validation predictions, before and after calibration",
-        _REPAIR,
-        needs_classes=True,
-    ),
-    "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
-    "estimate": Kind(
-        _estimate,
-        "error rate to expect without labels, from those of validation predictions",
-        _REPAIR,
-        needs_labels=False,
-    ),
-    "frequencies": Kind(
-        _frequencies,
-        "class frequencies without labels, beside those of validation predictions",
-        _REPAIR,
-        needs_classes=True,
-        needs_labels=False,
-    ),
-    "methods": Kind(_methods, "post-hoc methods with intervals", _REPAIR),
-    "ood": Kind(
-        lambda r: OODRocDisplay.from_predictions(r.predictions, r.out_of_distribution, **r.at),
-        "ROC curves of out-of-distribution detection",
-        frozenset({"foreign"}),
-        needs_labels=False,
-    ),
-}
+KINDS: Catalogue[Kind] = Catalogue(
+    "KIND",
+    "the name of a figure",
+    {
+        "reliability": Kind(
+            lambda r: ReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(15), **r.at),
+            "accuracy against confidence, in bins",
+            _BINNED,
+        ),
+        "smooth": Kind(
+            lambda r: SmoothReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
+            "accuracy against confidence, smoothed",
+            _REPAIR,
+        ),
+        "corp": Kind(
+            lambda r: CorpReliabilityDisplay.from_predictions(r.shown, progress=r.progress, **r.at),
+            "accuracy against confidence, by isotonic regression",
+            _REPAIR,
+        ),
+        "histogram": Kind(
+            lambda r: ConfidenceHistogramDisplay.from_predictions(r.shown, n_bins=r.bins(20), **r.at),
+            "correct and wrong predictions by confidence",
+            _BINNED,
+        ),
+        "classes": Kind(
+            lambda r: ClassReliabilityDisplay.from_predictions(r.shown, n_bins=r.bins(10), **r.at),
+            "one small reliability diagram per class",
+            _BINNED,
+            needs_classes=True,
+        ),
+        "margins": Kind(
+            lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
+            "confidence and accuracy by groups of the logit margin",
+            _BINNED,
+            needs_classes=True,
+        ),
+        "diagnosis": Kind(
+            lambda r: MarginDiagnosisDisplay.from_predictions(r.shown, n_groups=r.bins(8), **r.at),
+            "where a sharper model is likelier but worse calibrated, by margin",
+            _BINNED,
+            needs_classes=True,
+        ),
+        "temperature": Kind(
+            lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
+            "SMART's temperature along the margin, fitted on FILE",
+            frozenset({"n_bins"}),
+            needs_classes=True,
+        ),
+        "risk-coverage": Kind(
+            lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
+            "error rate among the most confident predictions",
+            _REPAIR,
+        ),
+        "guarantee": Kind(
+            lambda r: GuaranteedRiskDisplay.from_predictions(r.shown, **r.at),
+            "error rate that is guaranteed on new data, by coverage",
+            _REPAIR,
+        ),
+        "asking": Kind(
+            lambda r: CostOfAskingDisplay.from_predictions(r.before_and_after, **r.at),
+            "mean cost against the cost of asking a person, if a mistake costs 1",
+            _REPAIR,
+        ),
+        "sets": Kind(
+            lambda r: SetSizesDisplay.from_predictions(
+                r.conformal_set, r.predictions, methods=r.methods, **r.at
+            ),
+            "sizes of prediction sets fitted on validation predictions, before and after calibration",
+            _REPAIR,
+            needs_classes=True,
+        ),
+        "validation-size": Kind(_validation_size, "calibration error against validation size", _BINNED),
+        "estimate": Kind(
+            _estimate,
+            "error rate to expect without labels, from those of validation predictions",
+            _REPAIR,
+            needs_labels=False,
+        ),
+        "frequencies": Kind(
+            _frequencies,
+            "class frequencies without labels, beside those of validation predictions",
+            _REPAIR,
+            needs_classes=True,
+            needs_labels=False,
+        ),
+        "methods": Kind(_methods, "post-hoc methods with intervals", _REPAIR),
+        "ood": Kind(
+            lambda r: OODRocDisplay.from_predictions(r.predictions, r.out_of_distribution, **r.at),
+            "ROC curves of out-of-distribution detection",
+            frozenset({"foreign"}),
+            needs_labels=False,
+        ),
+    },
+)
 
 RUN_KINDS: Mapping[str, RunKind] = {
     "dynamics": RunKind(

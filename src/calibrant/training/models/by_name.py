@@ -2,12 +2,13 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, cast
 
 from torch import nn
 
+from calibrant.catalogue import Catalogue
 from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
 from calibrant.training.models.classifier import Classifier, WrappedClassifier
@@ -21,24 +22,28 @@ from calibrant.training.models.vision_transformers import SwinTransformer, Visio
 Factory: TypeAlias = Callable[..., Any]
 
 #: The networks, by the name that ``model.name`` has in a configuration.
-MODELS: Mapping[str, Callable[..., Classifier]] = {
-    "mlp": MLP,
-    "small_cnn": SmallCNN,
-    "resnet20": partial(ResNet, depth=20),
-    "resnet32": partial(ResNet, depth=32),
-    "resnet56": partial(ResNet, depth=56),
-    "resnet110": partial(ResNet, depth=110),
-    "resnet50": partial(BottleneckResNet, blocks=(3, 4, 6, 3)),
-    "preresnet56": partial(PreResNet, depth=56),
-    "wide_resnet28_10": partial(WideResNet, depth=28, width=10),
-    "densenet121": partial(DenseNet, growth=32, blocks=(6, 12, 24, 16)),
-    "vit_small": partial(VisionTransformer, patch=4, width=384, depth=12, heads=6),
-    "swin_tiny": partial(
-        SwinTransformer, patch=4, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), window=7
-    ),
-    "text_cnn": TextCNN,
-    "huggingface": HuggingFaceClassifier,
-}
+MODELS: Catalogue[Callable[..., Classifier]] = Catalogue(
+    "model",
+    "the name of a model",
+    {
+        "mlp": MLP,
+        "small_cnn": SmallCNN,
+        "resnet20": partial(ResNet, depth=20),
+        "resnet32": partial(ResNet, depth=32),
+        "resnet56": partial(ResNet, depth=56),
+        "resnet110": partial(ResNet, depth=110),
+        "resnet50": partial(BottleneckResNet, blocks=(3, 4, 6, 3)),
+        "preresnet56": partial(PreResNet, depth=56),
+        "wide_resnet28_10": partial(WideResNet, depth=28, width=10),
+        "densenet121": partial(DenseNet, growth=32, blocks=(6, 12, 24, 16)),
+        "vit_small": partial(VisionTransformer, patch=4, width=384, depth=12, heads=6),
+        "swin_tiny": partial(
+            SwinTransformer, patch=4, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), window=7
+        ),
+        "text_cnn": TextCNN,
+        "huggingface": HuggingFaceClassifier,
+    },
+)
 
 
 def make_model(
