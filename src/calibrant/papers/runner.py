@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import torch
@@ -142,10 +143,13 @@ def run_experiment(
     save_left_out(left_out, folder)
     finished = len(every) - len(missing)
     with _workers(check_count(jobs, "jobs", at_most=_MOST_JOBS)) as pool:
+        ended: SimpleQueue[Future[Row]] = SimpleQueue()
         with _interrupts_blocked():
-            waiting = [pool.submit(run_job, job, data, inputs=digests[identity(job)]) for job in missing]
-        for future in as_completed(waiting):
-            row = future.result()
+            for job in missing:
+                pool.submit(run_job, job, data, inputs=digests[identity(job)]).add_done_callback(ended.put)
+        for _ in missing:
+            # An interrupt in `as_completed` can leave a future locked, for which the pool would wait forever.
+            row = ended.get().result()
             file.add(row)
             finished += 1
             if progress is not None:
