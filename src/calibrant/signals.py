@@ -18,7 +18,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_choice, check_number, same_kind, to_tensor
 
 #: Rows of numbers, one for each question; rows may differ in length.
-Rows: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[ArrayLike]
+SignalRows: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[ArrayLike]
 TokenSummary: TypeAlias = Literal["mean", "min", "sum"]
 OptionKind: TypeAlias = Literal["log_probs", "masses"]
 
@@ -81,7 +81,7 @@ def vote_share(answers: Iterable[Any], *, prior: tuple[float, float] = (1.0, 1.0
     return Votes(chosen, same_kind((votes_of + a) / (number_of + a + b), like=like))
 
 
-def token_confidence(log_probs: Rows, *, how: TokenSummary = "mean") -> ArrayLike:
+def token_confidence(log_probs: SignalRows, *, how: TokenSummary = "mean") -> ArrayLike:
     r"""Return a confidence for each answer from the log-probabilities of its tokens, shape ``(n,)``.
 
     Args:
@@ -108,7 +108,7 @@ def token_confidence(log_probs: Rows, *, how: TokenSummary = "mean") -> ArrayLik
     return same_kind(torch.from_numpy(result), like=rows.like)
 
 
-def option_scores(scores: Rows, *, kind: OptionKind = "log_probs") -> BestOption:
+def option_scores(scores: SignalRows, *, kind: OptionKind = "log_probs") -> BestOption:
     """Return the best option of each multiple-choice question, the confidence in it, and its margin.
 
     The confidence is the option's share in the mass of all options, which need not be one. The margin is the
@@ -166,7 +166,7 @@ class _Ragged:
         like: An array, or a list, of the caller's kind.
     """
 
-    def __init__(self, rows: Rows, name: str, item: str, *, at_least: int = 1) -> None:
+    def __init__(self, rows: SignalRows, name: str, item: str, *, at_least: int = 1) -> None:
         self._name = name
         self.like: ArrayLike = [] if isinstance(rows, (list, tuple)) else np.empty(0)
         if isinstance(rows, Tensor) or (isinstance(rows, np.ndarray) and rows.dtype.kind == "f"):

@@ -20,7 +20,13 @@ from calibrant.papers.arena_real import (
     run_arena_real,
 )
 from calibrant.papers.experiment import parse_experiment
-from calibrant.papers.leaderboard import keeps_accuracy, leaderboard_page, make_board, read_tasks, share_won
+from calibrant.papers.leaderboard import (
+    keeps_accuracy,
+    leaderboard_page,
+    make_board,
+    read_arena_tasks,
+    share_won,
+)
 from calibrant.papers.peers import PEERS, Peer, fit_peer, installed_peers
 from calibrant.papers.rankings import (
     critical_difference,
@@ -290,7 +296,7 @@ def test_only_methods_of_all_tasks_are_ranked_and_the_others_are_named():
         row("x", 200, 0, {**both, "probmetrics affine": values(1.0)}),
         row("y", 200, 0, both, classes=5),
     ]
-    board = make_board(read_tasks(rows))
+    board = make_board(read_arena_tasks(rows))
     assert [each.method for each in board.standings] == ["temperature", "uncalibrated"]
     assert board.partial == {"probmetrics affine": 1}
     page = leaderboard_page(rows, left_out={"z.npz": "too small"})
@@ -325,7 +331,7 @@ def test_the_page_shows_duels_worst_cases_choices_and_failures():
     assert "| calibrant | 1 | 1 | 2.5 | +0.2500 | y, 200 samples, seed 0 |" in page
     assert "- `calibrant`: smart (2)" in page
     assert "- `probmetrics SMS`: 1 task, most often: no luck" in page
-    assert share_won(read_tasks(rows), "calibrant", "temperature", "nll") == 1
+    assert share_won(read_arena_tasks(rows), "calibrant", "temperature", "nll") == 1
     assert leaderboard_page(rows[::-1]) == page
     for each in rows:  # as an earlier version wrote them
         for record in each.records:

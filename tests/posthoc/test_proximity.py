@@ -8,7 +8,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import ProximityCalibration, TemperatureScaling, load_calibrator
-from calibrant.posthoc.proximity import density_ratio, interpolate, mean_shift, shifted
+from calibrant.posthoc.proximity import density_ratio, mean_shift, read_between, shifted
 from tests.conftest import softmax
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -91,7 +91,7 @@ def test_the_table_holds_the_ratio_of_kernel_densities():
                 total += peak * np.exp(-(((c - ci) / wide_c) ** 2) / 2 - ((d - di) / wide_d) ** 2 / 2)
             evidence[outcome] = total, peak
         (right, own), (wrong, _) = evidence[True], evidence[False]
-        got = interpolate(torch.tensor([c]).double(), torch.tensor([d]).double(), maps)
+        got = read_between(torch.tensor([c]).double(), torch.tensor([d]).double(), maps)
         assert float(got) == pytest.approx((right + own * c) / (right + wrong + own), abs=1e-3)
 
 
@@ -100,7 +100,7 @@ def test_where_nothing_was_seen_confidence_stays():
     correct = torch.arange(100) % 2 == 0
     maps = density_ratio(confidence, torch.linspace(0.4, 0.5, 100).double(), correct)
     assert float(
-        interpolate(torch.tensor([0.3]).double(), torch.tensor([0.45]).double(), maps)
+        read_between(torch.tensor([0.3]).double(), torch.tensor([0.45]).double(), maps)
     ) == pytest.approx(0.3, abs=1e-6)
 
 

@@ -13,7 +13,7 @@ from calibrant.outcomes import margin
 from calibrant.posthoc import SMART, TemperatureScaling
 from calibrant.posthoc.fitting import temperature_curve
 from calibrant.posthoc.fitting.sample_temperature import network_temperature
-from calibrant.posthoc.fitting.temperature_curve import STRENGTHS, Curve, _Problem
+from calibrant.posthoc.fitting.temperature_curve import BENDING_PRICES, Curve, _Problem
 from calibrant.posthoc.fitting.temperature_training import (
     Plan,
     simplest_temperature,
@@ -189,7 +189,7 @@ def test_a_bent_truth_is_found_that_one_temperature_cannot_express(new):
     )
     assert ece < 0.5 * ece_of_one
     assert nll < nll_of_one - 0.005
-    assert curve.for_folds["strength"] in STRENGTHS[1:]
+    assert curve.for_folds["strength"] in BENDING_PRICES[1:]
 
 
 def test_the_second_step_closes_gaps_that_the_first_leaves():
@@ -320,7 +320,7 @@ def test_equal_seeds_give_equal_fits():
 
 def test_a_lower_price_bends_the_first_step_more(problem):
     of_fit, _, _ = problem
-    bends = [float(of_fit.likeliest(strength).diff().square().sum()) for strength in STRENGTHS]
+    bends = [float(of_fit.likeliest(strength).diff().square().sum()) for strength in BENDING_PRICES]
     assert bends[0] == 0
     assert bends == sorted(bends)
 

@@ -5,11 +5,11 @@ import torch
 
 from calibrant.errors import InputError
 from calibrant.training.batches import epoch_batches, n_batches
-from calibrant.training.processes import Share
+from calibrant.training.processes import ProcessShare
 
 
 def steps(n, batch_size, *, rank=0, of=1, seed=3):
-    return list(epoch_batches(n, batch_size, seed=seed, share=Share(rank, of)))
+    return list(epoch_batches(n, batch_size, seed=seed, share=ProcessShare(rank, of)))
 
 
 def together(n, batch_size, of):
@@ -65,7 +65,7 @@ def test_the_number_of_steps_is_known_before():
     for n in range(1, 40):
         for of in (1, 2, 3):
             if n >= of:
-                assert n_batches(n, 7, Share(0, of)) == len(steps(n, 7, of=of))
+                assert n_batches(n, 7, ProcessShare(0, of)) == len(steps(n, 7, of=of))
 
 
 def test_each_seed_has_its_own_order_and_keeps_it():
@@ -80,11 +80,11 @@ def test_each_seed_has_its_own_order_and_keeps_it():
 @pytest.mark.parametrize("of", [1, 2, 3, 5])
 def test_shares_divide_rows_without_gap_or_overlap(of):
     for n in range(12):
-        parts = [list(range(n))[Share(rank, of).rows(n)] for rank in range(of)]
+        parts = [list(range(n))[ProcessShare(rank, of).rows(n)] for rank in range(of)]
         assert [row for part in parts for row in part] == list(range(n))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_fewer_samples_than_processes_are_refused():
     with pytest.raises(InputError, match="data: expected at least as many training samples as processes"):
-        n_batches(1, 4, Share(0, 2))
+        n_batches(1, 4, ProcessShare(0, 2))

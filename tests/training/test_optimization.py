@@ -10,7 +10,7 @@ from torch import nn
 from calibrant.training import train
 from calibrant.training.config.settings import OptimizerSettings, ScheduleSettings
 from calibrant.training.optimization import make_optimizer, seed_of, start_from, step_size_factor
-from calibrant.training.processes import Share
+from calibrant.training.processes import ProcessShare
 from tests.training.small import small_config
 
 TORCH = {
@@ -120,7 +120,7 @@ def test_processes_drop_out_different_units(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("calibrant.training.stage.start_from", lambda *place: asked.append(seed_of(*place)))
     for rank in (0, 1):
-        monkeypatch.setattr("calibrant.training.stage.share_of", lambda _, rank=rank: Share(rank, 2))
+        monkeypatch.setattr("calibrant.training.stage.share_of", lambda _, rank=rank: ProcessShare(rank, 2))
         train(small_config("training.epochs=1"), tmp_path / str(rank))
     assert asked[0] != asked[1]
 

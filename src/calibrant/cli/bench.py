@@ -183,13 +183,13 @@ def verdicts(
     Example: calibrant bench verdicts docs/results/rows --format markdown
     """
     from calibrant.inputs import check_choice
-    from calibrant.papers.verdict_page import to_page, to_values, with_count
+    from calibrant.papers.verdict_page import to_page, verdict_values, with_count
     from calibrant.papers.verdicts import judged_claims
 
     check_choice(form, "--format", ("text", "markdown", "json"))
     judged = judged_claims(folder)
     if form == "json":
-        typer.echo(json.dumps(to_values(judged)))
+        typer.echo(json.dumps(verdict_values(judged)))
         return
     if form == "markdown":
         typer.echo(to_page(judged), nl=False)

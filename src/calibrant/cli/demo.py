@@ -80,12 +80,12 @@ def demo(
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:
     """Print the verdict on a method, and its reliability diagram."""
     from calibrant.cli.printing import reliability_diagram
-    from calibrant.evaluation.full import verdict as verdict_on
+    from calibrant.evaluation.full import verdict_sentence
 
     figures = next(row.figures for row in page.drawn if row.name == result.name)
     assert figures is not None
     means = {"accuracy": figures.accuracy, "mean_confidence": figures.mean_confidence}
-    verdict = verdict_on(dict(result.test_metrics or {}) | means)
+    verdict = verdict_sentence(dict(result.test_metrics or {}) | means)
     heading = verdict if title == "before" else f"{title.capitalize()}: {verdict}"
     console.print(f"[bold]{heading}[/bold]\n", highlight=False)
     bins = next(each for each in figures.bins if each.n_bins == 15)

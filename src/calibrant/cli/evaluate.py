@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import STREAMS, AsJson, Bins, Ood, word_or_list
+from calibrant.cli.options import STREAMS, AsJson, BinCount, Ood, word_or_list
 from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def evaluate(
     measures: Annotated[
         str, typer.Option("--measures", help="core, all, or names separated by commas.", metavar="NAMES")
     ] = "core",
-    bins: Bins = 15,
+    bins: BinCount = 15,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Bootstrap a 95 % interval for each measure.")
     ] = False,
@@ -147,7 +147,7 @@ def _evaluate_stream(
 ) -> None:
     """Print the measures of a stream, and the rows per second."""
     from calibrant.cli.printing import Speed, diagram_of, print_heading
-    from calibrant.evaluation.full import verdict
+    from calibrant.evaluation.full import verdict_sentence
     from calibrant.metrics.names import MEASURES, resolve_measures
     from calibrant.show.terminal import Console
     from calibrant.streams.evaluate import GroupedStream, evaluate_stream
@@ -170,7 +170,7 @@ def _evaluate_stream(
         typer.echo(json.dumps(found.to_dict() | timed, allow_nan=False))
         return
     console, table = Console(), found.result.to_table()
-    print_heading(console, source, table.title, verdict(found.result.metrics))
+    print_heading(console, source, table.title, verdict_sentence(found.result.metrics))
     console.show(table)
     console.print()
     console.print(diagram_of(result.bins))

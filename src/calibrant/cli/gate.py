@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import OUTPUT, AsJson, Bins, split_list
+from calibrant.cli.options import OUTPUT, AsJson, BinCount, split_list
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
@@ -49,7 +49,7 @@ def gate(
         bool,
         typer.Option("--unpaired", help="The baseline's samples are others, from the same population."),
     ] = False,
-    bins: Bins = 15,
+    bins: BinCount = 15,
     junit: Annotated[
         Path | None,
         typer.Option(

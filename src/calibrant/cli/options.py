@@ -30,7 +30,7 @@ Ood: TypeAlias = Annotated[
         metavar="FILE",
     ),
 ]
-Bins: TypeAlias = Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")]
+BinCount: TypeAlias = Annotated[int, typer.Option("--bins", help="Number of bins of the binned measures.")]
 Methods: TypeAlias = Annotated[
     str,
     typer.Option(

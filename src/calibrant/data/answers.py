@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.data.columns import Column, Columns, Rows, folded
+from calibrant.data.columns import ColumnName, Columns, FileRows, folded
 from calibrant.data.options import read_options
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -41,7 +41,7 @@ def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
     return [*columns.names, *more], [columns.correct, _WEIGHTS]
 
 
-def read_answers(rows: Rows, columns: Columns, *, need_labels: bool) -> Answers:
+def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answers:
     """Return the answers in columns that were read.
 
     Args:
@@ -79,14 +79,14 @@ class _Stated:
     classes: dict[str, Any] | None = None
 
 
-def _from_numbers(rows: Rows, columns: Columns) -> _Stated:
+def _from_numbers(rows: FileRows, columns: Columns) -> _Stated:
     first, *others = columns.names
     confidence = _percent(rows, first, columns) if columns.percent else _numbers(rows, first, columns)[0]
     signals = {name: _numbers(rows, name, columns)[0] for name in others}
     return _Stated(confidence, _hits(rows, columns), {first: confidence, **signals} if others else {})
 
 
-def _from_options(rows: Rows, columns: Columns) -> _Stated:
+def _from_options(rows: FileRows, columns: Columns) -> _Stated:
     options = read_options(rows, columns)
     hits = options.hits if columns.answer in rows.columns else _hits(rows, columns)
     # Whether the best option is right does not say which one is, so such answers are pairs.
@@ -107,7 +107,7 @@ def _arguments(stated: _Stated, kept: npt.NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def _percent(rows: Rows, name: str, columns: Columns) -> Floats:
+def _percent(rows: FileRows, name: str, columns: Columns) -> Floats:
     values, marked = _numbers(rows, name, columns)
     plain = values[~marked & ~np.isnan(values)]
     if len(plain) and plain.max() <= 1 and ((plain > 0) & (plain < 1)).any():
@@ -118,7 +118,7 @@ def _percent(rows: Rows, name: str, columns: Columns) -> Floats:
     return np.where(marked, values, values / 100)
 
 
-def _numbers(rows: Rows, name: str, columns: Columns) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _numbers(rows: FileRows, name: str, columns: Columns) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return the numbers of a column, NaN where missing, and which are done: from a word, or with a %."""
     column = rows.columns[name]
     if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" and column.ndim == 1:
@@ -167,7 +167,7 @@ def _unknown_word(text: str, name: str, words: Mapping[str, float], place: str) 
     )
 
 
-def _hits(rows: Rows, columns: Columns) -> Floats | None:
+def _hits(rows: FileRows, columns: Columns) -> Floats | None:
     """Return 1 and 0 for right and wrong answers, NaN where unknown; none if the column is not there."""
     if columns.correct not in rows.columns:
         return None
@@ -187,7 +187,9 @@ def _hits(rows: Rows, columns: Columns) -> Floats | None:
     return hits
 
 
-def _sort_out(rows: Rows, columns: Columns, stated: _Stated) -> tuple[npt.NDArray[np.bool_], dict[str, str]]:
+def _sort_out(
+    rows: FileRows, columns: Columns, stated: _Stated
+) -> tuple[npt.NDArray[np.bool_], dict[str, str]]:
     """Return which rows are kept, and what to note about the others; refuse rows that are not allowed."""
     c, name = stated.confidence, columns.options or columns.names[0]
     missing = np.isnan(c)
@@ -224,7 +226,7 @@ def _mostly_percent(confidence: Floats, columns: Columns) -> bool:
 
 
 def _refuse_impossible(
-    rows: Rows, columns: Columns, name: str, confidence: Floats, impossible: npt.NDArray[np.bool_]
+    rows: FileRows, columns: Columns, name: str, confidence: Floats, impossible: npt.NDArray[np.bool_]
 ) -> None:
     if not impossible.any():
         return
@@ -240,14 +242,14 @@ def _refuse_impossible(
     raise InputError(f"{name}: expected {expected}, got {value:.10g} in {_rows(rows, impossible)}; {advice}")
 
 
-def _rows(rows: Rows, which: npt.NDArray[np.bool_]) -> str:
+def _rows(rows: FileRows, which: npt.NDArray[np.bool_]) -> str:
     """Return the place of the first row, and how many there are."""
     first, count = rows.place(int(which.argmax())), int(which.sum())
     return first if count == 1 else f"{first} and {count - 1:,} more"
 
 
 def _groups(
-    rows: Rows, columns: Columns, missing: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]
+    rows: FileRows, columns: Columns, missing: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.object_] | None:
     """Return the group of each row; answers without a confidence may be a group of their own."""
     apart = columns.missing == "group"
@@ -276,7 +278,7 @@ def _group(value: Any) -> str:  # noqa: ANN401  # any value of a column
     return str(int(value)) if whole else str(value)
 
 
-def _take(value: Column | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401  # as value
+def _take(value: ColumnName | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401  # as value
     if isinstance(value, dict):
         return {name: _take(each, kept) for name, each in value.items()}
     return value[kept] if isinstance(value, np.ndarray) else value

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calibrant.data.columns import Column, Columns, Rows
+from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
     ARRAYS,
     GROUPS,
@@ -57,11 +57,11 @@ class Npz:
             values["metadata"] = from_text(str(values["metadata"]), "metadata")
         return values, names
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return arrays by name; pickled arrays are refused, never loaded."""
         with self._open() as archive:
             names = present(wanted, optional, archive.files)
-            return Rows({name: _vector(_entry(archive, name), name) for name in names})
+            return FileRows({name: _vector(_entry(archive, name), name) for name in names})
 
     def write(self, predictions: Stored) -> None:
         """Write a compressed archive without pickled content."""
@@ -113,7 +113,7 @@ class Safetensors:
             values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
         return values | {key: from_text(text, key) for key, text in notes.items()}, names
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return tensors by name, as arrays."""
         with safe_open(self.path, framework="pt") as file:
             names = present(wanted, optional, list(file.keys()))
@@ -121,10 +121,10 @@ class Safetensors:
             header = file.metadata() or {}
             every = list(file.keys())
         _check_digests(tensors, header, every)
-        columns: dict[str, Column] = {n: _vector(_array(tensor), n) for n, tensor in tensors.items()}
+        columns: dict[str, ColumnName] = {n: _vector(_array(tensor), n) for n, tensor in tensors.items()}
         if GROUPS in columns and GROUPS in header:
             columns[GROUPS] = _named(tensors[GROUPS], from_text(header[GROUPS], GROUPS))
-        return Rows(columns)
+        return FileRows(columns)
 
     def write(self, predictions: Stored) -> None:
         """Write the tensors in their own type, bfloat16 included; groups as places among their names."""

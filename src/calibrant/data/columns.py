@@ -23,11 +23,11 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 _SEVERAL = ("logits", "probs", "confidence")
 
 #: A column as it was read: numbers, or a value of any kind in each row.
-Column: TypeAlias = npt.NDArray[Any] | Sequence[Any]
+ColumnName: TypeAlias = npt.NDArray[Any] | Sequence[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class FileRows:
     """Columns as they were read, and where each row stands in its file.
 
     Attributes:
@@ -36,7 +36,7 @@ class Rows:
         numbers: The number of each row there; rows count from zero by default.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnName]
     unit: str = "row"
     numbers: Sequence[int] | None = None
 

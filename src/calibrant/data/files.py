@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.answers import Answers, read_answers, wanted_columns
-from calibrant.data.columns import Columns, Rows
+from calibrant.data.columns import Columns, FileRows
 from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
 from calibrant.data.predictions import Predictions, Stored
@@ -41,7 +41,7 @@ class Format(Protocol):
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the unchecked values under our keys, and the names of all arrays or columns."""
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return columns by name, as they are; refuse a file without all that are wanted."""
 
     def write(self, predictions: Stored) -> None:
@@ -108,7 +108,7 @@ def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> 
         form(temporary).write(predictions.stored())
 
 
-def _answer_rows(source: Format, columns: Columns) -> Rows | None:
+def _answer_rows(source: Format, columns: Columns) -> FileRows | None:
     """Return the columns of answers of a black box; none if the file has class scores."""
     if not columns.describe_answers:
         return None
@@ -156,7 +156,7 @@ def _explain_answers(source: Format) -> None:
         read_answers(rows, Columns(), need_labels=False)
 
 
-def _log(source: Format, columns: Columns) -> tuple[Rows, Columns] | None:
+def _log(source: Format, columns: Columns) -> tuple[FileRows, Columns] | None:
     """Return the answers in the log of another tool; none if the file is none."""
     from calibrant.data.json_lines import JsonLines
     from calibrant.data.logs import read_log

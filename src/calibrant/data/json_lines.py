@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.data.columns import Columns, Rows
+from calibrant.data.columns import Columns, FileRows
 from calibrant.data.contents import (
     GROUPS,
     MATRICES,
@@ -74,7 +74,7 @@ class JsonLines:
             more[name] = np.asarray(more[name], dtype=np.float64)  # null becomes NaN
         return values | from_beside(more), names
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return values by key; dots in a key lead into objects. A key may lack in some lines, not in all."""
         columns = {}
         for name in (*wanted, *optional):
@@ -83,7 +83,7 @@ class JsonLines:
                 columns[name] = [None if value is _MISSING else value for value in column]
             elif name in wanted:
                 raise missing_column(name, list(self.records[0]))
-        return Rows(columns, self.unit, self.numbers)
+        return FileRows(columns, self.unit, self.numbers)
 
     def write(self, predictions: Stored) -> None:
         """Write one object per sample; numbers become float64, missing signals and masked classes null."""

@@ -13,8 +13,8 @@ from calibrant.data.predictions import (
     ConfidencePredictions,
     Groups,
     Stored,
+    as_two_classes,
     check_rows,
-    two_classes,
 )
 from calibrant.errors import InputError
 from calibrant.inputs import (
@@ -174,7 +174,7 @@ class LabelPredictions(ConfidencePredictions):
     @property
     def problem(self) -> ClassPredictions:
         """The entries as two classes: without the label, and with it."""
-        return two_classes(self, self.log_odds.double().reshape(-1), ("absent", "present"))
+        return as_two_classes(self, self.log_odds.double().reshape(-1), ("absent", "present"))
 
     def with_scores(self, log_probs: Tensor) -> "LabelPredictions":
         """Return the same rows with the probabilities that log-probabilities of absent and present give."""

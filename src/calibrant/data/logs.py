@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.data.columns import Columns, Layout, Rows
+from calibrant.data.columns import Columns, FileRows, Layout
 from calibrant.data.json_lines import JsonLines, value_at
 from calibrant.errors import FormatError, InputError
 from calibrant.files import parse_json
@@ -55,7 +55,7 @@ class InspectLog(JsonLines):
         return list(range(len(self.records)))
 
 
-def read_log(source: JsonLines, columns: Columns) -> tuple[Rows, Columns] | None:
+def read_log(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns] | None:
     """Return the answers in a log, and what their columns mean; none if the file is no log.
 
     Args:
@@ -84,7 +84,7 @@ def _recognised(source: JsonLines, columns: Columns) -> Layout | None:
     return "openai" if _response(first) is not None else None
 
 
-def _lm_eval(source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
+def _lm_eval(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     """Read the log-likelihoods of the options, the target and the subject or the task.
 
     A file repeats every question for each filter of the task; the first filter is read.
@@ -105,7 +105,7 @@ def _lm_eval(source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
     if columns.groups is None and None in made[_GROUP]:
         made[_GROUP] = [_task(source.path)] * len(records)
     meant = replace(columns, confidence=(), options=_OPTIONS, answer=_ANSWER, correct=_CORRECT, groups=_GROUP)
-    return Rows(made, source.unit, numbers), meant
+    return FileRows(made, source.unit, numbers), meant
 
 
 def _log_likelihoods(record: Mapping[str, Any], line: int) -> list[float]:
@@ -151,7 +151,7 @@ def _task(path: Path) -> str:
     return re.sub(r"_\d{4}-\d{2}-\d{2}T[\d.:-]+$", "", stem)
 
 
-def _inspect(source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
+def _inspect(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     """Read the score of each sample and its confidence: from its metadata, else from its tokens."""
     if not isinstance(source, InspectLog):
         raise InputError("layout: expected a .json file of inspect, got .jsonl; leave out layout=")
@@ -191,7 +191,7 @@ def _stated(sample: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any JSON value
     return next((value for value in found if value is not None), None)
 
 
-def _openai(source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
+def _openai(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     """Read the log-probabilities of the tokens of each response, and whether it was right, if given."""
     made: dict[str, Any] = _of_tokens([_response(record) for record in source.records])
     made |= source.read_columns([], [columns.correct]).columns
@@ -229,14 +229,14 @@ def _token_log_probs(response: Any) -> list[float]:  # noqa: ANN401  # any JSON 
     return [float(each) for each in numbers if each is not None]
 
 
-def _with_groups(made: dict[str, Any], source: JsonLines, columns: Columns) -> tuple[Rows, Columns]:
+def _with_groups(made: dict[str, Any], source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     if columns.groups is not None:
         made[_GROUP] = source.read_columns([columns.groups]).columns[columns.groups]
         columns = replace(columns, groups=_GROUP)
-    return Rows(made, source.unit, source.numbers), columns
+    return FileRows(made, source.unit, source.numbers), columns
 
 
-_LAYOUTS: Mapping[Layout, Callable[[JsonLines, Columns], tuple[Rows, Columns]]] = {
+_LAYOUTS: Mapping[Layout, Callable[[JsonLines, Columns], tuple[FileRows, Columns]]] = {
     "lm-eval": _lm_eval,
     "inspect": _inspect,
     "openai": _openai,

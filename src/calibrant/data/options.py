@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.data.columns import Columns, Rows
+from calibrant.data.columns import Columns, FileRows
 from calibrant.errors import InputError
 from calibrant.files import parse_json
 from calibrant.inputs import Floats
@@ -38,7 +38,7 @@ class Options:
     classes: dict[str, Any] | None
 
 
-def read_options(rows: Rows, columns: Columns) -> Options:
+def read_options(rows: FileRows, columns: Columns) -> Options:
     """Read the scores of the options, and which one is right if the file says so.
 
     Only the shares of the options count, so masses need not sum to one.

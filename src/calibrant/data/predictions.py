@@ -487,7 +487,7 @@ class ConfidencePredictions(Predictions):
     @property
     def problem(self) -> ClassPredictions:
         """Two classes, wrong and right."""
-        return two_classes(self, log_odds(self._main), ("wrong", "right"))
+        return as_two_classes(self, log_odds(self._main), ("wrong", "right"))
 
     def with_scores(self, log_probs: Tensor) -> Predictions:
         """Return the same answers with the confidences that log-probabilities of wrong and right give."""
@@ -524,7 +524,7 @@ class Stored(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) -> ClassPredictions:
+def as_two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) -> ClassPredictions:
     """Return log-odds as predictions of two classes."""
     softplus = torch.nn.functional.softplus
     return ClassPredictions(

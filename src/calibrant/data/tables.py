@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions, read_csv, write_csv
 
-from calibrant.data.columns import Column, Columns, Rows
+from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
     GROUPS,
     beside_columns,
@@ -67,13 +67,13 @@ class Parquet:
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
         return to_values(table, spread) | _beside(table, beside) | known, schema.names
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return columns by name; dots lead into columns of structures."""
         with open_parquet(self.path) as file:
             paths = dict(_paths(file.schema_arrow))
             names = present(wanted, optional, list(paths))
             table = file.read(columns=list(dict.fromkeys(paths[name][0] for name in names)))
-        return Rows({name: _plain(_field(table, paths[name])) for name in names})
+        return FileRows({name: _plain(_field(table, paths[name])) for name in names})
 
     def write(self, predictions: Stored) -> None:
         """Write one row per sample."""
@@ -177,14 +177,14 @@ class Csv:
             table = table.set_column(place, GROUPS, _without_guards(table[GROUPS]))
         return to_values(table, spread) | _beside(table, beside), self.header
 
-    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return columns of text by name; numbers are parsed later, when it is known what they mean."""
         names = present(wanted, optional, self.header)
         check_once(names, self.header)
         table = self._read(
             include_columns=names, column_types=dict.fromkeys(names, pa.string()), **_EMPTY_IS_NULL
         )
-        return Rows({name: _plain(_without_guards(table[name])) for name in names})
+        return FileRows({name: _plain(_without_guards(table[name])) for name in names})
 
     def records(self) -> list[dict[str, str]]:
         """Return each row as text by the names of the columns."""
@@ -362,7 +362,7 @@ def _field(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     return pc.struct_field(table[path[0]], path[1:]) if path[1:] else table[path[0]]
 
 
-def _plain(column: pa.ChunkedArray) -> Column:
+def _plain(column: pa.ChunkedArray) -> ColumnName:
     """Return numbers, in which missing ones are NaN, or values of any kind, in which they are None."""
     kind = column.type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):

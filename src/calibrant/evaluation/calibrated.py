@@ -17,7 +17,7 @@ from calibrant.posthoc.names import Method, method_for_pairs, method_named
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class FittingTask:
     """Labelled predictions as what methods are fitted to: scores of classes, or wrong and right.
 
     Attributes:
@@ -35,7 +35,7 @@ class Task:
     @classmethod
     def of(
         cls, predictions: Predictions, *, seed: int = 0, purpose: str = "methods are fitted to it"
-    ) -> "Task":
+    ) -> "FittingTask":
         """Prepare predictions, or refuse those without labels."""
         predictions.truth_for(purpose)
         problem = predictions.problem
@@ -78,13 +78,13 @@ def is_of_pairs(k: int | None) -> bool:
 
 def fit_named(name: str, predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit the method of a name, in the form in which it maps class scores, or repairs confidences."""
-    task = Task.of(predictions.counted(), seed=seed)
+    task = FittingTask.of(predictions.counted(), seed=seed)
     return task.finished(task.method(name).fit(task.data))
 
 
 def fit_method(method: Method, predictions: Predictions, *, seed: int = 0) -> Calibrator:
     """Fit a method on labelled predictions, on their features if they have any, and with their weights."""
-    task = Task.of(predictions.counted(), seed=seed)
+    task = FittingTask.of(predictions.counted(), seed=seed)
     return task.finished(method.fit(task.data))
 
 

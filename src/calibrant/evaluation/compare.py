@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
-from calibrant.evaluation.calibrated import Task, calibrated, is_of_pairs
+from calibrant.evaluation.calibrated import FittingTask, calibrated, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import methods_table, remarks_on
@@ -305,7 +305,7 @@ class _Work:
     ) -> None:
         self._validation, self._test = validation, test
         self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
-        self._task = Task.of(validation, seed=seed)
+        self._task = FittingTask.of(validation, seed=seed)
         self._data, self._logits = self._task.data, self._task.logits
         self._labels, self._weights = validation.truth_for("").long(), validation.weights
         self._features = validation.beside

@@ -76,7 +76,7 @@ class FullEvaluation(Result):
     @property
     def sentence(self) -> str:
         """Whether confidence equals accuracy on average; empty if the measures do not tell."""
-        return verdict(self.evaluation.metrics, of_labels=self.n_labels is not None)
+        return verdict_sentence(self.evaluation.metrics, of_labels=self.n_labels is not None)
 
     def to_table(self) -> Table:
         """Return the measures."""
@@ -163,7 +163,7 @@ def heading_of(n: int, k: int | None) -> str:
     return f"{n:,} predictions" + ("" if k is None else f", {k} classes")
 
 
-def verdict(metrics: Mapping[str, float], *, of_labels: bool = False) -> str:
+def verdict_sentence(metrics: Mapping[str, float], *, of_labels: bool = False) -> str:
     """Say whether confidence equals accuracy on average; nothing if the measures do not tell."""
     if not {"accuracy", "mean_confidence", "ece"} <= set(metrics):
         return ""

@@ -9,8 +9,8 @@ from torch import Tensor
 from calibrant.errors import InputError, MissingPackageError
 from calibrant.streams.measures import accumulators, measures_of
 from calibrant.streams.sketch_bounds import Bounded
-from calibrant.streams.sums import check_batch
-from calibrant.streams.totals import Accumulator, Reduction
+from calibrant.streams.sums import check_streamed_batch
+from calibrant.streams.totals import Accumulator, TotalsReduction
 
 try:
     from torchmetrics import Metric
@@ -95,7 +95,9 @@ class CalibrationMetrics(Metric):
         The weights of all batches have one scale; a sample without a weight has the weight 1.
         """
         truth = "correct" if self.reads == "confidence" else "labels"
-        batch = check_batch(**{self.reads: preds, truth: target}, weights=weights, n_bins=self.n_bins)
+        batch = check_streamed_batch(
+            **{self.reads: preds, truth: target}, weights=weights, n_bins=self.n_bins
+        )
         if batch is None:
             return
         parts = self._filled()
@@ -133,6 +135,6 @@ class CalibrationMetrics(Metric):
         }
 
 
-def _combine(reduction: Reduction, parts: Tensor) -> Tensor:
+def _combine(reduction: TotalsReduction, parts: Tensor) -> Tensor:
     """Combine the totals of several processes, stacked along the first dimension."""
     return torch.as_tensor(reduce(reduction, parts.cpu().numpy()), device=parts.device)

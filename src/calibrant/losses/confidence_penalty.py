@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import FAR
+from calibrant.losses.parts.batch import FAR_BELOW
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
@@ -42,7 +42,7 @@ def confidence_penalty_loss(logits: Tensor, labels: Tensor, **shared: Unpack[Sam
 
 
 def _definition(logits: Tensor) -> Tensor:
-    log_p = F.log_softmax(logits, dim=1).clamp_min(-FAR)
+    log_p = F.log_softmax(logits, dim=1).clamp_min(-FAR_BELOW)
     return (log_p.exp() * log_p).sum(dim=1)
 
 
@@ -50,10 +50,10 @@ def _shortcut(logits: Tensor) -> tuple[Tensor, Gradient]:
     # With u = z - max z, log p is u plus the log of the largest probability: no second table of logarithms.
     top = logits.amax(dim=1, keepdim=True)
     p = F.softmax(logits, dim=1)
-    mean = (logits - top).clamp_min_(-FAR).mul_(p).sum(dim=1, keepdim=True)
+    mean = (logits - top).clamp_min_(-FAR_BELOW).mul_(p).sum(dim=1, keepdim=True)
 
     def gradient(outer: Tensor) -> Tensor:
-        return (logits - top).clamp_min_(-FAR).sub_(mean).mul_(p).mul_(outer.unsqueeze(1))
+        return (logits - top).clamp_min_(-FAR_BELOW).sub_(mean).mul_(p).mul_(outer.unsqueeze(1))
 
     return mean.squeeze(1) + p.amax(dim=1).log(), gradient
 

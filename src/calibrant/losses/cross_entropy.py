@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import FAR, IGNORED, check_batch, masked_classes, without_masked
+from calibrant.losses.parts.batch import FAR_BELOW, IGNORED, check_batch, masked_in_batch, without_masked
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 
@@ -62,13 +62,13 @@ def _against(
     z: Tensor, labels: Tensor, scale: Tensor | None, smoothing: float, *, ignore_index: int = IGNORED
 ) -> Tensor:
     """Return the cross-entropy of each sample against smoothed labels."""
-    masked = masked_classes(z) if smoothing or labels.is_floating_point() else None
+    masked = masked_in_batch(z) if smoothing or labels.is_floating_point() else None
     cross_entropy = partial(F.cross_entropy, weight=scale, reduction="none", ignore_index=ignore_index)
     if masked is None:
         return cross_entropy(z, labels, label_smoothing=smoothing)
     soft = labels.is_floating_point()
     ignored = torch.zeros_like(masked) if soft else (labels == ignore_index).unsqueeze(1)
-    finite = z.clamp_min(-FAR).masked_fill(ignored, 0)
+    finite = z.clamp_min(-FAR_BELOW).masked_fill(ignored, 0)
     spread = without_masked(torch.ones_like(z), masked).masked_fill(ignored, 0)
     hard = cross_entropy(finite if soft else z, labels)
     return (1 - smoothing) * hard + smoothing * cross_entropy(finite, spread)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import FAR, has_one_logit, masked_classes
+from calibrant.losses.parts.batch import FAR_BELOW, has_one_logit, masked_in_batch
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
@@ -66,15 +66,15 @@ def logit_norm_loss(
 
 
 def _normalised(logits: Tensor, temperature: float) -> Tensor:
-    masked = masked_classes(logits)
+    masked = masked_in_batch(logits)
     existing = logits if masked is None else logits.masked_fill(masked, 0)
     length: Tensor = torch.linalg.vector_norm(existing, dim=1, keepdim=True)
     normalised = existing / (temperature * (length + _SHORTEST))
-    return normalised if masked is None else normalised.masked_fill(masked, -FAR)
+    return normalised if masked is None else normalised.masked_fill(masked, -FAR_BELOW)
 
 
 def _shortcut(logits: Tensor, index: Tensor, temperature: float) -> tuple[Tensor, Gradient]:
-    masked = masked_classes(logits)
+    masked = masked_in_batch(logits)
     if masked is not None:
         logits = logits.masked_fill(masked, 0)
     length = torch.linalg.vector_norm(logits, dim=1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).tiny)
@@ -83,7 +83,7 @@ def _shortcut(logits: Tensor, index: Tensor, temperature: float) -> tuple[Tensor
     true = logits.gather(1, index)
     u = logits * scale
     if masked is not None:
-        u.masked_fill_(masked, -FAR)
+        u.masked_fill_(masked, -FAR_BELOW)
     top = u.amax(dim=1, keepdim=True)
     p = F.softmax(u, dim=1)
     # The log of the normaliser follows from the largest probability.

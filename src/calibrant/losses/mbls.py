@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import masked_classes
+from calibrant.losses.parts.batch import masked_in_batch
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
@@ -51,7 +51,7 @@ def mbls_loss(
 
 
 def _definition(logits: Tensor, margin: float) -> Tensor:
-    top, masked = logits.amax(dim=1, keepdim=True), masked_classes(logits)
+    top, masked = logits.amax(dim=1, keepdim=True), masked_in_batch(logits)
     beyond = (top - logits - margin).relu()
     if masked is None:
         return beyond.mean(dim=1)
@@ -59,7 +59,7 @@ def _definition(logits: Tensor, margin: float) -> Tensor:
 
 
 def _shortcut(logits: Tensor, margin: float) -> tuple[Tensor, Gradient]:
-    top, masked = logits.amax(dim=1, keepdim=True), masked_classes(logits)
+    top, masked = logits.amax(dim=1, keepdim=True), masked_in_batch(logits)
     beyond = (top - margin - logits).clamp_min_(0)
     share: Tensor | float = 1 / logits.shape[1]
     if masked is not None:

@@ -11,13 +11,13 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.loss import EpochRecords, SampleLoss
-from calibrant.losses.parts.batch import FAR, masked_classes, without_masked
+from calibrant.losses.parts.batch import FAR_BELOW, masked_in_batch, without_masked
 from calibrant.losses.parts.global_batch import global_sum
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
 
 # Gets the probabilities and which samples are classified correctly.
-Record: TypeAlias = Callable[[Tensor, Tensor], None]
+LabelRecord: TypeAlias = Callable[[Tensor, Tensor], None]
 
 
 @takes_sample_options
@@ -53,7 +53,7 @@ def ols_loss(
     return _loss(Samples(logits, labels, **shared), soft_labels, hard)
 
 
-def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: Record | None = None) -> Tensor:
+def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: LabelRecord | None = None) -> Tensor:
     if not 0 <= hard <= 1:
         raise InputError(f"hard: expected a number from 0 to 1, got {hard}")
     index, kept = samples.true_class()
@@ -65,10 +65,10 @@ def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: Record | N
         )
     soft = soft_labels.to(z.dtype).index_select(0, index.flatten())
     soft = soft.view(*samples.labels.shape, z.shape[1]).movedim(-1, 1)
-    soft = without_masked(soft, masked_classes(z))
+    soft = without_masked(soft, masked_in_batch(z))
 
     def definition(z: Tensor) -> Tensor:
-        log_p = F.log_softmax(z, dim=1).clamp_min(-FAR)
+        log_p = F.log_softmax(z, dim=1).clamp_min(-FAR_BELOW)
         return -hard * log_p.gather(1, index).squeeze(1) - (1 - hard) * (soft * log_p).sum(dim=1)
 
     return samples.reduce_known(
@@ -77,7 +77,7 @@ def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: Record | N
 
 
 def _shortcut(
-    logits: Tensor, index: Tensor, kept: Tensor | None, soft: Tensor, hard: float, record: Record | None
+    logits: Tensor, index: Tensor, kept: Tensor | None, soft: Tensor, hard: float, record: LabelRecord | None
 ) -> tuple[Tensor, Gradient]:
     # With u = z - max z, log p is u plus the log of the largest probability: no second table of logarithms.
     p = F.softmax(logits, dim=1)
@@ -86,7 +86,7 @@ def _shortcut(
         correct = (true == top).squeeze(1)
         record(p, correct if kept is None else correct & kept)
     mass = hard + (1 - hard) * soft.sum(dim=1, keepdim=True)
-    below = (top - logits).clamp_max_(FAR).mul_(soft).sum(dim=1, keepdim=True)
+    below = (top - logits).clamp_max_(FAR_BELOW).mul_(soft).sum(dim=1, keepdim=True)
     values = hard * (top - true) + (1 - hard) * below - mass * p.amax(dim=1, keepdim=True).log()
     slope = p.mul_(mass).sub_(soft, alpha=1 - hard).scatter_add_(1, index, torch.full_like(true, -hard))
     return values.squeeze(1), lambda outer: outer.unsqueeze(1) * slope

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.loss import SampleLoss
-from calibrant.losses.parts.batch import FAR, masked_classes, without_masked
+from calibrant.losses.parts.batch import FAR_BELOW, masked_in_batch, without_masked
 from calibrant.losses.parts.global_batch import global_rows, global_sum
 from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
@@ -42,15 +42,15 @@ def seca_loss(logits: Tensor, labels: Tensor, **shared: Unpack[SampleOptions]) -
     z, y = samples.rows()
     with torch.no_grad():
         p = torch.softmax(z, dim=1)
-        target = without_masked(class_means(p, y), masked_classes(z))
+        target = without_masked(class_means(p, y), masked_in_batch(z))
         target[torch.arange(len(y), device=y.device), y] += 1
 
     def definition(z: Tensor) -> Tensor:
-        return -(target * torch.log_softmax(z, dim=1).clamp_min(-FAR)).sum(dim=1)
+        return -(target * torch.log_softmax(z, dim=1).clamp_min(-FAR_BELOW)).sum(dim=1)
 
     def shortcut(z: Tensor) -> tuple[Tensor, Gradient]:
         # log p_c = (z_c - z_top) + log p_top, and the target sums to two.
-        below_top = (z - z.amax(dim=1, keepdim=True)).clamp_min_(-FAR)
+        below_top = (z - z.amax(dim=1, keepdim=True)).clamp_min_(-FAR_BELOW)
         values = -below_top.mul_(target).sum(dim=1) - 2 * p.amax(dim=1).log()
         slope = p.mul_(2).sub_(target)  # Eq. 12
         return values, lambda outer: outer[:, None] * slope

@@ -14,7 +14,7 @@ from calibrant.inputs import ArrayLike, Floats, Integers, check_count
 from calibrant.monitoring.betting import Capital
 from calibrant.monitoring.onset import ONSET_UNIT, Onset
 from calibrant.monitoring.reference import DriftReference
-from calibrant.streams.sums import check_batch
+from calibrant.streams.sums import check_streamed_batch
 
 Direction: TypeAlias = Literal["overconfident", "underconfident"]
 
@@ -203,7 +203,7 @@ class DriftMonitor:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
         """
-        batch = check_batch(confidence=confidence, correct=correct)
+        batch = check_streamed_batch(confidence=confidence, correct=correct)
         if batch is None:
             return
         stated, hits = batch.outputs.numpy(), batch.truth.numpy()

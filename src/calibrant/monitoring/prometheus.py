@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SUFFIX = ".prom"
 
 Labels: TypeAlias = Mapping[str, str]
-Samples: TypeAlias = Iterable[tuple[Labels, float | None]]
+MetricSamples: TypeAlias = Iterable[tuple[Labels, float | None]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Metric:
     name: str
     kind: Literal["counter", "gauge"]
     meaning: str
-    samples: Callable[[Monitoring], Samples]
+    samples: Callable[[Monitoring], MetricSamples]
 
     def lines(self, monitoring: Monitoring, model: str) -> Iterator[str]:
         """Yield the lines of a file with the series of a model."""
@@ -87,7 +87,7 @@ def metrics_text(monitoring: Monitoring, *, model: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _one(value: Callable[[Monitoring], float | None]) -> Callable[[Monitoring], Samples]:
+def _one(value: Callable[[Monitoring], float | None]) -> Callable[[Monitoring], MetricSamples]:
     """Return the samples of a metric with one series for each model."""
     return lambda monitoring: [({}, value(monitoring))]
 
@@ -116,10 +116,10 @@ def _gap(monitoring: Monitoring) -> float | None:
     return None if window is None else window.accuracy.value - window.mean_confidence.value
 
 
-def _in_each_group(value: Callable[[GroupDrift], float]) -> Callable[[Monitoring], Samples]:
+def _in_each_group(value: Callable[[GroupDrift], float]) -> Callable[[Monitoring], MetricSamples]:
     """Return the samples of a number that both directions of a group share."""
 
-    def samples(monitoring: Monitoring) -> Samples:
+    def samples(monitoring: Monitoring) -> MetricSamples:
         for labels, drift in _groups(monitoring):
             if drift.direction == "overconfident":
                 yield labels, value(drift)
@@ -127,10 +127,10 @@ def _in_each_group(value: Callable[[GroupDrift], float]) -> Callable[[Monitoring
     return samples
 
 
-def _in_each_direction(value: Callable[[GroupDrift], float]) -> Callable[[Monitoring], Samples]:
+def _in_each_direction(value: Callable[[GroupDrift], float]) -> Callable[[Monitoring], MetricSamples]:
     """Return the samples of a number of each group and direction."""
 
-    def samples(monitoring: Monitoring) -> Samples:
+    def samples(monitoring: Monitoring) -> MetricSamples:
         for labels, drift in _groups(monitoring):
             yield {**labels, "direction": drift.direction}, value(drift)
 
@@ -157,7 +157,7 @@ def _group_names(reference: DriftReference) -> list[str]:
     return names
 
 
-def _info(monitoring: Monitoring) -> Samples:
+def _info(monitoring: Monitoring) -> MetricSamples:
     facts = {
         "version": __version__,
         "reference": monitoring.reference_digest[:12],

@@ -51,7 +51,7 @@ from calibrant.posthoc.names import METHODS, canonical_name, method_named
 #: Results of a comparison: what it chooses, the same among methods that keep accuracy, and the pool of all.
 CALIBRANT, KEEP_ACCURACY, POOL = COMPARED = ("calibrant", "calibrant (keep accuracy)", "pool")
 
-REFERENCE = "temperature"
+REFERENCE_METHOD = "temperature"
 
 #: The measures by which the choice is compared with single methods.
 DUELS = ("nll", "brier", "smece")
@@ -132,7 +132,7 @@ def run_arena_real(
         terms[attempt.name] = _terms(after)
     for record in records:
         own = terms[record.labels["method"]]
-        behind, error = _difference(own["nll"], terms[REFERENCE]["nll"])
+        behind, error = _difference(own["nll"], terms[REFERENCE_METHOD]["nll"])
         further = {"nll_behind_temperature": behind, "nll_behind_temperature_se": error}
         if CALIBRANT in terms:
             for measure in DUELS:
@@ -197,7 +197,7 @@ def _attempts(
     others = (*COMPARED, *PEERS)
     own = [canonical_name(name) for name in wanted if name not in others]
     seconds = settings.get("seconds", 0.0)
-    for name in dict.fromkeys((REFERENCE, "uncalibrated", *own)):
+    for name in dict.fromkeys((REFERENCE_METHOD, "uncalibrated", *own)):
         yield _attempt(name, partial(_fit_own, name, fitting, seed), test, seconds)
     yield from _compared(wanted, fitting, test, seed)
     for name in (name for name in peers if name in wanted):

@@ -43,7 +43,7 @@ _MEASURES = ("accuracy", "nll", "brier", "ece")
 
 
 @dataclass(frozen=True)
-class Task:
+class CalArenaTask:
     """One model on one data set.
 
     Attributes:
@@ -59,7 +59,7 @@ class Task:
     test: Predictions
 
 
-def read_tasks(path: Path, *, part: int = 0, parts: int = 1) -> Iterator[Task]:
+def read_tasks(path: Path, *, part: int = 0, parts: int = 1) -> Iterator[CalArenaTask]:
     """Yield the tasks of a CalArena file one at a time, in the order of their names.
 
     Args:
@@ -193,12 +193,12 @@ def as_predictions(p: npt.NDArray[Any], y: npt.NDArray[Any] | None = None) -> Pr
     return Predictions(logits=logits, labels=labels)
 
 
-def _task(path: Path, group: Mapping[str, Any], data: str, model: str) -> Task:
+def _task(path: Path, group: Mapping[str, Any], data: str, model: str) -> CalArenaTask:
     missing = [name for name in _ARRAYS if name not in group]
     if missing:
         raise FormatError(f"{path}: expected {missing[0]} in {data}/{model}, got {', '.join(group)}")
     arrays = [group[name][()] for name in _ARRAYS]
-    return Task(data, model, as_predictions(*arrays[:2]), as_predictions(*arrays[2:]))
+    return CalArenaTask(data, model, as_predictions(*arrays[:2]), as_predictions(*arrays[2:]))
 
 
 def _models(path: Path, file: Mapping[str, Any], data: str) -> list[str]:

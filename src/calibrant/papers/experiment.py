@@ -42,7 +42,7 @@ class PaperColumn:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The layout of a table.
 
     Attributes:
@@ -102,7 +102,7 @@ class Experiment:
     title: str
     claim: str
     worker: str
-    layouts: tuple[Layout, ...]
+    layouts: tuple[TableLayout, ...]
     presets: Mapping[str, Mapping[str, Any]]
     shared: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
@@ -202,7 +202,7 @@ def parse_experiment(name: str, text: str) -> Experiment:
             claim=table.get("claim", ""),
             worker=table["worker"],
             layouts=tuple(
-                read_dataclass(Layout, each, f"{name}.table", error=InputError, ignore_unknown=True)
+                read_dataclass(TableLayout, each, f"{name}.table", error=InputError, ignore_unknown=True)
                 for each in tables
             ),
             presets={preset: table[preset] for preset in PRESETS if preset in table},

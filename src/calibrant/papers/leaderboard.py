@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from calibrant.errors import InputError
-from calibrant.papers.arena_real import CALIBRANT, DUELS, KEEP_ACCURACY, POOL, REFERENCE
+from calibrant.papers.arena_real import CALIBRANT, DUELS, KEEP_ACCURACY, POOL, REFERENCE_METHOD
 from calibrant.papers.peers import PEERS
 from calibrant.papers.quantities import quantity
 from calibrant.papers.rankings import (
@@ -33,7 +33,7 @@ _RIVAL_LIBRARY = "probmetrics"
 
 
 @dataclass(frozen=True)
-class Task:
+class ArenaTask:
     """One file, number of fitting samples and seed.
 
     Attributes:
@@ -93,11 +93,11 @@ class Board:
     partial: Mapping[str, int]
 
 
-def read_tasks(rows: Iterable[Row]) -> list[Task]:
+def read_arena_tasks(rows: Iterable[Row]) -> list[ArenaTask]:
     """Return the tasks of finished rows, in the order of files, sizes and seeds."""
     found = {(row.key["file"], row.key["samples"], row.seed): row for row in rows}
     return [
-        Task(
+        ArenaTask(
             file=file,
             samples=samples,
             seed=seed,
@@ -109,7 +109,7 @@ def read_tasks(rows: Iterable[Row]) -> list[Task]:
     ]
 
 
-def make_board(tasks: Sequence[Task], *, only: Callable[[str], bool] = lambda _: True) -> Board:
+def make_board(tasks: Sequence[ArenaTask], *, only: Callable[[str], bool] = lambda _: True) -> Board:
     """Rank the methods that took part in every task.
 
     Args:
@@ -126,7 +126,7 @@ def make_board(tasks: Sequence[Task], *, only: Callable[[str], bool] = lambda _:
         for measure in _RANKED
     }
     ranks = {measure: mean_ranks(scores[measure], files) for measure in _RANKED}
-    ratios = {measure: ratios_to(REFERENCE, scores[measure], files) for measure in _PROPER}
+    ratios = {measure: ratios_to(REFERENCE_METHOD, scores[measure], files) for measure in _PROPER}
     wins = {measure: win_rates(scores[measure]) for measure in _PROPER}
     elo = elo_ratings(scores["brier"])
     standings = [
@@ -172,7 +172,7 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
         left_out: Why files were left out, by their names.
     """
     finished = list(rows)
-    tasks = read_tasks(finished)
+    tasks = read_arena_tasks(finished)
     if not tasks:
         raise InputError("arena_real: expected finished rows, got none; run the experiment first")
     two = [task for task in tasks if task.classes == 2]
@@ -186,18 +186,18 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
     return "\n".join(part for part in parts if part)
 
 
-def _board(tasks: Sequence[Task]) -> Board:
+def _board(tasks: Sequence[ArenaTask]) -> Board:
     """Rank all methods but the pool, which is what the choice returns in most tasks."""
     return make_board(tasks, only=lambda name: name != POOL)
 
 
-def share_won(tasks: Sequence[Task], first: str, second: str, measure: str) -> float:
+def share_won(tasks: Sequence[ArenaTask], first: str, second: str, measure: str) -> float:
     """Return the share of tasks on which one method has a smaller value than another; a tie is half."""
     scores = [{name: task.results[name][measure] for name in (first, second)} for task in tasks]
     return share_of_wins(scores, first, second)
 
 
-def _introduction(tasks: Sequence[Task], versions: Mapping[str, str]) -> str:
+def _introduction(tasks: Sequence[ArenaTask], versions: Mapping[str, str]) -> str:
     sizes = ", ".join(f"{size:,}" for size in sorted({task.samples for task in tasks}))
     names = ("calibrant", "scikit-learn", "probmetrics", "netcal")
     made_by = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
@@ -254,7 +254,7 @@ def _line(standing: Standing, best: Mapping[str, float]) -> list[str]:
     return [standing.method, *ranks, *ratios, *wins, f"{standing.elo:.0f}", f"{standing.seconds:.3f}"]
 
 
-def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
+def _duels(two: Sequence[ArenaTask], several: Sequence[ArenaTask]) -> str:
     """Return the share of tasks on which the choice beats the strongest peers."""
     rivals = dict.fromkeys((_best_peer(two), _best_peer(two, _RIVAL_LIBRARY)))
     kinds = [("several classes", _RIVAL, several), *(("two classes", rival, two) for rival in rivals)]
@@ -266,7 +266,7 @@ def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
     ]
     duels += [
         (kind, rival, tasks)
-        for rival in (REFERENCE, POOL)
+        for rival in (REFERENCE_METHOD, POOL)
         for kind, tasks in (("two classes", two), ("several classes", several))
     ]
     lines = []
@@ -285,7 +285,7 @@ def _duels(two: Sequence[Task], several: Sequence[Task]) -> str:
     )
 
 
-def _duel(tasks: Sequence[Task], rival: str, measure: str) -> str:
+def _duel(tasks: Sequence[ArenaTask], rival: str, measure: str) -> str:
     """Return the share of tasks that the choice wins, and how many each side wins beyond chance."""
     share = f"{100 * share_won(tasks, CALIBRANT, rival, measure):.1f}"
     leads = [task.results[rival].get(f"lead_{measure}") for task in tasks]
@@ -295,7 +295,7 @@ def _duel(tasks: Sequence[Task], rival: str, measure: str) -> str:
     return f"{share} ({sum(lead > 2 for lead in known):,} : {sum(lead < -2 for lead in known):,})"
 
 
-def _best_peer(tasks: Sequence[Task], library: str = "") -> str:
+def _best_peer(tasks: Sequence[ArenaTask], library: str = "") -> str:
     """Return the peer, of a library if one is named, with the best mean rank by Brier score; or nothing."""
     if not tasks:
         return ""
@@ -307,7 +307,7 @@ def _best_peer(tasks: Sequence[Task], library: str = "") -> str:
     return min(peers, key=lambda each: each.ranks["brier"]).method if peers else ""
 
 
-def _worst(tasks: Sequence[Task]) -> str:
+def _worst(tasks: Sequence[ArenaTask]) -> str:
     """Return the tasks in which the choice is furthest behind temperature scaling, in standard errors."""
     lines = []
     for name in (CALIBRANT, KEEP_ACCURACY, POOL):
@@ -341,7 +341,7 @@ def _errors_behind(values: Mapping[str, float]) -> float:
     return values["nll_behind_temperature"] / se if se > 0 else 0.0
 
 
-def _chosen(tasks: Sequence[Task]) -> str:
+def _chosen(tasks: Sequence[ArenaTask]) -> str:
     counts = {
         name: Counter(task.notes[name]["chosen"] for task in tasks if "chosen" in task.notes.get(name, {}))
         for name in (CALIBRANT, KEEP_ACCURACY)
@@ -354,7 +354,7 @@ def _chosen(tasks: Sequence[Task]) -> str:
     return markdown_list("What was chosen", chosen)
 
 
-def _failures(tasks: Sequence[Task]) -> str:
+def _failures(tasks: Sequence[ArenaTask]) -> str:
     """Return for each method that failed how often, and the most frequent reason."""
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for task in tasks:

@@ -100,14 +100,14 @@ def random_outcomes(rng: np.random.Generator) -> tuple[Floats, _Hits]:
 
 
 @dataclass(frozen=True, eq=False)
-class Bounded:
+class BoundedQuantity:
     """A quantity of each sample, or of all of them, with the bound that the paper proves; float64."""
 
     value: Tensor
     bound: Tensor
 
 
-def top_logit_advantage(logits: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> Bounded:
+def top_logit_advantage(logits: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> BoundedQuantity:
     r"""Return how far the largest scaled logit lies above the expected one, and its lower bound (Lemma 2).
 
     .. math:: t_M - \langle t \rangle_q \ge (1 - p)\,(t_M - t_{(2)}) = (1 - p)\,m / T
@@ -128,10 +128,12 @@ def top_logit_advantage(logits: ArrayLike, *, temperature: ArrayLike | float = 1
     t, q = _scaled(logits, temperature)
     top = t.topk(2, dim=1).values
     value = top[:, 0] - (q * t).sum(dim=1)
-    return Bounded(value, (1 - q.amax(dim=1)) * (top[:, 0] - top[:, 1]))
+    return BoundedQuantity(value, (1 - q.amax(dim=1)) * (top[:, 0] - top[:, 1]))
 
 
-def nll_slope(logits: ArrayLike, truth: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> Bounded:
+def nll_slope(
+    logits: ArrayLike, truth: ArrayLike, *, temperature: ArrayLike | float = 1.0
+) -> BoundedQuantity:
     r"""Return the slope of the expected NLL of each sample as it is sharpened, and its upper bound (Eq. 28).
 
     .. math:: \mathbb{E}[\langle t \rangle_q - t_Y \mid x] \le (p - r)\,g + (1 - r)\,\Delta
@@ -150,7 +152,7 @@ def nll_slope(logits: ArrayLike, truth: ArrayLike, *, temperature: ArrayLike | f
         (0.546, 0.888)
     """
     t, slope, excess, miss = _sharpened(logits, truth, temperature)
-    return Bounded(slope, excess + miss * _spread(t))
+    return BoundedQuantity(slope, excess + miss * _spread(t))
 
 
 def spread_control(logits: ArrayLike, inside: ArrayLike, *, temperature: ArrayLike | float = 1.0) -> float:
@@ -167,7 +169,7 @@ def spread_control(logits: ArrayLike, inside: ArrayLike, *, temperature: ArrayLi
 
 def slice_nll_slope(
     logits: ArrayLike, truth: ArrayLike, inside: ArrayLike, *, temperature: ArrayLike | float = 1.0
-) -> Bounded:
+) -> BoundedQuantity:
     r"""Return the slope of the NLL as a slice of margins is sharpened, and its upper bound (Eq. 30).
 
     .. math:: \frac{d}{ds} L = \mathbb{E}[1_A (\langle t \rangle_q - t_Y)]
@@ -184,7 +186,7 @@ def slice_nll_slope(
     t, slope, excess, _ = _sharpened(logits, truth, temperature)
     chosen = _inside(inside, t).double()
     control = spread_control(logits, inside, temperature=temperature)
-    return Bounded((chosen * slope).mean(), (chosen * excess).mean() + control * chosen.mean())
+    return BoundedQuantity((chosen * slope).mean(), (chosen * excess).mean() + control * chosen.mean())
 
 
 def _sharpened(

@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrant.errors import InputError
 from calibrant.inference.intervals import t_interval
-from calibrant.papers.experiment import PRESETS, Experiment, Layout, PaperColumn
+from calibrant.papers.experiment import PRESETS, Experiment, PaperColumn, TableLayout
 from calibrant.papers.printed import paper_figures
 from calibrant.papers.quantities import Quantity, quantity
 from calibrant.papers.rankings import elo_ratings
@@ -76,7 +76,7 @@ class ResultTable:
         seeds: Number of seeds.
     """
 
-    layout: Layout
+    layout: TableLayout
     columns: tuple[MeasureColumn, ...]
     lines: Mapping[tuple[str, ...], tuple[SeedValues | None, ...]]
     papers: Mapping[str, Mapping[tuple[str, ...], str]]
@@ -125,7 +125,7 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[ResultTable
     return [_table(layout, finished) for layout in experiment.layouts]
 
 
-def _table(layout: Layout, rows: Sequence[Row]) -> ResultTable:
+def _table(layout: TableLayout, rows: Sequence[Row]) -> ResultTable:
     records = [each for each in flat(rows) if _wanted(each, layout.only)]
     if "elo" in layout.measures:
         _add_elo(records)

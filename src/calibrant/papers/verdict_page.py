@@ -49,7 +49,7 @@ def to_page(judged: Sequence[Judged]) -> str:
     return "\n".join([_HEAD, *(_section(paper, own) for paper, own in _by_paper(judged).items())])
 
 
-def to_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
+def verdict_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
     """Return the verdicts and findings as plain values, one mapping per claim."""
     return [
         {

@@ -178,7 +178,7 @@ def _draw_panel(panel: "Axes", results: Sequence[SetResult], sizes: range) -> No
         panel.bar(places, shares, bar, label=name, **_SETS_LOOKS[number])
         lines.append(f"{name}: {found.mean_size:.2f} classes, covers {100 * found.coverage:.1f} %")
     room = 0.6 * 72 * layout.inches(panel)
-    text = "\n".join(words.shortened(each, room, 6.5) for each in lines)
+    text = "\n".join(words.cut_to_width(each, room, 6.5) for each in lines)
     panel.text(0.99, 0.99, text, ha="right", va="top", transform=panel.transAxes, fontsize=6.5)
     panel.set_xticks(list(sizes), [*map(str, sizes[:-1]), f"{last}+" if last == _MOST else str(last)])
     style.percent_axis(panel, "y")
@@ -274,7 +274,8 @@ class GateDisplay(Display):
         ax.axvline(0, color=style.BLACK, linewidth=0.7)
         points = _GATE_NAMES * 72 * layout.inches(ax)
         ax.set_yticks(
-            range(len(self._shown)), [words.shortened(each.requirement, points, 6.5) for each in self._shown]
+            range(len(self._shown)),
+            [words.cut_to_width(each.requirement, points, 6.5) for each in self._shown],
         )
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(self._shown) - 0.4, -0.6)
@@ -440,7 +441,7 @@ class FrequencyShiftDisplay(Display):
         )
         points = _FREQUENCIES_NAMES * 72 * layout.inches(ax)
         ax.set_ylim(len(chosen) - 0.4, -0.6)
-        ax.set_yticks(places, [words.shortened(found.classes[each], points, 6.5) for each in chosen])
+        ax.set_yticks(places, [words.cut_to_width(found.classes[each], points, 6.5) for each in chosen])
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(left=0)
         ax.grid()

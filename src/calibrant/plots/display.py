@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Suffixes of the files that a figure can be written to.
-FORMATS = (".pdf", ".svg", ".png")
+PICTURE_FORMATS = (".pdf", ".svg", ".png")
 
 # A time stamp would make equal figures unequal files.
 _METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": None}
@@ -101,12 +101,12 @@ class Display(ABC):
 
 
 def check_format(path: str | os.PathLike[str]) -> str:
-    """Return the suffix of a path; refuse suffixes other than those of :data:`FORMATS`."""
+    """Return the suffix of a path; refuse suffixes other than those of :data:`PICTURE_FORMATS`."""
     name = Path(path)
     suffix = name.suffix.lower()
-    if suffix not in FORMATS:
+    if suffix not in PICTURE_FORMATS:
         raise InputError(
-            f"{name.name}: expected a file named {', '.join(FORMATS)}, got {name.suffix or 'no suffix'!r}; "
-            "the suffix decides the format"
+            f"{name.name}: expected a file named {', '.join(PICTURE_FORMATS)}, got "
+            f"{name.suffix or 'no suffix'!r}; the suffix decides the format"
         )
     return suffix

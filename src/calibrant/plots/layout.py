@@ -215,7 +215,7 @@ def legend_below(
     wide = 72 * inches(ax) - 2 * _EDGE
     handle, between = (rcParams["legend.handlelength"] + 0.8) * size, 1.4 * size
     names = [words.wrapped(label, wide - handle - size, size, most=_LEGEND_LINES) for label in labels]
-    longest = max((words.width_of(line, size) for name in names for line in name.split("\n")), default=0.0)
+    longest = max((words.text_width(line, size) for name in names for line in name.split("\n")), default=0.0)
     fitting = int((wide + between - size) // (longest + handle + between))
     down = ScaledTranslation(0, -space / 72, figure_of(ax).dpi_scale_trans)
     ax.legend(

@@ -74,7 +74,7 @@ class MarginGroupsDisplay(Display):
             panel.set_ylim(max(lowest - 0.05, 0), 1.03)
             panel.set_ylabel("confidence, accuracy (%)")
             if name:
-                short = words.shortened(name, 72 * layout.inches(ax) - 40, 7.5)
+                short = words.cut_to_width(name, 72 * layout.inches(ax) - 40, 7.5)
                 panel.set_title(short, loc="left", fontsize=7.5, pad=3)
         layout.legend_below(ax, **style.shared_legend(grid))
         grid[-1].set_xlabel("logit margin, groups of equal size")

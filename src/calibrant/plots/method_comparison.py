@@ -111,7 +111,7 @@ class MethodComparisonDisplay(Display):
         changes.axvline(0, color=style.BLACK, linewidth=0.7)
         points = _NAMES * 72 * layout.inches(ax)
         names = [f"{name} (chosen)" if name == self.chosen else name for name in self.names]
-        names = [words.shortened(name, points, 6.5) for name in names]
+        names = [words.cut_to_width(name, points, 6.5) for name in names]
         for panel in (changes, errors):
             panel.set_ylim(len(self.names) - 0.4, -0.6)
             panel.set_yticks(places, names if panel is changes or columns == 1 else [""] * len(names))

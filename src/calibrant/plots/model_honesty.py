@@ -119,7 +119,7 @@ class ModelHonestyDisplay(Display):
         for each, height in zip(models, heights, strict=True):
             xs, ys = [each.before, 1, names - 0.015], [each.accuracy, each.accuracy, height]
             ax.plot(xs, ys, color="#C9C9C9", linewidth=0.4, clip_on=False, zorder=1)
-            ax.text(names, height, words.shortened(each.name, room, _FONT), ha="left", **look)
+            ax.text(names, height, words.cut_to_width(each.name, room, _FONT), ha="left", **look)
             errors = (each.error_before, each.error_after)
             for (x, _, color), error in zip(columns, errors, strict=True):
                 ax.text(x, height, f"{100 * error:.1f}", ha="right", color=color, **look)

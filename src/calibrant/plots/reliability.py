@@ -159,7 +159,7 @@ class ClassReliabilityDisplay(Display):
             strips.append(draw_counts(panel, bins, label="samples in bin (log scale, above)"))
             note = f"ECE {100 * float(bins.expected_gap()):.1f} %, n = {float(bins.correct_sum.sum()):,.0f}"
             panel.set_title(
-                f"{words.wrapped(name, points, 7, most=2)}\n{words.shortened(note, points, 7)}",
+                f"{words.wrapped(name, points, 7, most=2)}\n{words.cut_to_width(note, points, 7)}",
                 fontsize=7,
                 pad=3,
                 parse_math=False,

@@ -178,7 +178,7 @@ def apart(ax: "Axes", ticks: Sequence[int]) -> list[str]:
     names, end = [], -math.inf
     for tick in ticks:
         name, share = f"{tick:,}", math.log(tick / ticks[0]) / math.log(max(ticks[-1] / ticks[0], 1 + 1e-9))
-        half = words.width_of(name, 6.5) / 2 + 1.5
+        half = words.text_width(name, 6.5) / 2 + 1.5
         names.append(name if share * points - half >= end else "")
         end = share * points + half if names[-1] else end
     return names

@@ -26,7 +26,7 @@ def _font(size: float) -> "FontProperties":
 
 
 @cache
-def width_of(text: str, size: float) -> float:
+def text_width(text: str, size: float) -> float:
     """Return the width of a line of text in points, in letters of this size."""
     from matplotlib.textpath import text_to_path
 
@@ -34,12 +34,12 @@ def width_of(text: str, size: float) -> float:
     return float(width)
 
 
-def shortened(text: str, points: float, size: float) -> str:
+def cut_to_width(text: str, points: float, size: float) -> str:
     """Return the text, cut off with an ellipsis if it is wider than this many points."""
     text = outside.shortened(outside.visible(text), _LONGEST)
-    if width_of(text, size) <= points:
+    if text_width(text, size) <= points:
         return text
-    fitting = bisect_left(range(1, len(text)), True, key=lambda n: width_of(text[:n] + _CUT, size) > points)
+    fitting = bisect_left(range(1, len(text)), True, key=lambda n: text_width(text[:n] + _CUT, size) > points)
     return text[:fitting].rstrip() + _CUT
 
 
@@ -65,7 +65,7 @@ def wrapped(text: str, points: float, size: float, *, most: int | None = None) -
     lines = [line for part in text.split("\n") for line in _lines(part, points, size)]
     if most is not None and len(lines) > most:
         rest = " ".join(lines[most - 1 :])
-        lines = [*lines[: most - 1], shortened(rest, points, size)]
+        lines = [*lines[: most - 1], cut_to_width(rest, points, size)]
     return "\n".join(lines)
 
 
@@ -83,11 +83,11 @@ def _lines(text: str, points: float, size: float) -> list[str]:
     lines: list[str] = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if width_of(longer, size) <= points or not lines[-1]:
+        if text_width(longer, size) <= points or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
-        while len(lines[-1]) > 1 and width_of(lines[-1], size) > points:
+        while len(lines[-1]) > 1 and text_width(lines[-1], size) > points:
             fitting = _fitting(lines[-1], points, size)
             lines[-1:] = [lines[-1][:fitting], lines[-1][fitting:]]
     return lines
@@ -95,4 +95,6 @@ def _lines(text: str, points: float, size: float) -> list[str]:
 
 def _fitting(text: str, points: float, size: float) -> int:
     """Return how many letters fit into a line, at least one."""
-    return max(1, bisect_left(range(1, len(text) + 1), True, key=lambda n: width_of(text[:n], size) > points))
+    return max(
+        1, bisect_left(range(1, len(text) + 1), True, key=lambda n: text_width(text[:n], size) > points)
+    )

@@ -154,7 +154,7 @@ class LabelCalibrator(Calibrator):
         if len(names) != n_labels or len(set(names)) < n_labels:
             raise InputError(f"label_names: expected {n_labels} different names, got {', '.join(names)}")
         data = FittingSet.of(
-            two_classes(s.reshape(-1)),
+            logits_of_two(s.reshape(-1)),
             y.reshape(-1).long(),
             units=torch.arange(n).repeat_interleave(n_labels),
             weights=None if weights is None else check_weights(weights, n=n).repeat_interleave(n_labels),
@@ -174,9 +174,9 @@ class LabelCalibrator(Calibrator):
         s = at_least_float32(logits)
         maps = self.maps
         if isinstance(maps, dict):
-            columns = [each(two_classes(s[:, place]))[:, 1] for place, each in enumerate(maps.values())]
+            columns = [each(logits_of_two(s[:, place]))[:, 1] for place, each in enumerate(maps.values())]
             return torch.stack(columns, dim=1)
-        entries = two_classes(s.reshape(-1))
+        entries = logits_of_two(s.reshape(-1))
         if maps.group_names is None:
             log_probs: Tensor = maps(entries)
         else:
@@ -199,6 +199,6 @@ class LabelCalibrator(Calibrator):
         return self._in_blocks(s)
 
 
-def two_classes(log_odds: Tensor) -> Tensor:
+def logits_of_two(log_odds: Tensor) -> Tensor:
     """Return log-odds of shape ``(m,)`` as logits of two classes; the first has 0."""
     return torch.stack([torch.zeros_like(log_odds), log_odds], dim=1)

@@ -19,7 +19,7 @@ from calibrant.posthoc.fitting.temperature_training import (
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.surrogates import Objective
 
-HIDDEN_UNITS = (5, 5)
+PTS_HIDDEN_UNITS = (5, 5)
 
 
 class ParameterizedTemperatureScaling(SampleTemperature):
@@ -93,7 +93,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         unit = natural_unit(data, plan)
         scaled = data if unit == 1 else data.with_logits(data.logits / unit)
         some = scaled.thinned(MOST_SAMPLES)
-        layers = train_temperatures(_largest(some.logits, top), some, hidden=HIDDEN_UNITS, plan=plan)
+        layers = train_temperatures(_largest(some.logits, top), some, hidden=PTS_HIDDEN_UNITS, plan=plan)
         return cls(layers, objective=objective, top=top, unit=unit, n_classes=data.n_classes)
 
     @property
@@ -146,7 +146,7 @@ class PTSPaper(ParameterizedTemperatureScaling):
         plan = Plan(objective, 0, batch_size=batch_size, learning_rate=learning_rate)
         top = min(check_count(top, "top"), data.n_classes)
         x = _largest(data.logits, top).double()
-        start = glorot_layers((top, *HIDDEN_UNITS, 1), seed=data.seed, like=x)
+        start = glorot_layers((top, *PTS_HIDDEN_UNITS, 1), seed=data.seed, like=x)
         n_steps = check_count(steps, "steps", at_least=0)
         layers = all_steps(x, data, start, plan, n_steps=n_steps, link="absolute")
         return cls(layers, objective=objective, top=top, link="absolute", n_classes=data.n_classes)

@@ -210,7 +210,7 @@ def density_ratio(
     return {"table": table, "span": span}
 
 
-def interpolate(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
+def read_between(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
     """Read the table between its nodes."""
     table, span = maps["table"], maps["span"]
     share = (other - span[0]) / (span[1] - span[0]).clamp(min=1e-9)
@@ -262,7 +262,7 @@ def shifted(confidence: Tensor, other: Tensor, maps: Mapping[str, Tensor]) -> Te
     return torch.minimum(torch.maximum(confidence + shift, lowest), highest)
 
 
-_MOVES = {"density_ratio": interpolate, "bin_mean_shift": shifted}
+_MOVES = {"density_ratio": read_between, "bin_mean_shift": shifted}
 
 
 def unchanged(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:

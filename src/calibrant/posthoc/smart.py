@@ -28,9 +28,9 @@ from calibrant.posthoc.fitting.temperature_training import (
     for_raw_inputs,
     height_of,
     linear_layers,
-    n_batches,
     natural_unit,
     standardised,
+    steps_per_pass,
 )
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.surrogates import DELTA, N_BINS, SIGMA, Objective, SoftBinning
@@ -223,7 +223,7 @@ class SMARTPaper(SMART):
         inputs = indicator_values(indicator, data.logits).double()
         x, mean, deviation = standardised(inputs, data.weights)
         start = linear_layers((x.shape[1], check_count(hidden, "hidden"), 1), seed=data.seed, like=x)
-        n_steps = epochs * n_batches(len(x), batch_size)
+        n_steps = epochs * steps_per_pass(len(x), batch_size)
         layers = all_steps(x, data, start, plan, n_steps=n_steps)
         layers = for_raw_inputs(layers, mean, deviation)
         return cls(layers, indicator=indicator, objective=objective, n_classes=data.n_classes)

@@ -41,7 +41,7 @@ from calibrant.report.page import (
     GroupPanel,
     MarginGroup,
     ModelPair,
-    Numbers,
+    NumberList,
     OutOfDistribution,
     Risk,
     Temperatures,
@@ -92,7 +92,7 @@ def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, 
     )
 
 
-def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) -> Numbers:
+def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) -> NumberList:
     """Return the risk that is guaranteed at each coverage; nothing for samples that are not like draws."""
     if outcomes.weights is not None or predictions.units is not None:
         return ()
@@ -310,6 +310,6 @@ def _rounded(values: Tensor | Iterable[float]) -> tuple[float, ...]:
     return tuple(float(f"{float(value):.9g}") for value in values)
 
 
-def _or_none(values: Tensor | Iterable[float]) -> Numbers:
+def _or_none(values: Tensor | Iterable[float]) -> NumberList:
     """Return rounded numbers, with None in place of undefined and infinite ones."""
     return tuple(without_nan(_rounded(values)))

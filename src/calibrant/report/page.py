@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.errors import FormatError
 from calibrant.files import read_dataclass
 
-Numbers = tuple[float | None, ...]
+NumberList = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Binned:
     n_bins: int
     ece: float
     count: tuple[int | float, ...]
-    confidence: Numbers
-    accuracy: Numbers
-    band_low: Numbers
-    band_high: Numbers
+    confidence: NumberList
+    accuracy: NumberList
+    band_low: NumberList
+    band_high: NumberList
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Risk:
     coverage: tuple[float, ...]
     risk: tuple[float, ...]
     threshold: tuple[float, ...]
-    guaranteed: Numbers = ()
+    guaranteed: NumberList = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Candidate:
     fit_seconds: float | None = None
     parameters: int | None = None
     share: float | None = None
-    intervals: dict[str, Numbers] = field(default_factory=dict)
+    intervals: dict[str, NumberList] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class WantedTemperature:
 
     margins: tuple[float, ...]
     lowest: tuple[float, ...]
-    highest: Numbers
+    highest: NumberList
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from calibrant.files import atomic_path, write_file
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.report.charts import FEW, specifications
 from calibrant.report.drawing_library import drawing_library
-from calibrant.report.page import AnswerRule, Candidate, Fact, Numbers, Page, page_from_json, page_to_json
+from calibrant.report.page import AnswerRule, Candidate, Fact, NumberList, Page, page_from_json, page_to_json
 from calibrant.show.numbers import Cell, bare, number, p_value, percent, points
 from calibrant.text import shortened, visible
 
@@ -162,7 +162,7 @@ def _cell(value: float | None, in_percent: bool) -> str:
     return _text(bare(value, in_percent=in_percent, digits=4))
 
 
-def _span(ends: Numbers, in_percent: bool) -> str:
+def _span(ends: NumberList, in_percent: bool) -> str:
     """Return both ends of an interval, with a digit less than the value."""
     low, high = (points(end, 1) if in_percent else number(end, 3) for end in ends)
     return f"{_text(low)} to {_text(high)}"

@@ -15,14 +15,14 @@ from calibrant.inputs import check_count
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import Outcomes
-from calibrant.streams.sums import Batch
-from calibrant.streams.totals import NUMBERS, Accumulator, Reduction, add_pairs, weight_sums
+from calibrant.streams.sums import CheckedBatch
+from calibrant.streams.totals import NUMBERS, Accumulator, TotalsReduction, add_pairs, weight_sums
 
 
 class _BinAccumulator(Accumulator):
     """Totals of bins of equal width, by class or not."""
 
-    reductions: ClassVar[Mapping[str, Reduction]] = {
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {
         **NUMBERS,
         "count": add_pairs,
         "confidence_sum": add_pairs,
@@ -68,7 +68,7 @@ class OutcomeAccumulator(_BinAccumulator):
     """
 
     settings = ("n_bins",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {
         **_BinAccumulator.reductions,
         "squared_count": add_pairs,
     }
@@ -85,7 +85,7 @@ class OutcomeAccumulator(_BinAccumulator):
         seen = self._seen()
         return torch.tensor(seen["count"]).square() / torch.tensor(seen["squared_count"])
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         self._add_outcomes(batch.outcomes, equal_width_bins(batch.outcomes, self.n_bins))
 
@@ -124,7 +124,7 @@ class ClasswiseAccumulator(_BinAccumulator):
         # While the number of classes is unknown, there are no rows.
         super().__init__(self.n_classes or 0, self.n_bins)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         if self.n_classes not in (None, batch.k):
             raise InputError(f"{batch.form}: expected {self.n_classes} classes as before, got {batch.k}")
@@ -170,13 +170,13 @@ class ProperScoreAccumulator(Accumulator):
         (0.5108, 0.37)
     """
 
-    reductions: ClassVar[Mapping[str, Reduction]] = {
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {
         **NUMBERS,
         "nll_sum": add_pairs,
         "brier_sum": add_pairs,
     }
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         nll, brier = batch.proper_sums
         self._include(n=len(batch), **weight_sums(batch.weights), nll_sum=nll, brier_sum=brier)
@@ -199,7 +199,7 @@ class TopKErrorAccumulator(Accumulator):
     """
 
     settings = ("k",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {**NUMBERS, "errors": add_pairs}
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {**NUMBERS, "errors": add_pairs}
     needs_classes = True
 
     def __init__(self, *, k: int = 5) -> None:
@@ -212,7 +212,7 @@ class TopKErrorAccumulator(Accumulator):
             return f"k: expected at most the {k} classes of probs, got {self.k}"
         return super().why_not(k)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         missed = torch.from_numpy(batch.class_sums.ranks >= self.k)
         self._include(n=len(batch), **weight_sums(batch.weights), errors=batch.summed(missed))
@@ -234,7 +234,7 @@ class MeanAccumulator(Accumulator):
     """
 
     settings = ("measure",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {**NUMBERS, "sum": add_pairs}
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {**NUMBERS, "sum": add_pairs}
 
     def __init__(self, *, measure: str) -> None:
         if measure not in MEASURES or MEASURES[measure].terms is None:
@@ -249,7 +249,7 @@ class MeanAccumulator(Accumulator):
             return ""
         return f"{self.measure}: expected at least {measure.min_classes} classes, got {k or 'none'}"
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         measure = MEASURES[self.measure]
         assert measure.terms is not None

@@ -37,7 +37,7 @@ from calibrant.streams.accumulators import (
 from calibrant.streams.row_groups import LeftOut
 from calibrant.streams.sketch import RankSketch, in_order
 from calibrant.streams.sketch_bounds import Bounded
-from calibrant.streams.sums import Batch, Form
+from calibrant.streams.sums import CheckedBatch, Form
 from calibrant.streams.totals import Accumulator
 
 _Way: TypeAlias = tuple[str, Callable[[Any], Any]]
@@ -254,7 +254,7 @@ class StreamMeasures:
 
     def add(self, form: Form, outputs: Tensor, truth: Tensor, weights: Tensor | None = None) -> None:
         """Read a batch that has been checked; the arguments are those of ``Batch``."""
-        batch = Batch(form, outputs, truth, self.n_bins, weights)
+        batch = CheckedBatch(form, outputs, truth, self.n_bins, weights)
         self._check_classes(batch.k)
         for name, part in self._parts.items():
             if name not in ("outcomes", "ranks") and not part.why_not(batch.k):

@@ -21,8 +21,8 @@ from calibrant.streams.sketch_bounds import (
     bounded_equal_mass_error,
     bounded_excess_aurc,
 )
-from calibrant.streams.sums import Batch
-from calibrant.streams.totals import NUMBERS, Accumulator, Reduction, add_pairs, weight_sums
+from calibrant.streams.sums import CheckedBatch
+from calibrant.streams.totals import NUMBERS, Accumulator, TotalsReduction, add_pairs, weight_sums
 
 # Above 1/2, the distance of a float64 from 1 is a multiple of 2**-53.
 _OCTAVES = 52
@@ -68,7 +68,7 @@ class RankSketch(Accumulator):
     """
 
     settings = ("resolution",)
-    reductions: ClassVar[Mapping[str, Reduction]] = {
+    reductions: ClassVar[Mapping[str, TotalsReduction]] = {
         **NUMBERS,
         "hits": np.add,
         "misses": np.add,
@@ -83,7 +83,7 @@ class RankSketch(Accumulator):
             raise InputError(f"resolution: expected a power of two up to {1 << 20}, got {resolution}")
         super().__init__(2 * int(_layout(self.resolution)[1][-1]) + 3)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
         self.add_sorted(in_order(batch.outcomes))
 

@@ -58,7 +58,7 @@ class ClassSums:
 
 
 @dataclass(eq=False)
-class Batch:
+class CheckedBatch:
     """A checked batch of predictions on the CPU; it is summed once, however many accumulators read it.
 
     Attributes:
@@ -154,13 +154,13 @@ class OtherForms(TypedDict, total=False):
     weights: ArrayLike | None
 
 
-def check_batch(
+def check_streamed_batch(
     probs: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
     n_bins: int = 1,
     **others: Unpack[OtherForms],
-) -> Batch | None:
+) -> CheckedBatch | None:
     """Check the arguments of ``Accumulator.update`` as the one-shot functions do; none without samples."""
     named: dict[str, Any] = {"probs": probs, "labels": labels, **others}
     given = {name: value for name, value in named.items() if value is not None}
@@ -170,7 +170,7 @@ def check_batch(
     weights = given.pop("weights", None)
     form, outputs, truth = _check_form(given)
     w = None if weights is None else check_weights(weights, n=len(outputs), some=False)
-    return Batch(form, outputs, truth, n_bins, w)
+    return CheckedBatch(form, outputs, truth, n_bins, w)
 
 
 def _check_form(given: dict[str, Any]) -> tuple[Form, Tensor, Tensor]:

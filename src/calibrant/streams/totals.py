@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, no_weight
-from calibrant.streams.sums import Array, Batch, OtherForms, check_batch
+from calibrant.streams.sums import Array, CheckedBatch, OtherForms, check_streamed_batch
 
-Reduction: TypeAlias = Callable[[Array, Array], Array]
+TotalsReduction: TypeAlias = Callable[[Array, Array], Array]
 
 # Weights are summed as they come, so the square of their sum must be a number.
 _LEAST = 1e-100
@@ -36,7 +36,7 @@ def add_pairs(left: Array, right: Array) -> Array:
 
 #: The totals of every accumulator: the number of samples, of those with a weight, and the sums of all weights
 #: and of their squares.
-NUMBERS: Mapping[str, Reduction] = {
+NUMBERS: Mapping[str, TotalsReduction] = {
     "n": np.add,
     "n_weighted": np.add,
     "weight": add_pairs,
@@ -67,7 +67,7 @@ class Accumulator(ABC):
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
-    reductions: ClassVar[Mapping[str, Reduction]]
+    reductions: ClassVar[Mapping[str, TotalsReduction]]
     needs_classes: ClassVar[bool] = False
 
     # Totals are NumPy arrays: for so few numbers the threads of torch cost more than they gain.
@@ -124,7 +124,7 @@ class Accumulator(ABC):
                 accumulators that do not need the probability of every class. Beside any of these,
                 ``weights`` of shape ``(n,)``.
         """
-        batch = check_batch(probs, labels, n_bins=getattr(self, "n_bins", 1), **others)
+        batch = check_streamed_batch(probs, labels, n_bins=getattr(self, "n_bins", 1), **others)
         if batch is None:
             return
         if reason := self.why_not(batch.k):
@@ -132,7 +132,7 @@ class Accumulator(ABC):
         self.add(batch)
 
     @abstractmethod
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked, once for several accumulators."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.training.processes import Share
+from calibrant.training.processes import ProcessShare
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +25,12 @@ class Batch:
     place: slice
 
 
-def n_batches(n: int, batch_size: int, share: Share) -> int:
+def n_batches(n: int, batch_size: int, share: ProcessShare) -> int:
     """Return the number of steps of an epoch."""
     return len(_sizes(n, batch_size, share))
 
 
-def epoch_batches(n: int, batch_size: int, *, seed: int, share: Share) -> Iterator[Batch]:
+def epoch_batches(n: int, batch_size: int, *, seed: int, share: ProcessShare) -> Iterator[Batch]:
     """Yield the steps of an epoch over ``n`` samples in a random order.
 
     Gradients are averaged over processes, so each process has the same number of samples in a step: batch
@@ -50,7 +50,7 @@ def epoch_batches(n: int, batch_size: int, *, seed: int, share: Share) -> Iterat
         yield Batch(rows[place], len(rows), place)
 
 
-def _sizes(n: int, batch_size: int, share: Share) -> list[int]:
+def _sizes(n: int, batch_size: int, share: ProcessShare) -> list[int]:
     if n < share.of:
         raise InputError(
             f"data: expected at least as many training samples as processes, got {n} for {share.of}"

@@ -23,7 +23,7 @@ from calibrant.training.checkpoint import (
 )
 from calibrant.training.config.settings import Config, ModelSettings
 from calibrant.training.config.toml import config_from_table, config_to_table, config_to_toml, differences
-from calibrant.training.datasets.dataset import Kind, Splits
+from calibrant.training.datasets.dataset import DataKind, Splits
 from calibrant.training.models.by_name import Factory, is_code, make_model
 from calibrant.training.network import Network, model_options
 from calibrant.training.records import DYNAMICS, METRICS, EpochRow, read_rows
@@ -102,7 +102,7 @@ class _SavedNetwork:
     model: ModelSettings
     n_classes: Annotated[int, at_least(2)]
     shape: tuple[Annotated[int, at_least(1)], ...]
-    kind: Kind
+    kind: DataKind
     class_names: tuple[str, ...] | None
     words: tuple[str, ...] | None
 

@@ -18,7 +18,7 @@ _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShare:
     """The rank of this process, from 0, and the number of processes, which divide rows among them."""
 
     rank: int = 0
@@ -99,9 +99,9 @@ def is_first_process() -> bool:
     return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Fabric sets it when it is imported
 
 
-def share_of(fabric: Fabric) -> Share:
+def share_of(fabric: Fabric) -> ProcessShare:
     """Return the rank of this process and the number of processes."""
-    return Share(fabric.global_rank, fabric.world_size)
+    return ProcessShare(fabric.global_rank, fabric.world_size)
 
 
 def check_common_folder(fabric: Fabric, path: Path) -> None:

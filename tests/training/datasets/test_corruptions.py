@@ -11,7 +11,7 @@ from calibrant.errors import InputError, MissingPackageError
 from calibrant.training.datasets import CORRUPTIONS, corrupt
 from calibrant.training.datasets.corruptions import (
     CIFAR10_C,
-    STRENGTHS,
+    CORRUPTION_STRENGTHS,
     affine_places,
     elastic_transform,
     ice_crystals,
@@ -199,7 +199,7 @@ def test_glass_loses_detail_by_its_blur_and_accuracy_by_its_repetitions(pictures
     assert min(distances[3:]) > max(distances[:3])
 
 
-@pytest.mark.parametrize(("radius", "deviation"), STRENGTHS["motion_blur"])
+@pytest.mark.parametrize(("radius", "deviation"), CORRUPTION_STRENGTHS["motion_blur"])
 def test_motion_is_half_a_gaussian_along_a_line(radius, deviation) -> None:
     generator = np.random.default_rng(0)
     images = generator.random((3, 2, 12, 12), dtype=np.float32)
@@ -239,7 +239,7 @@ def test_zoom_averages_the_picture_and_its_enlargements(pictures) -> None:
 
 def test_snow_is_white_flakes_on_a_whitened_picture() -> None:
     grey = torch.full((40, 3, 32, 32), 51, dtype=torch.uint8)
-    for severity, numbers in enumerate(STRENGTHS["snow"], start=1):
+    for severity, numbers in enumerate(CORRUPTION_STRENGTHS["snow"], start=1):
         kept = numbers[-1]
         ground = 255 * (kept * 0.2 + (1 - kept) * (0.2 * 1.5 + 0.5))
         result = corrupt(grey, "snow", severity).double()
@@ -258,7 +258,7 @@ def test_the_ice_covers_more_of_the_picture_with_each_severity(pictures) -> None
     likenesses = [likeness(severity) for severity in (1, 2, 3, 4, 5)]
     assert likenesses == sorted(likenesses, reverse=True)
     black = torch.zeros(20, 3, 32, 32, dtype=torch.uint8)
-    for severity, (_, ice) in enumerate(STRENGTHS["frost"], start=1):
+    for severity, (_, ice) in enumerate(CORRUPTION_STRENGTHS["frost"], start=1):
         assert 0.8 * ice < corrupt(black, "frost", severity).max().item() / 255 <= ice
     white = torch.full((20, 1, 32, 32), 255, dtype=torch.uint8)
     assert corrupt(white, "frost", 5).min() >= math.floor(0.75 * 255)
@@ -277,7 +277,7 @@ def test_ice_is_slightly_blue_has_detail_and_differs_between_pictures() -> None:
 def test_fog_is_a_cloud_between_nothing_and_the_amount() -> None:
     value = 153 / 255
     grey = torch.full((10, 1, 32, 32), 153, dtype=torch.uint8)
-    for severity, (amount, _) in enumerate(STRENGTHS["fog"], start=1):
+    for severity, (amount, _) in enumerate(CORRUPTION_STRENGTHS["fog"], start=1):
         result = corrupt(grey, "fog", severity)
         clear = 255 * value * value / (value + amount)
         for image in result:
@@ -336,7 +336,7 @@ def test_an_affine_map_takes_the_moved_corners_from_where_they_were() -> None:
 
 def test_an_elastic_picture_is_read_at_moved_places_as_scipy_reads_them() -> None:
     images = np.random.default_rng(0).random((2, 1, 32, 32), dtype=np.float32)
-    numbers = STRENGTHS["elastic_transform"][4]
+    numbers = CORRUPTION_STRENGTHS["elastic_transform"][4]
     result = elastic_transform(images, np.random.default_rng(5), *numbers)
     generator = np.random.default_rng(5)
     columns, rows = affine_places(2, 32, 32, generator, distance=32 * 0.03)
@@ -358,7 +358,7 @@ def test_elastic_pictures_are_stretched_more_with_each_severity() -> None:
     y, x = np.meshgrid(np.arange(10, 22), np.arange(10, 22), indexing="ij")
     design = np.column_stack([x.ravel(), y.ravel(), np.ones(x.size)])
     stretched = []
-    for numbers in STRENGTHS["elastic_transform"]:
+    for numbers in CORRUPTION_STRENGTHS["elastic_transform"]:
         result = elastic_transform(ramp, np.random.default_rng(0), *numbers)[:, 0, 10:22, 10:22]
         columns = 31 * result.reshape(20, -1).T
         rest = columns - design @ np.linalg.lstsq(design, columns, rcond=None)[0]

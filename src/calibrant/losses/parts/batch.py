@@ -16,7 +16,7 @@ from calibrant.losses.parts.global_batch import global_rows
 IGNORED = -100
 
 #: Log-probabilities of masked classes (logit -inf) count as -FAR: in a product with probability 0 they are 0.
-FAR = 1e30
+FAR_BELOW = 1e30
 
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:
@@ -98,7 +98,7 @@ def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tupl
     return z, labels
 
 
-def masked_classes(logits: Tensor) -> Tensor | None:
+def masked_in_batch(logits: Tensor) -> Tensor | None:
     """Return where logits are -inf: these classes do not exist for that sample, and are never its label.
 
     On the CPU, where reading the logits does not stall the device, None if every class exists.

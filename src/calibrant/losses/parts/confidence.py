@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.losses.parts.batch import FAR, IGNORED, rows
+from calibrant.losses.parts.batch import FAR_BELOW, IGNORED, rows
 from calibrant.losses.parts.global_batch import global_rows
 from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
 from calibrant.outcomes import ProbabilityScore, margin
@@ -53,12 +53,12 @@ def _rescaled_negative_entropy(log_probs: Tensor) -> Tensor:
     most = score_range("negative_entropy", log_probs.shape[1])
 
     def definition(log_p: Tensor) -> Tensor:
-        return 1 + (log_p.exp() * log_p.clamp_min(-FAR)).sum(dim=1) / most
+        return 1 + (log_p.exp() * log_p.clamp_min(-FAR_BELOW)).sum(dim=1) / most
 
     def shortcut(log_p: Tensor) -> tuple[Tensor, Gradient]:
         p = log_p.exp()
         # Not a dot product, which autocast would compute in half precision.
-        surprise = log_p.clamp_min(-FAR).mul_(p)
+        surprise = log_p.clamp_min(-FAR_BELOW).mul_(p)
         values = 1 + surprise.sum(dim=1) / most
         slope = surprise.add_(p)  # by the logarithm: p (1 + log p)
         return values, lambda outer: (outer / most)[:, None] * slope

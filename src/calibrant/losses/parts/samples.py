@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import at_least_float32
-from calibrant.losses.parts.batch import FAR, IGNORED, check_batch, out_of_range, rows, two_classes
+from calibrant.losses.parts.batch import FAR_BELOW, IGNORED, check_batch, out_of_range, rows, two_classes
 from calibrant.losses.parts.global_batch import global_sum, world_size
 from calibrant.losses.parts.known_gradient import Definition, Shortcut, with_known_gradient
 
@@ -150,7 +150,7 @@ class Samples:
         if not self.soft:
             return self.reduce(value(self.nll()))
         self.refuse_weight()
-        nll = (-F.log_softmax(self.scores, dim=1)).clamp_max(FAR)
+        nll = (-F.log_softmax(self.scores, dim=1)).clamp_max(FAR_BELOW)
         return self.reduce_soft((self.labels * value(nll)).sum(dim=1))
 
     def reduce_rows(self, values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from calibrant.solvers import convex_minimum
 DIAGONAL_PRICE = 5.0
 
 # Factors of the ridge that are tried, the strongest first.
-STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
+RIDGE_STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
 
 _FOLDS = 5
 # Above this many multiplications per pass, fewer of the folds are held out: there are many samples then.
@@ -187,8 +187,8 @@ def fit_strength(
         The map and the strength, which is infinite if the map is the identity.
     """
     if strength is None:
-        chosen = choose_ridge(data, [ridge_of(s) for s in STRENGTHS])
-        strength = math.inf if chosen is None else STRENGTHS[chosen]
+        chosen = choose_ridge(data, [ridge_of(s) for s in RIDGE_STRENGTHS])
+        strength = math.inf if chosen is None else RIDGE_STRENGTHS[chosen]
     if strength == math.inf:
         return identity_map(data.logits, ridge_of(1.0)), strength
     return fit_affine(data, ridge_of(strength), tolerance=tolerance), strength

@@ -29,7 +29,7 @@ from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.solvers import convex_minimum
 
 # Factors of the ridge that are tried, the strongest first.
-STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+ORDER_STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 
 # Gaps are stretched and shrunk by no more than this.
 _LOG_LIMIT = math.log(8)
@@ -289,7 +289,7 @@ def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -
     weights = rows_of(likelihood.weights, torch.cat([held_out for _, held_out in parts]))
     fits = [(likelihood.take(rest), likelihood.take(held_out)) for rest, held_out in parts]
     losses, points = [_held_out(fits, [start] * _FOLDS)], [start] * _FOLDS
-    for strength in STRENGTHS:
+    for strength in ORDER_STRENGTHS:
         points = [
             _minimum(fitted, start, begin, strength * _size(fitted) / n, tolerance=_FOLD_TOLERANCE)
             for (fitted, _), begin in zip(fits, points, strict=True)
@@ -298,7 +298,7 @@ def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -
         if sum_of(losses[-1], weights) > sum_of(losses[-2], weights):
             break
     chosen = strongest_within_error(torch.stack(losses), weights)
-    return (math.inf, *STRENGTHS)[chosen]
+    return (math.inf, *ORDER_STRENGTHS)[chosen]
 
 
 def _size(likelihood: OrderLikelihood) -> float:

@@ -32,7 +32,7 @@ from calibrant.solvers import convex_minimum
 from calibrant.surrogates import N_BINS, objective_value
 
 # Prices of bending that are tried, the highest first; infinity is one temperature for all samples.
-STRENGTHS = (math.inf, 300.0, 30.0, 3.0)
+BENDING_PRICES = (math.inf, 300.0, 30.0, 3.0)
 
 # Fewer samples than this cannot show how a curve should bend.
 _FEWEST = 100
@@ -96,7 +96,7 @@ def fit_curve(x: Tensor, data: FittingSet, plan: Plan, strength: float | None) -
         x: The number that the temperature depends on, shape ``(n,)``.
         data: The samples.
         plan: Options of the second step.
-        strength: The price of bending; chosen by cross-validation from :data:`STRENGTHS` if None.
+        strength: The price of bending; chosen by cross-validation from :data:`BENDING_PRICES` if None.
 
     Returns:
         The curve, and the price of bending that was used.
@@ -273,13 +273,13 @@ def _chosen_strength(problem: _Problem, seed: int) -> float:
     n = len(problem.samples)
     if n < _FEWEST:
         return math.inf
-    losses = dict.fromkeys(STRENGTHS, 0.0)
+    losses = dict.fromkeys(BENDING_PRICES, 0.0)
     for rest, held_out in each_fold(random_folds(n, _FOLDS, seed=seed).to(problem.knots.device)):
         flat = heights = problem.likeliest(math.inf, rest)
-        for strength in STRENGTHS:
+        for strength in BENDING_PRICES:
             heights = problem.likeliest(strength, rest, flat=flat, start=heights)
             losses[strength] += float(sum_of(problem.loss(heights, held_out), problem.weights(held_out)))
-    return min(STRENGTHS, key=lambda strength: losses[strength])
+    return min(BENDING_PRICES, key=lambda strength: losses[strength])
 
 
 def _bent(problem: _Problem, first: Tensor, plan: Plan) -> Tensor:

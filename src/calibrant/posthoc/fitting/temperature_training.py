@@ -131,7 +131,7 @@ def all_steps(
     return _detached(layers)
 
 
-def n_batches(n: int, batch_size: int | None) -> int:
+def steps_per_pass(n: int, batch_size: int | None) -> int:
     """Return the number of steps of one pass over ``n`` samples."""
     return math.ceil(n / (batch_size or n))
 

@@ -400,7 +400,7 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
             f"images: expected uint8 of shape (n, 1, h, w) or (n, 3, h, w), got {images.dtype} of shape "
             f"{tuple(images.shape)}; corrupt images only"
         )
-    function, strengths = CORRUPTIONS[name], STRENGTHS[name][severity - 1]
+    function, strengths = CORRUPTIONS[name], CORRUPTION_STRENGTHS[name][severity - 1]
     generator = np.random.default_rng([seed, severity, crc32(name.encode())])
     clean = images.cpu().numpy()
     result = np.empty_like(clean)
@@ -437,7 +437,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 CIFAR10_C = tuple(name for name in CORRUPTIONS if name != "blur")
 
 # The numbers of CIFAR-10-C for severities 1 to 5, in the order of the functions' arguments.
-STRENGTHS: Mapping[str, tuple[tuple[float, ...], ...]] = {
+CORRUPTION_STRENGTHS: Mapping[str, tuple[tuple[float, ...], ...]] = {
     "gaussian_noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
     "shot_noise": ((500,), (250,), (100,), (75,), (50,)),
     "impulse_noise": ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,)),

@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading
 
-Kind: TypeAlias = Literal["image", "embedding", "text"]
+DataKind: TypeAlias = Literal["image", "embedding", "text"]
 
 _T = TypeVar("_T")
 
@@ -40,7 +40,7 @@ class LabelledData:
     inputs: Tensor
     labels: Tensor
     class_names: tuple[str, ...] | None
-    kind: Kind
+    kind: DataKind
 
     def __post_init__(self) -> None:
         _check_inputs(self.inputs, self.kind)
@@ -145,7 +145,7 @@ def check_folder(path: Path, what: str) -> Path:
     return path
 
 
-def find_files(path: Path, names: Sequence[str], what: str) -> Path:
+def find_data_files(path: Path, names: Sequence[str], what: str) -> Path:
     """Return the folder, this one or one in it, that has all of the files of a data set."""
     folder = folder_with(check_folder(path, what), names)
     if folder is None:
@@ -169,8 +169,8 @@ def read_data(path: Path, what: str, parse: Callable[[Path], _T]) -> _T:
         return parse(path)
 
 
-def _check_inputs(inputs: Tensor, kind: Kind) -> None:
-    if kind not in get_args(Kind):
+def _check_inputs(inputs: Tensor, kind: DataKind) -> None:
+    if kind not in get_args(DataKind):
         raise InputError(f"kind: expected 'image', 'embedding' or 'text', got {kind!r}")
     fits, wanted = {
         "image": (inputs.dtype == torch.uint8, "images as uint8 of shape (n, c, h, w)"),

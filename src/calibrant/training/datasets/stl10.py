@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from calibrant.errors import FormatError
-from calibrant.training.datasets.dataset import LabelledData, Splits, find_files, read_data
+from calibrant.training.datasets.dataset import LabelledData, Splits, find_data_files, read_data
 from calibrant.training.datasets.pictures import check_size, resized
 from calibrant.training.datasets.sampling import divide
 
-FILES = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
+STL10_FILES = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
 STL10 = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 _SIDE = 96
 
@@ -29,7 +29,7 @@ def load_stl10(
         seed: Which samples that share is.
     """
     shape = check_size(size)
-    folder = find_files(path, FILES, "STL-10 as binary files")
+    folder = find_data_files(path, STL10_FILES, "STL-10 as binary files")
     train, test = (resized(_part(folder, part), shape) for part in ("train", "test"))
     return Splits(*divide(train, None, test, share=validation, seed=seed))
 

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from calibrant.errors import FormatError
-from calibrant.training.datasets.dataset import LabelledData, Splits, find_files, read_data
+from calibrant.training.datasets.dataset import LabelledData, Splits, find_data_files, read_data
 from calibrant.training.datasets.pictures import check_size, resized
 from calibrant.training.datasets.sampling import divide
 
-FILES = ("train_32x32.mat", "test_32x32.mat")
+SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 DIGITS = tuple(str(digit) for digit in range(10))
 
 
@@ -27,8 +27,8 @@ def load_svhn(
         seed: Which samples that share is.
     """
     shape = check_size(size)
-    folder = find_files(path, FILES, "SVHN")
-    train, test = (resized(read_data(folder / name, "SVHN's .mat file", _read), shape) for name in FILES)
+    folder = find_data_files(path, SVHN_FILES, "SVHN")
+    train, test = (resized(read_data(folder / name, "SVHN's .mat file", _read), shape) for name in SVHN_FILES)
     return Splits(*divide(train, None, test, share=validation, seed=seed))
 
 

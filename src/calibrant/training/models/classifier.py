@@ -66,7 +66,7 @@ class WrappedClassifier(nn.Module):
     @property
     def head(self) -> nn.Linear | None:
         """The layer that turns features into logits, if there is one."""
-        layers = linear_layers(self.model, self.n_classes)
+        layers = linear_modules(self.model, self.n_classes)
         return layers[-1][1] if layers else None
 
     @property
@@ -97,7 +97,7 @@ class WrappedClassifier(nn.Module):
         return logits, seen[0] if len(seen) == 1 and seen[0].ndim == 2 else None
 
 
-def linear_layers(model: nn.Module, n_outputs: int) -> list[tuple[str, nn.Linear]]:
+def linear_modules(model: nn.Module, n_outputs: int) -> list[tuple[str, nn.Linear]]:
     """Return the linear layers with this many outputs, each with its name."""
     return [
         (name, layer)

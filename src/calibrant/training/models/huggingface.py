@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError, MissingPackageError, did_you_mean
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier, linear_layers
+from calibrant.training.models.classifier import Classifier, linear_modules
 
 
 class HuggingFaceClassifier(Classifier):
@@ -101,7 +101,7 @@ def _take_head(model: nn.Module, n_classes: int) -> nn.Linear:
 
     A decoder applies its head to every word and picks the last word's logits; now it picks its features.
     """
-    layers = linear_layers(model, n_classes)
+    layers = linear_modules(model, n_classes)
     if not layers:
         raise InputError(f"checkpoint: expected a linear head, got {type(model).__name__}, which has none")
     name, head = layers[-1]
