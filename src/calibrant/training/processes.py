@@ -28,7 +28,7 @@ class ProcessShare:
         """Return the part of ``n`` rows that belongs to this process; parts differ by at most one row.
 
         Example:
-            >>> [Share(rank, 3).rows(8) for rank in range(3)]
+            >>> [ProcessShare(rank, 3).rows(8) for rank in range(3)]
             [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
         """
         return slice(n * self.rank // self.of, n * (self.rank + 1) // self.of)
