@@ -15,7 +15,7 @@ from calibrant import Predictions, compare, load_calibrator, save_predictions
 from calibrant.cli import app
 from calibrant.errors import FitError, InputError
 from calibrant.integrations.sklearn import CalibratedClassifier
-from calibrant.posthoc import SMART, FittingSet, Pool, StructuredSMART, TemperatureScaling
+from calibrant.posthoc import SMART, ByGroup, FittingSet, Pool, StructuredSMART, TemperatureScaling
 from calibrant.posthoc.fitting_set import borrowed_seconds, remembered
 from calibrant.posthoc.names import COMBINATION, METHODS, POOL
 from tests.conftest import draw
@@ -82,6 +82,17 @@ def test_samples_that_teach_nothing_are_left_out():
     assert (data.masked, data.rows_masked) == (False, True)
     with pytest.raises(FitError, match="^logits: expected two classes that are not masked in some row"):
         FittingSet.of([[0.0, -np.inf], [1.0, -np.inf]], [0, 0])
+
+
+def test_groups_of_rows_that_are_left_out_are_too_and_too_few_are_refused():
+    weights = [1, 0, 1, 1, 0, 1]
+    fitted = ByGroup.fit(LOGITS, LABELS, groups=list("abcaba"), weights=weights)
+    assert fitted.names == ["a", "b", "c"]
+    assert FittingSet.of(LOGITS, LABELS, weights=weights).names_of(list("abcaba")).tolist() == list("acaa")
+    with pytest.raises(
+        InputError, match=r"^groups: expected a name for each row of logits, got shape \(3,\)$"
+    ):
+        ByGroup.fit(LOGITS, LABELS, groups=list("abc"), weights=weights)
 
 
 def test_each_part_has_the_effective_number_of_its_own_samples():

@@ -102,9 +102,8 @@ class ByGroup(Calibrator):
             raise InputError("groups: expected the name of each sample's group, got none")
         data = cls.data(logits, labels, **rows)
         base = method_named(method).fit(data)
-        given = np.asarray(groups).astype(str)
-        names = tuple(np.unique(given).tolist())
-        places = group_places(given if data.rows is None else given[data.rows.cpu()], names, n=len(data))
+        names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
+        places = group_places(data.names_of(groups), names, n=len(data))
         log_probs = base.predict_log_proba(data.logits, data.features)
         return cls.of(base, log_probs, data.labels, names, places, weights=data.weights)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -205,6 +207,16 @@ class FittingSet:
             at if self.rows is None else self.rows[at],
             self.rows_masked,
         )
+
+    def names_of(self, groups: ArrayLike) -> npt.NDArray[np.str_]:
+        """Return the name of each sample's group, from the names of all rows that were given."""
+        given: npt.NDArray[np.str_] = np.asarray(groups).astype(str)
+        if self.rows is None:
+            return given
+        if given.ndim != 1 or len(given) <= int(self.rows.max()):
+            raise InputError(f"groups: expected a name for each row of logits, got shape {given.shape}")
+        used: npt.NDArray[np.str_] = given[self.rows.cpu().numpy()]
+        return used
 
     def thinned(self, most: int) -> "FittingSet":
         """Return this set, or of a larger one this many samples at random, in their order."""

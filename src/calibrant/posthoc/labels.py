@@ -100,10 +100,8 @@ class LabelCalibrator(Calibrator):
         data = cls.data(logits, labels, **rows)
         if data.n_classes != 2:
             raise InputError(f"logits: expected two classes, absent and present, got {data.n_classes}")
-        given = np.asarray(groups).astype(str)
-        names = np.unique(given).tolist()
-        given = given if data.rows is None else given[data.rows.cpu()]
-        places = group_places(given, names, n=len(data)).to(data.labels.device)
+        names = np.unique(np.asarray(groups).astype(str)).tolist()
+        places = group_places(data.names_of(groups), names, n=len(data)).to(data.labels.device)
         fit = method_for_pairs(method).fit
         if check_choice(maps, "maps", get_args(Maps)) == "separate":
             fitted = {name: fit(data.take(places == place)) for place, name in enumerate(names)}
