@@ -1,6 +1,7 @@
 """The command ``calibrant apply``."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
 
 
-@with_columns
+@partial(with_columns, without=("unit", "identity"))
 def apply(
     calibrator: SavedCalibrator,
     source: Annotated[

@@ -28,6 +28,25 @@ def columns_from(
             "--by", help="Column with the group of each sample.", metavar="COLUMN", rich_help_panel=COLUMNS
         ),
     ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--unit",
+            help="Column, or several separated by commas, of what rows belong to that depend on each other: "
+            "the question of an answer, the image of a box, the patient of a visit.",
+            metavar="COLUMNS",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Column, or several, that names each row; two models are compared on rows of equal name.",
+            metavar="COLUMNS",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     confidence: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +105,8 @@ def columns_from(
         confidence=() if confidence is None else split_list(confidence),
         correct=correct,
         groups=by,
+        units=() if unit is None else split_list(unit),
+        ids=() if identity is None else split_list(identity),
         percent="percent" in how,
         masses="masses" in how,
         **given,
@@ -111,7 +132,9 @@ def _pairs(
     return found
 
 
-def with_columns(command: Callable[..., None], *, without: Sequence[str] = ()) -> Callable[..., None]:
+def with_columns(
+    command: Callable[..., None], *, without: Sequence[str] = ("identity",)
+) -> Callable[..., None]:
     """Give a command the options of :func:`columns_from`; it gets their result as ``columns``.
 
     Args:

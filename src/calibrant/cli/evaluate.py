@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from calibrant.streams.measures import StreamEvaluation
 
 
-@with_columns
+@partial(with_columns, without=())
 def evaluate(
     source: Annotated[
         str,

@@ -29,7 +29,7 @@ def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
 
-@partial(with_columns, without=("by",))
+@partial(with_columns, without=("by", "identity"))
 def monitor(
     reference: Annotated[
         str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.columns import ColumnName, Columns, FileRows, folded
+from calibrant.data.numbering import as_name
 from calibrant.data.options import read_options
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -16,7 +17,7 @@ from calibrant.inputs import Floats
 
 _HITS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}
 _DECIMAL_COMMA = re.compile(r"^(-?\d*),(\d+)$")
-_WEIGHTS = "weights"
+_WEIGHTS, _UNITS = "weights", "units"
 _NOTHING = ("", "nan", "null", "none", "n/a", "na")
 
 
@@ -34,11 +35,11 @@ class Answers:
 
 
 def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
-    """Return the columns that the file must have, and those that it may have: weights, what is right."""
+    """Return the columns that the file must have, and those that it may have, such as weights."""
     more = [name for name in (columns.groups, columns.weights) if name is not None]
     if columns.options is not None:
-        return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS]
-    return [*columns.names, *more], [columns.correct, _WEIGHTS]
+        return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS, _UNITS]
+    return [*columns.names, *more], [columns.correct, _WEIGHTS, _UNITS]
 
 
 def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answers:
@@ -65,6 +66,7 @@ def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answ
     values["groups"] = _groups(rows, columns, np.isnan(stated.confidence), kept)
     weights = columns.weights or _WEIGHTS
     values["weights"] = _numbers(rows, weights, columns)[0] if weights in rows.columns else None
+    values["units"] = np.asarray(rows.columns[_UNITS], dtype=object) if _UNITS in rows.columns else None
     taken = {name: _take(value, kept) for name, value in values.items() if value is not None}
     return Answers(Predictions(**taken, metadata=notes), kept)
 
@@ -257,7 +259,7 @@ def _groups(
         return None
     names = np.full(len(missing), "given", dtype=object)
     if columns.groups is not None:
-        names[:] = [_group(value) for value in rows.columns[columns.groups]]
+        names[:] = [as_name(value) for value in rows.columns[columns.groups]]
         unnamed = (names == "") & kept & ~(missing & apart)
         if unnamed.any():
             raise InputError(
@@ -266,16 +268,6 @@ def _groups(
             )
     names[missing & apart] = f"no {columns.options or columns.names[0]}"
     return names
-
-
-def _group(value: Any) -> str:  # noqa: ANN401  # any value of a column
-    """Return the name of a group, the same for equal values of any format; empty if there is none."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, (bool, np.bool_)):
-        return str(value).lower()
-    whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
-    return str(int(value)) if whole else str(value)
 
 
 def _take(value: ColumnName | dict[str, Floats], kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401  # as value

@@ -17,6 +17,7 @@ from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
     ARRAYS,
     GROUPS,
+    IDS,
     SIGNAL,
     beside_columns,
     from_beside,
@@ -128,7 +129,7 @@ class Safetensors:
 
     def write(self, predictions: Stored) -> None:
         """Write the tensors in their own type, bfloat16 included; groups as places among their names."""
-        tensors = {key: predictions.arrays[key] for key in ARRAYS if key in predictions.arrays}
+        tensors = {key: predictions.arrays[key] for key in (*ARRAYS, IDS) if key in predictions.arrays}
         tensors |= {f"{SIGNAL}{name}": signal for name, signal in predictions.signals.items()}
         header = {key: to_text(value) for key, value in notes_of(predictions).items()}
         if predictions.groups is not None:

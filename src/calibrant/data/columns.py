@@ -20,7 +20,8 @@ Layout: TypeAlias = Literal["lm-eval", "inspect", "openai"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 # Arguments that take one name or several.
-_SEVERAL = ("logits", "probs", "confidence")
+_FORMS = ("logits", "probs", "confidence")
+_SEVERAL = (*_FORMS, "units", "ids")
 
 #: A column as it was read: numbers, or a value of any kind in each row.
 ColumnName: TypeAlias = npt.NDArray[Any] | Sequence[Any]
@@ -72,6 +73,9 @@ class Columns:
             them, the first too, become signals; NaN where such a value is missing.
         correct: The column that says whether each answer was right: true/false, 1/0 or yes/no.
         groups: The column of the group of each answer.
+        units: The column of what each row belongs to, if rows depend on each other, such as the question of
+            an answer; of several columns, such as year and state, all together name it.
+        ids: The column, or several, that names each row, by which two models are compared.
         options: The column of the scores of the options of a multiple-choice question: a list, or an object
             by the name of the option, in each row; instead of ``confidence``.
         masses: Whether these scores are masses, which need not sum to one, instead of log-probabilities.
@@ -94,6 +98,8 @@ class Columns:
     confidence: str | Sequence[str] = ()
     correct: str = "correct"
     groups: str | None = None
+    units: str | Sequence[str] = ()
+    ids: str | Sequence[str] = ()
     options: str | None = None
     masses: bool = False
     answer: str = "answer"
@@ -106,7 +112,7 @@ class Columns:
     def __post_init__(self) -> None:
         for key in _SEVERAL:
             object.__setattr__(self, key, _check_names(getattr(self, key), key))
-        forms = [key for key in _SEVERAL if getattr(self, key)] + ["options"] * (self.options is not None)
+        forms = [key for key in _FORMS if getattr(self, key)] + ["options"] * (self.options is not None)
         if len(forms) > 1:
             raise InputError(
                 f"{forms[-1]}: expected either {forms[0]} or {forms[-1]}, got both; name one of them"

@@ -15,8 +15,10 @@ from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError, did_you_mean, listed
 
 MATRICES = ("logits", "probs", "features")
-VECTORS = ("confidence", "correct", "labels", "weights")
+VECTORS = ("confidence", "correct", "labels", "weights", "units")
 ARRAYS = (*MATRICES, *VECTORS)
+#: What is written, but read only if a person names it: many files have ids of their own.
+IDS = "ids"
 GROUPS = "groups"
 SIGNAL = "signal_"
 # Longer names of digits are no numbers of classes.
@@ -213,7 +215,7 @@ def _numbered(names: Sequence[str] | None) -> npt.NDArray[np.int64] | None:
 def to_arrays(predictions: Stored) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays by key; bfloat16, which NumPy does not support, becomes float32 without loss."""
     arrays = {}
-    for key in ARRAYS:
+    for key in (*ARRAYS, IDS):
         if key in predictions.arrays:
             tensor = predictions.arrays[key]
             tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor

@@ -14,6 +14,7 @@ from calibrant.data.answers import Answers, read_answers, wanted_columns
 from calibrant.data.columns import Columns, FileRows
 from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
+from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions, Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.files import atomic_path, reading
@@ -54,7 +55,7 @@ def load_predictions(
     """Read predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
     The file names ``logits``, ``probs``, or ``confidence`` with ``correct``; ``labels``; and may name
-    ``features``, ``weights``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence,
+    ``features``, ``weights``, ``units``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence,
     ``signal_<name>``.
     Tables may spread a matrix over columns ``logits_0``, ``logits_1``, ... or ``logits_<class name>``. Other
     names are ignored, and so are ``confidence`` and ``correct`` next to logits or probabilities, and
@@ -84,24 +85,40 @@ def load_answers(
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
         source = form(path)
-        if (log := _log(source, columns)) is not None:
-            return read_answers(*log, need_labels=need_labels)
-        if (rows := _answer_rows(source, columns)) is not None:
-            return read_answers(rows, columns, need_labels=need_labels)
-        try:
-            predictions = _read_own(source, columns, need_labels=need_labels)
-        except Exception:
-            _explain_answers(source)
-            raise
-        return Answers(predictions, np.ones(predictions.n, dtype=bool))
+        return _with_row_names(_answers(source, columns, need_labels=need_labels), source, columns)
+
+
+def _answers(source: Format, columns: Columns, *, need_labels: bool) -> Answers:
+    """Read a log of another tool, answers of a black box, or predictions under our own names."""
+    if (log := _log(source, columns)) is not None:
+        return read_answers(*log, need_labels=need_labels)
+    if (rows := _answer_rows(source, columns)) is not None:
+        return read_answers(rows, columns, need_labels=need_labels)
+    try:
+        predictions = _read_own(source, columns, need_labels=need_labels)
+    except Exception:
+        _explain_answers(source)
+        raise
+    return Answers(predictions, np.ones(predictions.n_rows, dtype=bool))
+
+
+def _with_row_names(answers: Answers, source: Format, columns: Columns) -> Answers:
+    """Return the answers with the units and the ids of their rows, from the columns that hold them."""
+    given: dict[str, Any] = {}
+    for key in ("units", "ids"):
+        if names := tuple(getattr(columns, key)):
+            read = source.read_columns(names).columns
+            column = joined([read[name] for name in names])[answers.kept]
+            given[key] = numbered(column, ", ".join(names), n=len(column))
+    return replace(answers, predictions=answers.predictions.replaced(**given)) if given else answers
 
 
 def save_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
     """Write predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
-    Loading returns what was saved, except that ``.npz`` and ``.parquet`` store bfloat16 as float32, and that
-    ``.csv``, ``.tsv`` and ``.jsonl`` store all numbers as float64 and no metadata. The file is written as a
-    whole or not at all.
+    Loading returns what was saved, except that ids are read only if ``columns`` names them, that ``.npz`` and
+    ``.parquet`` store bfloat16 as float32, and that ``.csv``, ``.tsv`` and ``.jsonl`` store all numbers as
+    float64 and no metadata. The file is written as a whole or not at all.
     """
     form = _format(Path(path), FORMATS)
     with atomic_path(path) as temporary:

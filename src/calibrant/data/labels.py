@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant.data.numbering import numbered
 from calibrant.data.predictions import (
     ClassPredictions,
     ConfidencePredictions,
@@ -43,7 +44,8 @@ class LabelPredictions(ConfidencePredictions):
     ``groups`` are the labels. Everything that takes confidences takes these: measures are those of the
     probability of the label, :func:`~calibrant.evaluation.groups.by_group` measures each label, and
     :func:`~calibrant.evaluation.compare` fits maps to all entries and corrects them for each label. Intervals
-    and folds are made of rows, because the entries of a row are not independent.
+    and folds are made of rows, because the entries of a row are not independent: each row is a unit, unless
+    rows belong to units themselves.
 
     Args:
         probs: Probabilities of the labels, shape ``(n, l)``; rows need not sum to one.
@@ -51,6 +53,7 @@ class LabelPredictions(ConfidencePredictions):
         labels: 1 or true where a row has a label, shape ``(n, l)``; none if unknown.
         label_names: One name for each label; by default ``"0"``, ``"1"`` and so on.
         weights: How much each row counts, shape ``(n,)``.
+        units: What each row belongs to, if rows depend on each other, shape ``(n,)``.
         metadata: Notes about the predictions, text to text.
 
     Example:
@@ -62,6 +65,7 @@ class LabelPredictions(ConfidencePredictions):
 
     form: Literal["logits", "probs"]
     scores: Tensor
+    row_units: Tensor | None
     label_names: tuple[str, ...]
 
     # Written out because it takes any array, while the fields above are always tensors.
@@ -73,6 +77,7 @@ class LabelPredictions(ConfidencePredictions):
         labels: ArrayLike | None = None,
         label_names: Sequence[str] | None = None,
         weights: ArrayLike | None = None,
+        units: ArrayLike | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         if (probs is None) == (logits is None):
@@ -88,14 +93,17 @@ class LabelPredictions(ConfidencePredictions):
         truth = None if labels is None else check_label_matrix(labels, shape=(n, n_labels))
         names = _check_label_names(label_names, n_labels)
         each_row = None if weights is None else check_weights(weights, n=n)
+        row_units = None if units is None else numbered(units, "units", n=n)
         super().__init__(
             confidence=p.reshape(-1),
             correct=None if truth is None else truth.reshape(-1),
             groups=_groups(names, n),
             weights=None if each_row is None else each_row.repeat_interleave(n_labels),
+            units=(torch.arange(n) if row_units is None else row_units).repeat_interleave(n_labels),
             metadata=metadata,
         )
-        for name, value in {"form": form, "scores": scores.detach(), "label_names": names}.items():
+        own = {"form": form, "scores": scores.detach(), "row_units": row_units, "label_names": names}
+        for name, value in own.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -104,6 +112,7 @@ class LabelPredictions(ConfidencePredictions):
         parts = [f"n_rows={self.n_rows}", f"{self.form} {kind}"]
         parts += ["labels"] if self.correct is not None else []
         parts += ["weights"] if self.weights is not None else []
+        parts += [f"{self.n_units} units"] if self.row_units is not None else []
         return f"LabelPredictions({', '.join([*parts, f'label_names {names}'])})"
 
     def _repr_html_(self) -> str:
@@ -136,11 +145,6 @@ class LabelPredictions(ConfidencePredictions):
     def class_count(self) -> str:
         """The number of labels as text."""
         return f"{self.n_labels:,} labels"
-
-    @property
-    def units(self) -> Tensor:
-        """The row of each entry: entries of one row depend on each other."""
-        return torch.arange(self.n) // self.n_labels
 
     @property
     def n_rows(self) -> int:
@@ -187,6 +191,10 @@ class LabelPredictions(ConfidencePredictions):
 
     def replaced(self, **others: Any) -> "LabelPredictions":  # noqa: ANN401  # any argument
         """Return the same predictions with other values of some arguments, such as the confidences."""
+        if others.get("ids") is not None:
+            raise InputError(
+                "ids: expected none beside several labels, whose rows keep their order, got some"
+            )
         if "confidence" in others:
             return self.with_probs(others["confidence"])
         return LabelPredictions(**{**self.arguments(), **others})
@@ -210,6 +218,7 @@ class LabelPredictions(ConfidencePredictions):
             self.form: self.scores,
             "labels": None if labels is None else labels.to(torch.int8),
             "weights": arguments["weights"],
+            "units": self.row_units,
         }
         arrays = {name: each for name, each in tensors.items() if each is not None}
         return Stored(arrays, {}, None, self.label_names, self.metadata)
@@ -234,6 +243,7 @@ class LabelPredictions(ConfidencePredictions):
             "labels": self.label_matrix,
             "label_names": self.label_names,
             "weights": weights,
+            "units": self.row_units,
             "metadata": dict(self.metadata),
         }
 
@@ -254,7 +264,7 @@ def read_labels(values: Mapping[str, Any], label_names: Sequence[str] | None) ->
     if form is None:
         raise InputError("predictions: expected probs or logits of several labels, got a confidence")
     return LabelPredictions(
-        **{key: values.get(key) for key in (form, "labels", "weights", "metadata")},
+        **{key: values.get(key) for key in (form, "labels", "weights", "units", "metadata")},
         label_names=label_names or values.get("class_names"),
     )
 

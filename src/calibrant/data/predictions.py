@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.data.numbering import numbered
 from calibrant.errors import InputError, did_you_mean, listed
 from calibrant.inputs import (
     ArrayLike,
@@ -92,7 +93,7 @@ class Predictions:
 
     Exactly one form is given: ``logits``, ``probs``, or ``confidence`` for a black box that only states how
     sure it is. What differs between the forms is asked of the predictions: :meth:`outcomes`, :attr:`problem`,
-    :meth:`with_scores`, :meth:`classes`, :attr:`truth`, :attr:`units`. Arrays are checked once, here, and
+    :meth:`with_scores`, :meth:`classes`, :attr:`truth`. Arrays are checked once, here, and
     stored as detached tensors of the caller's floating type on the device of the predictions; memory is
     shared where possible.
 
@@ -110,6 +111,10 @@ class Predictions:
         groups: The group of each sample, such as the subject of a question: a name or a whole number each.
         weights: How much each sample counts, shape ``(n,)``: 3 is like three equal samples, 0 like none. Only
             their ratios matter.
+        units: What each sample belongs to, if samples depend on each other, such as the question of an
+            answer, the image of a box or the patient of a visit: a name or a whole number each. Samples of
+            one unit are drawn together in intervals and tests, and stay together in folds.
+        ids: A name or a whole number for each sample, by which two models are compared.
         class_names: One name for each of the ``k`` classes; by default the names of the columns if the
             predictions are a DataFrame.
         metadata: Notes about the predictions, text to text; empty by default.
@@ -132,6 +137,8 @@ class Predictions:
     signals: Mapping[str, Tensor]
     groups: Groups | None
     weights: Tensor | None
+    units: Tensor | None
+    ids: Tensor | None
     class_names: tuple[str, ...] | None
     metadata: Mapping[str, str]
 
@@ -153,6 +160,8 @@ class Predictions:
         signals: Mapping[str, ArrayLike] | None = None,
         groups: Groups | ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        units: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
         class_names: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
@@ -166,6 +175,8 @@ class Predictions:
             "signals": signals or None,
             "groups": groups,
             "weights": weights,
+            "units": units,
+            "ids": ids,
             "class_names": class_names,
         }
         given = {name: value for name, value in values.items() if value is not None}
@@ -181,14 +192,8 @@ class Predictions:
         if "labels" in given:
             places = _places_of_labels(given["labels"], given.get("class_names"))
             given["labels"] = _check_labels(places, main, form)
-        if "features" in given:
-            check = partial(check_features, n=n)
-            given["features"] = _keep_type(check, given["features"], "features").to(main.device)
         given["signals"] = _check_signals(signals or {}, n, main.device)
-        if "groups" in given:
-            given["groups"] = Groups.of(given["groups"], n=n)
-        if "weights" in given:
-            given["weights"] = check_weights(given["weights"], n=n, some=False).to(main.device)
+        given |= _check_beside(given, n, main.device)
         for name, value in (values | given | {"metadata": _check_metadata(metadata or {})}).items():
             object.__setattr__(self, name, value)
 
@@ -207,7 +212,9 @@ class Predictions:
             parts.append(f"signals {', '.join(self.signals)}")
         if self.groups is not None:
             parts.append(f"{len(self.groups.names)} groups")
-        parts += [name for name in ("weights",) if self.weights is not None]
+        parts += ["weights"] if self.weights is not None else []
+        parts += [f"{self.n_units} units"] if self.units is not None else []
+        parts += ["ids"] if self.ids is not None else []
         parts += [name for name in ("class_names", "metadata") if getattr(self, name)]
         return f"Predictions({', '.join(parts)})"
 
@@ -235,9 +242,9 @@ class Predictions:
         return self.n
 
     @property
-    def units(self) -> Tensor | None:
-        """A number for each sample; samples of equal number depend on each other. None if none do."""
-        return None
+    def n_units(self) -> int:
+        """Number of units; without units every sample is one."""
+        return self.n if self.units is None else len(self.units.unique())
 
     @property
     def k(self) -> int | None:
@@ -373,7 +380,7 @@ class Predictions:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return the arrays that were given, the predictions first."""
-        names = ("logits", "probs", "confidence", "correct", "labels", "features", "weights")
+        names = ("logits", "probs", "confidence", "correct", "labels", "features", "weights", "units", "ids")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def _notes(self) -> dict[str, Any]:
@@ -532,6 +539,8 @@ def as_two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) 
         labels=None if predictions.correct is None else predictions.correct.long(),
         groups=predictions.groups,
         weights=predictions.weights,
+        units=predictions.units,
+        ids=predictions.ids,
         class_names=names,
         metadata=predictions.metadata,
     )
@@ -596,7 +605,7 @@ def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
 
     Args:
         parts: The predictions by the names that errors give them; all have the same form, classes, signals
-            and features, and all or none have labels, groups and weights.
+            and features, and all or none have labels, groups, weights, units and ids.
 
     Example:
         >>> day = Predictions(logits=[[2.0, 0.0]], labels=[0])
@@ -663,6 +672,18 @@ def _check_form(given: list[str]) -> str:
             "class_names: expected none next to confidence, which has no classes, got some; leave them out"
         )
     return "confidence"
+
+
+def _check_beside(given: Mapping[str, Any], n: int, device: torch.device) -> dict[str, Any]:
+    """Check what stands beside predictions of any form: features, groups, weights, units and ids."""
+    checks: dict[str, Callable[[Any], Tensor | Groups]] = {
+        "features": lambda value: _keep_type(partial(check_features, n=n), value, "features").to(device),
+        "groups": lambda value: Groups.of(value, n=n),
+        "weights": lambda value: check_weights(value, n=n, some=False).to(device),
+        "units": lambda value: numbered(value, "units", n=n).to(device),
+        "ids": lambda value: numbered(value, "ids", n=n).to(device),
+    }
+    return {name: check(given[name]) for name, check in checks.items() if name in given}
 
 
 def _check_signals(signals: Mapping[str, ArrayLike], n: int, device: torch.device) -> Mapping[str, Tensor]:

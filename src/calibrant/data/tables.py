@@ -156,19 +156,19 @@ class Csv:
         own = [*(column for each in spread.values() for column in each), *beside]
         check_once((ours[column] for column in own), self.header)
         # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
-        numbers = {c for key, each in spread.items() if key not in ("labels", "correct") for c in each}
+        others = ("labels", "correct", "units")
+        numbers = {c for key, each in spread.items() if key not in others for c in each}
         numbers |= {name for name in beside if name != GROUPS}
-        types = {ours[name]: pa.float64() for name in numbers} | (
-            {GROUPS: pa.string()} if GROUPS in beside else {}
-        )
+        types = {ours[name]: pa.float64() for name in numbers}
+        types |= {ours[name]: pa.string() for name in ("units", GROUPS) if name in own}
         named = [ours[column] for column in own]
         if not own:  # without names, all columns would be read
             return {}, self.header
         try:
             table = self._read(include_columns=named, column_types=types).rename_columns(own)
         except pa.ArrowInvalid:
-            texts = types | {ours[name]: pa.string() for name in numbers}
-            table = self._read(include_columns=named, column_types=texts, **_EMPTY_IS_NULL).rename_columns(
+            types |= {ours[name]: pa.string() for name in numbers}
+            table = self._read(include_columns=named, column_types=types, **_EMPTY_IS_NULL).rename_columns(
                 own
             )
             table = _from_texts(table, numbers, percent=columns.percent)
