@@ -334,6 +334,15 @@ def check_weights(weights: ArrayLike, *, n: int, name: str = "weights", some: bo
     return w
 
 
+def check_units(units: ArrayLike, *, n: int) -> Tensor:
+    """Check the unit of each row: integers of shape ``(n,)``; rows of equal ones depend on each other."""
+    given = to_tensor(units, "units")
+    if given.is_floating_point() or given.is_complex() or given.ndim != 1 or len(given) != n:
+        kind = f"{given.dtype} of shape {tuple(given.shape)}".removeprefix("torch.")
+        raise InputError(f"units: expected {n} integers, one per row, got {kind}")
+    return given.long()
+
+
 def no_weight(name: str = "weights") -> InputError:
     """Return the error to raise when all weights are zero."""
     return InputError(f"{name}: expected a weight above 0 for some sample, got only zeros")

@@ -20,6 +20,7 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
 from calibrant.inference.paired import PairedDifference, paired_difference
+from calibrant.inference.units import Units
 from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
@@ -27,6 +28,7 @@ from calibrant.outcomes import Pairs
 from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.folds import each_fold
+from calibrant.posthoc.fitting.weighing import rows_of
 from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, borrowed_seconds
 from calibrant.posthoc.names import (
     BY_GROUP,
@@ -213,7 +215,7 @@ def compare(
             (:class:`~calibrant.posthoc.ByGroup`), and the correction is compared under the name
             ``by_group``. If it has weights, every fit, measure and standard error uses them, samples of
             weight 0 are left out, and methods that cannot take weights are skipped, or refused if they are
-            named.
+            named. If it has units, no unit is split between folds, and standard errors are those of units.
         test: Other samples with the same classes, on which the final fits are measured; or a path.
         methods: ``"auto"`` (fast methods that work well for this number of classes), ``"all"``, or names from
             :data:`calibrant.posthoc.names.METHODS`, with options as in ``"smart(settled=0)"``. A method that
@@ -255,10 +257,11 @@ def _checked_folds(validation: Predictions, n_folds: int | None) -> int:
     if n_folds is None:
         n_folds = FOLDS if validation.n * (validation.k or 2) <= MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
-    if validation.n_rows < 2 * n_folds:
+    if validation.n_units < 2 * n_folds:
+        what = "samples" if validation.units is None else "units"
         raise InputError(
-            f"validation: expected at least {2 * n_folds} samples for {n_folds} folds, got "
-            f"{validation.n_rows}"
+            f"validation: expected at least {2 * n_folds} {what} for {n_folds} folds, got "
+            f"{validation.n_units}"
         )
     return n_folds
 
@@ -308,6 +311,9 @@ class _Work:
         self._task = FittingTask.of(validation, seed=seed)
         self._data, self._logits = self._task.data, self._task.logits
         self._labels, self._weights = validation.truth_for("").long(), validation.weights
+        # Of all samples, while those of the fitting set are of the samples that teach something.
+        drawn = Units.of(validation.units, validation.n)
+        self._units = None if drawn.are_rows else torch.from_numpy(drawn.code).to(self._labels.device)
         self._features = validation.beside
         # Fits on all samples keep their own folds, so that they are those of a fit alone.
         same = len(self._data.folds.unique()) == n_folds
@@ -418,6 +424,7 @@ class _Work:
             self._data.labels,
             self._parts.folds,
             weights=self._data.weights,
+            units=self._data.units,
             safe=safe_method([member.name for member in members], of_pairs=self._task.of_pairs),
         )
         self._held_out[POOL] = mixed if rows is None else held_out[-1].index_copy(0, rows, mixed)
@@ -429,8 +436,10 @@ class _Work:
         groups, start = self._validation.groups, time.perf_counter()
         assert groups is not None
         places, log_probs = groups.codes.to(self._labels.device), self._log_probs(self.results[name])
-        w = self._weights
-        whole = ByGroup.of(self._fitted[name], log_probs, self._labels, groups.names, places, weights=w)
+        w, units = self._weights, self._units
+        whole = ByGroup.of(
+            self._fitted[name], log_probs, self._labels, groups.names, places, weights=w, units=units
+        )
         held_out = torch.empty_like(log_probs)
         for rest, inside in each_fold(self._folds.to(places.device)):
             part = ByGroup.of(
@@ -439,7 +448,8 @@ class _Work:
                 self._labels[rest],
                 groups.names,
                 places[rest],
-                weights=None if w is None else w[rest],
+                weights=rows_of(w, rest),
+                units=rows_of(units, rest),
                 spreads=whole.spreads.tolist(),
             )
             held_out[inside] = part(log_probs[inside], None, places[inside])
@@ -538,7 +548,11 @@ class _Work:
 def _scored(predictions: Predictions, logits: Tensor) -> Predictions:
     """Return other scores of the same samples, without features, class names and metadata."""
     return Predictions(
-        logits=logits, labels=predictions.labels, groups=predictions.groups, weights=predictions.weights
+        logits=logits,
+        labels=predictions.labels,
+        groups=predictions.groups,
+        weights=predictions.weights,
+        units=predictions.units,
     )
 
 

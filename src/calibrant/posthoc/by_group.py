@@ -13,6 +13,7 @@ from calibrant.inputs import ArrayLike
 from calibrant.posthoc.calibrator import Calibrator, group_places
 from calibrant.posthoc.fitting.masked import mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
+from calibrant.posthoc.fitting.weighing import design_effect
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_named
 
@@ -105,7 +106,7 @@ class ByGroup(Calibrator):
         names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
         places = group_places(data.names_of(groups), names, n=len(data))
         log_probs = base.predict_log_proba(data.logits, data.features)
-        return cls.of(base, log_probs, data.labels, names, places, weights=data.weights)
+        return cls.of(base, log_probs, data.labels, names, places, weights=data.weights, units=data.units)
 
     @classmethod
     @torch.no_grad()
@@ -118,6 +119,7 @@ class ByGroup(Calibrator):
         places: Tensor,
         *,
         weights: Tensor | None = None,
+        units: Tensor | None = None,
         spreads: Sequence[float] | None = None,
     ) -> Self:
         r"""Correct a fitted calibrator by its predictions of held-out samples.
@@ -129,9 +131,11 @@ class ByGroup(Calibrator):
             names: The groups.
             places: The place of each sample's group among the names, shape ``(n,)``.
             weights: How much each sample counts among those of its group, all above 0, shape ``(n,)``.
+            units: The unit of each sample, from 0, if samples depend on each other: a group is then weighed
+                against the prior by its number of samples divided by their design effect.
             spreads: :math:`\tau_a` and :math:`\tau_b`, if they are known already.
         """
-        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names), weights)
+        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names), weights, units)
         if spreads is not None:
             found = samples.likeliest(tuple(spreads)[-samples.n_parameters :])
         else:
@@ -187,11 +191,19 @@ class _Samples:
 
     A correction adds to the log-probabilities, which are the logits here, a multiple of each of ``parts``:
     shape ``(n, parameters, k)``. Nothing is added to masked classes. Weights are scaled so that their sum
-    over a group is its effective number of samples, which is weighed against the prior.
+    over a group is its effective number of samples, which is weighed against the prior. Samples that depend
+    on each other within a group are fewer than they seem, by the design effect of the residuals of the true
+    class.
     """
 
     def __init__(
-        self, log_probs: Tensor, labels: Tensor, places: Tensor, n_groups: int, weights: Tensor | None
+        self,
+        log_probs: Tensor,
+        labels: Tensor,
+        places: Tensor,
+        n_groups: int,
+        weights: Tensor | None,
+        units: Tensor | None,
     ) -> None:
         self.log_probs, self.labels, self.places, self.n_groups = log_probs, labels, places, n_groups
         self.weights: Tensor | None = None
@@ -199,6 +211,11 @@ class _Samples:
             w = (weights / weights.max()).to(log_probs)
             scale = self._per_group(w) / self._per_group(w.square())
             self.weights = w * scale[places]
+        if units is not None:
+            residuals = 1 - log_probs.gather(1, labels[:, None]).squeeze(1).exp()
+            within = torch.unique(units * n_groups + places, return_inverse=True)[1]
+            each = torch.ones_like(residuals) if self.weights is None else self.weights
+            self.weights = each / design_effect(residuals, weights, within)
         inside = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
         self.parts = inside[:, None]
         if log_probs.shape[1] == 2:

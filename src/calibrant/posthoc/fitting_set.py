@@ -27,6 +27,7 @@ from calibrant.inputs import (
     check_labels,
     check_logits,
     check_seed,
+    check_units,
     check_weights,
     masked_classes,
 )
@@ -51,11 +52,14 @@ class Rows(TypedDict, total=False):
         features: Penultimate activations, or signals of a black box, of shape ``(n, d)``.
         weights: How much each sample counts, shape ``(n,)``; only their ratios matter. Samples of weight 0
             are left out. A few methods refuse weights.
+        units: A whole number for each sample, shape ``(n,)``; samples of equal number depend on each other,
+            so they stay together in folds, and chance is judged by units.
         seed: Seed of whatever is random: folds, first weights, random starts.
     """
 
     features: ArrayLike | None
     weights: ArrayLike | None
+    units: ArrayLike | None
     seed: int
 
 
@@ -72,8 +76,8 @@ class FittingSet:
         labels: Integer classes of shape ``(n,)``.
         features: Numbers about each sample, shape ``(n, d)``; NaN where one is missing.
         weights: How much each sample counts, shape ``(n,)``.
-        units: A number for each sample, from 0: samples of equal number are in the same fold. None if each
-            sample is a unit of its own.
+        units: A number for each sample, from 0 in the order of first appearance: samples of equal number are
+            in the same fold. None if each sample is a unit of its own.
         seed: Seed of whatever is random in a fit.
         rows: The place of each sample among those that were given; None if all are used.
         rows_masked: Whether classes are masked in any row that was given, used or not.
@@ -96,8 +100,6 @@ class FittingSet:
         cls,
         logits: "ArrayLike | FittingSet",
         labels: ArrayLike | None = None,
-        *,
-        units: Tensor | None = None,
         **rows: Unpack[Rows],
     ) -> "FittingSet":
         """Check arrays and return them as one value; a fitting set is returned as it is.
@@ -105,8 +107,7 @@ class FittingSet:
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1; or a fitting set.
             labels: Integer classes of shape ``(n,)``.
-            units: A whole number for each sample; samples of equal number stay in one fold.
-            **rows: Features, weights and a seed.
+            **rows: Features, weights, units and a seed.
 
         Example:
             >>> data = FittingSet.of([[2.0, 0.0], [1.0, 3.0], [0.0, 1.0]], [0, 1, 1], weights=[1, 0, 1])
@@ -116,7 +117,7 @@ class FittingSet:
         for name in rows.keys() - Rows.__annotations__.keys():
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
         if isinstance(logits, FittingSet):
-            if labels is not None or units is not None or rows:
+            if labels is not None or rows:
                 raise TypeError("logits: expected no other arguments beside a FittingSet, got some")
             return logits
         if labels is None:
@@ -125,19 +126,19 @@ class FittingSet:
         n, k = z.shape
         y = check_labels(labels, n=n, k=k).to(z.device)
         check_label_exists(z, y)
-        features, weights = rows.get("features"), rows.get("weights")
+        features, weights, units = rows.get("features"), rows.get("weights"), rows.get("units")
         every = cls(
             z,
             y,
             None if features is None else _in_order(check_features(features, n=n, missing=True)).to(z.device),
             None if weights is None else _in_order(check_weights(weights, n=n)).to(z.device),
-            units,
+            None if units is None else _numbered(check_units(units, n=n)),
             check_seed(rows.get("seed", 0)),
             rows_masked=masked_classes(z) is not None,
         )
         teaches = _teaches(z, every.weights)
         if bool(teaches.all()):
-            return replace(every, weights=_effective(every.weights), units=_numbered(units))
+            return replace(every, weights=_effective(every.weights))
         used = teaches.nonzero().squeeze(1)
         return replace(every.take(used), rows=used)
 
@@ -148,6 +149,11 @@ class FittingSet:
     def n_classes(self) -> int:
         """The number of classes."""
         return self.logits.shape[1]
+
+    @property
+    def n_units(self) -> int:
+        """The number of units; each sample is one if there are no others."""
+        return len(self) if self.units is None else int(self.units.max()) + 1
 
     @property
     def size(self) -> float:
@@ -172,14 +178,15 @@ class FittingSet:
         """The fold of each sample, shape ``(n,)``: random, even, and whole units."""
         if self._given_folds is not None:
             return self._given_folds
-        return self._dealt(FOLDS if self.logits.numel() <= MANY_LOGITS else 3)
+        return self.dealt(FOLDS if self.logits.numel() <= MANY_LOGITS else 3)
 
     def in_folds(self, n_folds: int) -> "FittingSet":
         """Return the same samples in this many folds, with a memory of its own."""
-        return replace(self, _given_folds=self._dealt(n_folds), _memory=_Memory())
+        return replace(self, _given_folds=self.dealt(n_folds), _memory=_Memory())
 
-    def _dealt(self, n_folds: int) -> Tensor:
-        n = len(self) if self.units is None else int(self.units.max()) + 1
+    def dealt(self, n_folds: int) -> Tensor:
+        """Return a fold for each sample, at random and evenly; a unit is never split."""
+        n = self.n_units
         dealt = random_folds(n, min(n_folds, n), seed=self.seed).to(self.labels.device)
         return dealt if self.units is None else dealt[self.units]
 
@@ -257,8 +264,15 @@ def _effective(weights: Tensor | None) -> Tensor | None:
 
 
 def _numbered(units: Tensor | None) -> Tensor | None:
-    """Return units numbered from 0 without gaps, in their own order."""
-    return None if units is None else torch.unique(units, return_inverse=True)[1]
+    """Return units numbered from 0 in the order of their first appearance; None if each sample is a unit."""
+    if units is None:
+        return None
+    names, place = torch.unique(units, return_inverse=True)
+    if len(names) == len(units):
+        return None
+    rows = torch.arange(len(units), device=units.device)
+    first = torch.full_like(names, len(units)).scatter_reduce(0, place, rows, "amin")
+    return first.argsort().argsort()[place]
 
 
 def remembered(

@@ -140,7 +140,7 @@ _LAYERS = ("weight_0", "bias_0", "weight_1", "bias_1")
 
 def _diagonal(data: FittingSet, strength: float | None) -> tuple[dict[str, Tensor], float]:
     start = torch.zeros(len(KNOTS), dtype=torch.float64, device=data.labels.device)
-    found, strength = fit_order(MonotoneLikelihood.of(data), start, strength=strength, seed=data.seed)
+    found, strength = fit_order(MonotoneLikelihood.of(data), start, data, strength=strength)
     return {"slopes": factor(found)}, strength
 
 
@@ -149,7 +149,7 @@ def _invariant(data: FittingSet, top: int, strength: float | None) -> tuple[dict
     likelihood = StretchLikelihood(data, widths=widths, top=top)
     mean, deviation = likelihood.standardise()
     start = first_parameters(widths, seed=data.seed).to(data.labels.device)
-    found, strength = fit_order(likelihood, start, strength=strength, seed=data.seed)
+    found, strength = fit_order(likelihood, start, data, strength=strength)
     (weight, bias), (out_weight, out_bias) = unpacked(found, widths)
     weight = weight / deviation
     layers = (weight, bias - weight @ mean, out_weight, out_bias)

@@ -14,6 +14,7 @@ from calibrant.inputs import (
     check_choice,
     check_label_logits,
     check_label_matrix,
+    check_units,
     check_weights,
 )
 from calibrant.posthoc.by_group import ByGroup
@@ -109,7 +110,9 @@ class LabelCalibrator(Calibrator):
         common = fit(data)
         if maps == "shrunk":
             log_probs = common.predict_log_proba(data.logits)
-            common = ByGroup.of(common, log_probs, data.labels, names, places, weights=data.weights)
+            common = ByGroup.of(
+                common, log_probs, data.labels, names, places, weights=data.weights, units=data.units
+            )
         return cls(common, names)
 
     @classmethod
@@ -122,6 +125,7 @@ class LabelCalibrator(Calibrator):
         method: str = "platt",
         maps: Maps = "shrunk",
         weights: ArrayLike | None = None,
+        units: ArrayLike | None = None,
         seed: int = 0,
     ) -> Self:
         """Fit to held-out log-odds and labels, both of shape ``(n, l)``.
@@ -136,6 +140,7 @@ class LabelCalibrator(Calibrator):
             method: As for :meth:`fit`.
             maps: As for :meth:`fit`.
             weights: How much each sample counts, of shape ``(n,)``.
+            units: What each sample belongs to, if samples depend on each other, of shape ``(n,)``.
             seed: Seed of the fit.
 
         Example:
@@ -154,7 +159,7 @@ class LabelCalibrator(Calibrator):
         data = FittingSet.of(
             logits_of_two(s.reshape(-1)),
             y.reshape(-1).long(),
-            units=torch.arange(n).repeat_interleave(n_labels),
+            units=(torch.arange(n) if units is None else check_units(units, n=n)).repeat_interleave(n_labels),
             weights=None if weights is None else check_weights(weights, n=n).repeat_interleave(n_labels),
             seed=seed,
         )

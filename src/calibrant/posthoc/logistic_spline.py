@@ -10,7 +10,6 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, check_count, check_number
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
-from calibrant.posthoc.fitting.folds import random_folds
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.natural_splines import (
     distinct_knots,
@@ -107,8 +106,7 @@ class LogisticSpline(ScoreMap):
             _regress, inputs=partial(mixed_splines, knots=knots, mixture=mixture), shrinkage=shrinkage
         )
         if ridge is None:
-            folds = random_folds(len(data), _FOLDS, seed=data.seed).to(data.labels.device)
-            ridge = _choose_ridge(_Bins(scores, answers, folds, counts), regress)
+            ridge = _choose_ridge(_Bins(scores, answers, data.dealt(_FOLDS), counts), regress)
         ridge = check_number(ridge, "ridge", at_least=0)
         theta, shared = regress(scores, answers.double(), ridge=ridge, weights=counts)
         own = questions.both_answers

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Self, Unpack
+from typing import Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -18,7 +18,14 @@ from calibrant.posthoc.fitting.masked import finite, uniform
 from calibrant.posthoc.fitting.score_map import ScoreMap
 from calibrant.posthoc.fitting.stored import POSITIVE, PROBABILITIES, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
-from calibrant.posthoc.fitting.weighing import effective_rows, rows_of, size_of, sum_of
+from calibrant.posthoc.fitting.weighing import (
+    design_effect,
+    effective_rows,
+    of_units,
+    rows_of,
+    size_of,
+    sum_of,
+)
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import Method, method_named, pool_members, that_take_weights
 from calibrant.posthoc.smart import SMART
@@ -152,7 +159,7 @@ class Pool(Calibrator):
                 held_out.append(log_probs)
         if not members:
             raise FitError(f"pool: no method could be fitted ({'; '.join(reasons)})")
-        return cls.of(members, held_out, data.labels, data.folds, weights=data.weights)[0]
+        return cls.of(members, held_out, data.labels, data.folds, weights=data.weights, units=data.units)[0]
 
     @classmethod
     @torch.no_grad()
@@ -164,6 +171,7 @@ class Pool(Calibrator):
         folds: Tensor,
         *,
         weights: Tensor | None = None,
+        units: Tensor | None = None,
         safe: str = _SAFE,
     ) -> tuple[Self, Tensor]:
         r"""Pool fitted calibrators, and return the out-of-fold log-probabilities of the pool too.
@@ -183,27 +191,29 @@ class Pool(Calibrator):
             labels: Labels of shape ``(n,)``.
             folds: The fold of each sample.
             weights: How much each sample counts, all above 0, shape ``(n,)``.
+            units: The unit of each sample, from 0, if samples depend on each other; folds do not split one.
             safe: The member that the pool is drawn back to; none if there is no such member.
         """
+        beside: _Beside = {"weights": weights, "units": units}
         parts = [
-            _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, weights=weights))
+            _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, **beside))
             for rest, inside in each_fold(folds.to(labels.device))
         ]
-        whole, trust = likeliest_mixture(held_out, labels, weights=weights), 1.0
+        whole, trust = likeliest_mixture(held_out, labels, **beside), 1.0
         mixed = torch.empty_like(held_out[-1])
         for part in parts:
             mixed[part.inside] = part.mixture(held_out, part.inside)
         if safe in members:
             place, rows = list(members).index(safe), torch.arange(len(labels), device=labels.device)
             gains = (mixed[rows, labels] - held_out[place][rows, labels]).double()
-            trust = _trust(gains, weights)
+            trust = _trust(gains, **beside)
             whole = whole.drawn_back(place, trust)
-            parts = [part.drawn_back(place, _trust_outside(part, gains, weights)) for part in parts]
+            parts = [part.drawn_back(place, _trust_outside(part, gains, beside)) for part in parts]
             for part in parts:
                 mixed[part.inside] = part.mixture(held_out, part.inside)
         curve = None
         if mixed.shape[1] > 2 and trust > 0:
-            curve = _follow_with_curve(mixed, held_out, labels, parts, weights, trust=trust)
+            curve = _follow_with_curve(mixed, held_out, labels, parts, beside, trust=trust)
         used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
         pool = cls(
             {name: members[name] for name in used},
@@ -307,9 +317,20 @@ class _Fold:
         return replace(self, mixture=self.mixture.drawn_back(place, share), trust=share)
 
 
-def _trust_outside(part: _Fold, gains: Tensor, weights: Tensor | None) -> float:
+class _Beside(TypedDict):
+    """What stands beside the labels: how much each sample counts, and the unit of each; None if all equal."""
+
+    weights: Tensor | None
+    units: Tensor | None
+
+
+def _at(beside: _Beside, rows: Tensor) -> _Beside:
+    return {"weights": rows_of(beside["weights"], rows), "units": rows_of(beside["units"], rows)}
+
+
+def _trust_outside(part: _Fold, gains: Tensor, beside: _Beside) -> float:
     """Return how far the gains outside a fold are to be trusted."""
-    return _trust(gains[part.rest], rows_of(weights, part.rest))
+    return _trust(gains[part.rest], **_at(beside, part.rest))
 
 
 def _follow_with_curve(
@@ -317,7 +338,7 @@ def _follow_with_curve(
     held_out: Sequence[Tensor],
     labels: Tensor,
     parts: Sequence[_Fold],
-    weights: Tensor | None,
+    beside: _Beside,
     *,
     trust: float,
 ) -> SMART | None:
@@ -328,14 +349,14 @@ def _follow_with_curve(
         held_out: Those of each member.
         labels: Labels of shape ``(n,)``.
         parts: The folds.
-        weights: How much each sample counts.
+        beside: The weights and the units of the samples.
         trust: The share of the mixture that was not drawn back.
 
     Returns:
         The curve, drawn back as far as its gain may be chance; None if nothing is left of it.
     """
     rows = _some(torch.arange(len(labels), device=labels.device))
-    curve = _fitted_curve(mixed[rows], labels[rows], rows_of(weights, rows))
+    curve = _fitted_curve(mixed[rows], labels[rows], _at(beside, rows))
     if curve is None or _is_flat(curve):
         return None
     gains = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
@@ -343,16 +364,16 @@ def _follow_with_curve(
     for part in parts:
         rows, y = _some(part.rest), labels[part.inside]
         strength = curve.for_folds.get("strength")
-        each = _fitted_curve(part.mixture(held_out, rows), labels[rows], rows_of(weights, rows), strength)
+        each = _fitted_curve(part.mixture(held_out, rows), labels[rows], _at(beside, rows), strength)
         curves.append(each)
         if each is not None:
             before = mixed[part.inside]
             gains[part.inside] = _squares(before, y) - _squares(each(before), y)
     for part, each in zip(parts, curves, strict=True):
-        way = part.trust * _trust_outside(part, gains, weights)
+        way = part.trust * _trust_outside(part, gains, beside)
         if each is not None and way > 0:
             mixed[part.inside] = each.drawn_back(way)(mixed[part.inside])
-    way = trust * _trust(gains, weights) if gains.any() else 0.0
+    way = trust * _trust(gains, **beside) if gains.any() else 0.0
     return curve.drawn_back(way) if way > 0 else None
 
 
@@ -362,11 +383,11 @@ def _some(rows: Tensor) -> Tensor:
 
 
 def _fitted_curve(
-    log_probs: Tensor, labels: Tensor, weights: Tensor | None, strength: float | None = None
+    log_probs: Tensor, labels: Tensor, beside: _Beside, strength: float | None = None
 ) -> SMART | None:
     """Fit SMART to the predictions of a mixture, with a price of bending if given; None if it fails."""
     try:
-        return SMART.fit(log_probs, labels, weights=weights, strength=strength)
+        return SMART.fit(log_probs, labels, strength=strength, **beside)
     except CalibrantError:
         return None
 
@@ -388,14 +409,12 @@ def _squares(log_probs: Tensor, labels: Tensor) -> Tensor:
     return torch.cat(errors)
 
 
-def _trust(gains: Tensor, weights: Tensor | None = None) -> float:
+def _trust(gains: Tensor, weights: Tensor | None = None, units: Tensor | None = None) -> float:
     """Return the probability that a gain is real: 0 if it is evidently a loss, 1 if it is almost certain."""
-    if weights is None:
-        mean, error = float(gains.mean()), float(gains.std(correction=0)) / math.sqrt(len(gains))
-    else:
-        parts = weights.to(gains) / weights.sum()
-        mean = float(parts @ gains)
-        error = float((parts * (gains - mean)).norm())
+    parts = torch.ones_like(gains) if weights is None else weights.to(gains)
+    parts = parts / parts.sum()
+    mean = float(parts @ gains)
+    error = float(of_units(parts * (gains - mean), units).norm())
     z = mean / error if error > 0 else 0.0
     probability = (1 + math.erf(z / math.sqrt(2))) / 2
     if z < -1:
@@ -405,7 +424,12 @@ def _trust(gains: Tensor, weights: Tensor | None = None) -> float:
 
 @torch.no_grad()
 def likeliest_mixture(
-    log_probs: Sequence[Tensor], labels: Tensor, rows: Tensor | None = None, *, weights: Tensor | None = None
+    log_probs: Sequence[Tensor],
+    labels: Tensor,
+    rows: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    units: Tensor | None = None,
 ) -> Mixture:
     """Find the mixture under which labels are likeliest: first the shares, then the temperature.
 
@@ -416,6 +440,7 @@ def likeliest_mixture(
         labels: Labels of shape ``(n,)``.
         rows: The samples to use; all by default.
         weights: How much each of all samples counts, above 0, shape ``(n,)``.
+        units: The unit of each of all samples, from 0, shape ``(n,)``.
     """
     rows = torch.arange(len(labels), device=labels.device) if rows is None else rows
     y = labels[rows]
@@ -424,7 +449,7 @@ def likeliest_mixture(
     w = effective_rows(weights, rows)
     shares = _shares(likelihoods.cpu().numpy(), None if w is None else w.cpu().numpy())
     mixture = Mixture(shares, 1 / (size_of(rows, w) + 1), 1.0)
-    mixed = FittingSet(mixture(log_probs, rows), y, weights=w)
+    mixed = FittingSet(mixture(log_probs, rows), y, weights=w, units=rows_of(units, rows))
     return replace(mixture, temperature=_shrunk_temperature(mixed, likeliest_temperature(mixed)))
 
 
@@ -433,9 +458,10 @@ def _shrunk_temperature(data: FittingSet, temperature: float) -> float:
 
     At the likeliest temperature, :math:`\log T` has the variance :math:`1/I`, where the information
     :math:`I` is the sum of the variances of the scaled log-probabilities under their own distributions. The
-    share :math:`1 - 1 / (I \log^2 T)` of its square is not chance.
+    share :math:`1 - 1 / (I \log^2 T)` of its square is not chance. Samples that depend on each other inform
+    less: :math:`I` is divided by the design effect of their scores :math:`\log p_y - E \log p`.
     """
-    information, size = 0.0, max(1, _BLOCK_ENTRIES // data.n_classes)
+    information, size, scores = 0.0, max(1, _BLOCK_ENTRIES // data.n_classes), []
     for start in range(0, len(data), size):
         rows = slice(start, start + size)
         scaled = finite(data.logits[rows] / temperature)
@@ -444,6 +470,10 @@ def _shrunk_temperature(data: FittingSet, temperature: float) -> float:
         variances = probs * (scaled - mean).square()
         each = None if data.weights is None else data.weights[rows, None]
         information += float(sum_of(variances, each))
+        if data.units is not None:
+            scores.append((scaled.gather(1, data.labels[rows, None]) - mean).squeeze(1))
+    if data.units is not None:
+        information /= design_effect(torch.cat(scores), data.weights, data.units)
     evidence = information * math.log(temperature) ** 2
     return temperature ** (1 - 1 / evidence) if evidence > 1 else 1.0
 

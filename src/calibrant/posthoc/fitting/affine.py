@@ -12,10 +12,10 @@ from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_number, masked_classes
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.stored import Numbers, declare
-from calibrant.posthoc.fitting.weighing import rows_of, size_of, sum_of
+from calibrant.posthoc.fitting.weighing import of_units, rows_of, size_of, sum_of
 from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.solvers import convex_minimum
 
@@ -168,7 +168,7 @@ def choose_ridge(data: FittingSet, path: Sequence[Ridge]) -> int | None:
     worse than the best so far by more than a standard error, or after two that do worse. So weak ridges,
     which are slow to fit and overfit, are seldom tried.
     """
-    if len(data) < 2 * _FOLDS:
+    if data.n_units < 2 * _FOLDS:
         return None
     chosen = strongest_within_error(*_held_out(data, path, identity_map(data.logits, path[0])))
     return chosen - 1 if chosen else None
@@ -205,46 +205,49 @@ def identity_map(x: Tensor, ridge: Ridge) -> AffineMap:
     return AffineMap(zeros if math.isinf(ridge.off_diagonal) else torch.diag(zeros), zeros)
 
 
-def _held_out(data: FittingSet, path: Sequence[Ridge], identity: AffineMap) -> tuple[Tensor, Tensor | None]:
+def _held_out(
+    data: FittingSet, path: Sequence[Ridge], identity: AffineMap
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the held-out NLL of each sample under the identity, then under each ridge tried, in rows.
 
-    The second result is the weights of these samples.
+    The other results are the weights and the units of these samples.
     """
     x, y, weights = data.logits, data.labels, data.weights
-    parts = list(each_fold(random_folds(len(x), _FOLDS, seed=data.seed).to(x.device)))
+    parts = list(each_fold(data.dealt(_FOLDS)))
     parts = parts[: next((count for size, count in _FEWER_FOLDS if x.numel() * x.shape[1] > size), _FOLDS)]
     rows = torch.cat([held_out for _, held_out in parts])
     losses, maps = [identity.nll(x[rows], y[rows])], [identity] * len(parts)
     likelihoods = [_Likelihood(x[rest], y[rest], rows_of(weights, rest)) for rest, _ in parts]
-    counts = rows_of(weights, rows)
+    counts, units = rows_of(weights, rows), rows_of(data.units, rows)
     for ridge in path:
         maps = [
             _search(likelihood, ridge, begin, tolerance=2e-5, max_steps=50)
             for likelihood, begin in zip(likelihoods, maps, strict=True)
         ]
         losses.append(torch.cat([m.nll(x[rows], y[rows]) for m, (_, rows) in zip(maps, parts, strict=True)]))
-        if _has_passed_the_best(torch.stack(losses), counts):
+        if _has_passed_the_best(torch.stack(losses), counts, units):
             break
-    return torch.stack(losses), counts
+    return torch.stack(losses), counts, units
 
 
-def _has_passed_the_best(losses: Tensor, weights: Tensor | None) -> bool:
+def _has_passed_the_best(losses: Tensor, weights: Tensor | None, units: Tensor | None) -> bool:
     """Whether the last row is clearly worse than the best one, or the last two rows are worse."""
     best = _best_row(losses, weights)
-    behind, error = _sums_and_errors(losses[-1:] - losses[best], weights)
+    behind, error = _sums_and_errors(losses[-1:] - losses[best], weights, units)
     clearly = float(behind) > float(error)
     return best < len(losses) - 2 or (best < len(losses) - 1 and clearly)
 
 
-def strongest_within_error(losses: Tensor, weights: Tensor | None = None) -> int:
+def strongest_within_error(losses: Tensor, weights: Tensor | None = None, units: Tensor | None = None) -> int:
     """Return the first row of losses within one standard error (of the paired difference) of the best row.
 
     Args:
         losses: The held-out loss of each sample, one row for each ridge, the strongest first.
         weights: How much each sample counts.
+        units: The unit of each sample, from 0, if samples depend on each other.
     """
     best = _best_row(losses, weights)
-    excess, error = _sums_and_errors(losses[: best + 1] - losses[best], weights)
+    excess, error = _sums_and_errors(losses[: best + 1] - losses[best], weights, units)
     return int((excess <= error).int().argmax())
 
 
@@ -252,8 +255,13 @@ def _best_row(losses: Tensor, weights: Tensor | None) -> int:
     return int((losses.sum(dim=1) if weights is None else losses @ weights).argmin())
 
 
-def _sums_and_errors(excess: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the sum of each row and its standard error."""
+def _sums_and_errors(excess: Tensor, weights: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the sum of each row and its standard error, for independent units."""
+    if units is not None:
+        w = torch.ones_like(excess[0]) if weights is None else weights
+        total = excess @ w
+        sums = of_units(w * (excess - total[:, None] / w.sum()), units)
+        return total, sums.norm(dim=1) * math.sqrt(sums.shape[1] / max(sums.shape[1] - 1, 1))
     if weights is None:
         return excess.sum(dim=1), excess.std(dim=1) * math.sqrt(excess.shape[1])
     total, n = excess @ weights, weights.sum()

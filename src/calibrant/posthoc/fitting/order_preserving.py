@@ -20,7 +20,7 @@ from torch import Tensor
 from calibrant.inputs import check_seed, masked_classes
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.affine import strongest_within_error
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.masked import lowest_for_masked, mask_again
 from calibrant.posthoc.fitting.sample_temperature import Layers
 from calibrant.posthoc.fitting.tempered import log_sum_exp
@@ -262,7 +262,7 @@ def thinned(data: FittingSet) -> FittingSet:
 
 
 def fit_order(
-    likelihood: OrderLikelihood, start: Tensor, *, strength: float | None, seed: int
+    likelihood: OrderLikelihood, start: Tensor, data: FittingSet, *, strength: float | None
 ) -> tuple[Tensor, float]:
     """Minimise the likelihood with a ridge around the start, which is temperature scaling.
 
@@ -271,7 +271,7 @@ def fit_order(
         chooses. It is infinite if the start is best.
     """
     if strength is None:
-        strength = _choose_strength(likelihood, start, seed=seed)
+        strength = _choose_strength(likelihood, start, data)
     if strength == math.inf:
         return start, strength
     found = _minimum(likelihood, start, start, strength)
@@ -281,12 +281,13 @@ def fit_order(
     return (found, strength) if better else (start, math.inf)
 
 
-def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -> float:
-    if len(likelihood) < 2 * _FOLDS:
+def _choose_strength(likelihood: OrderLikelihood, start: Tensor, data: FittingSet) -> float:
+    if data.n_units < 2 * _FOLDS:
         return math.inf
     n = _size(likelihood)
-    parts = list(each_fold(random_folds(len(likelihood), _FOLDS, seed=seed).to(start.device)))
-    weights = rows_of(likelihood.weights, torch.cat([held_out for _, held_out in parts]))
+    parts = list(each_fold(data.dealt(_FOLDS)))
+    rows = torch.cat([held_out for _, held_out in parts])
+    weights, units = rows_of(likelihood.weights, rows), rows_of(data.units, rows)
     fits = [(likelihood.take(rest), likelihood.take(held_out)) for rest, held_out in parts]
     losses, points = [_held_out(fits, [start] * _FOLDS)], [start] * _FOLDS
     for strength in ORDER_STRENGTHS:
@@ -297,7 +298,7 @@ def _choose_strength(likelihood: OrderLikelihood, start: Tensor, *, seed: int) -
         losses.append(_held_out(fits, points))
         if sum_of(losses[-1], weights) > sum_of(losses[-2], weights):
             break
-    chosen = strongest_within_error(torch.stack(losses), weights)
+    chosen = strongest_within_error(torch.stack(losses), weights, units)
     return (math.inf, *ORDER_STRENGTHS)[chosen]
 
 

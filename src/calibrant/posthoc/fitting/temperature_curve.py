@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.outcomes import mean_of
-from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers
 from calibrant.posthoc.fitting.temperature_search import walk_over_temperature
 from calibrant.posthoc.fitting.temperature_training import (
@@ -102,19 +102,19 @@ def fit_curve(x: Tensor, data: FittingSet, plan: Plan, strength: float | None) -
         The curve, and the price of bending that was used.
     """
     samples = tempered(data)
-    problem = _Problem(x.double(), samples)
+    plan, problem = plan.for_units(samples, data.units), _Problem(x.double(), samples)
     unchanged = problem.flat(1.0)
     # If all predictions are right or all are wrong, the data do not show which confidence is too high.
     if plan.epochs == 0 or bool(samples.correct.min() == samples.correct.max()):
         return problem.curve(unchanged), math.inf
     if strength is None:
-        strength = _chosen_strength(problem, data.seed)
+        strength = _chosen_strength(problem, data)
     if strength == math.inf:
         first = problem.flat(simplest_temperature(samples, plan)[0])
     else:
         first = problem.likeliest(strength)
     for heights in (_bent(problem, first, plan), first):
-        if not likelihood_suffers(samples, problem.temperature(heights)):
+        if not likelihood_suffers(samples, problem.temperature(heights), data.units):
             return problem.curve(heights), strength
     return problem.curve(unchanged), strength
 
@@ -268,13 +268,12 @@ def _likelihood_losses(forecasts: TemperedForecasts) -> Tensor:
 
 
 @torch.no_grad()
-def _chosen_strength(problem: _Problem, seed: int) -> float:
+def _chosen_strength(problem: _Problem, data: FittingSet) -> float:
     """Return the price of bending with the smallest loss of held-out samples, the highest of equals."""
-    n = len(problem.samples)
-    if n < _FEWEST:
+    if data.n_units < _FEWEST:
         return math.inf
     losses = dict.fromkeys(BENDING_PRICES, 0.0)
-    for rest, held_out in each_fold(random_folds(n, _FOLDS, seed=seed).to(problem.knots.device)):
+    for rest, held_out in each_fold(data.dealt(_FOLDS)):
         flat = heights = problem.likeliest(math.inf, rest)
         for strength in BENDING_PRICES:
             heights = problem.likeliest(strength, rest, flat=flat, start=heights)

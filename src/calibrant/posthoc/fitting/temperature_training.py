@@ -9,7 +9,7 @@ chance alone would show. ``docs/results/smart_stopping.md`` tells how the thresh
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
@@ -25,7 +25,7 @@ from calibrant.posthoc.fitting.sample_temperature import (
 )
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature, walk_over_temperature
 from calibrant.posthoc.fitting.tempered import TemperedSamples, tempered
-from calibrant.posthoc.fitting.weighing import moments, size_of, spread_of, sum_of
+from calibrant.posthoc.fitting.weighing import design_effect, error_of_mean, moments, sum_of
 from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.surrogates import Forecasts, Objective, SoftBinning, check_objective, objective_value
 
@@ -78,6 +78,14 @@ class Plan:
         check_number(self.settled, "settled", at_least=0)
         check_number(self.learning_rate, "learning_rate")
 
+    def for_units(self, samples: TemperedSamples, units: Tensor | None) -> "Plan":
+        """Return the plan for samples that depend on each other: chance alone shows larger errors there."""
+        if units is None:
+            return self
+        now = samples.at_one(1.0)
+        effect = design_effect(now.correct - now.confidence, samples.weights, units)
+        return replace(self, settled=self.settled * math.sqrt(effect))
+
 
 def train_temperatures(inputs: Tensor, data: FittingSet, *, hidden: tuple[int, ...], plan: Plan) -> Layers:
     """Train a network from inputs to temperatures and return its layers, for inputs of any scale.
@@ -86,6 +94,7 @@ def train_temperatures(inputs: Tensor, data: FittingSet, *, hidden: tuple[int, .
     that is returned gives 1 for every sample.
     """
     samples = tempered(data)
+    plan = plan.for_units(samples, data.units)
     x, mean, deviation = standardised(inputs.double(), data.weights)
     temperature, settled = (1.0, True) if plan.epochs == 0 else simplest_temperature(samples, plan)
     layers = first_layers((x.shape[1], *hidden), temperature=temperature, seed=data.seed, like=x)
@@ -93,7 +102,7 @@ def train_temperatures(inputs: Tensor, data: FittingSet, *, hidden: tuple[int, .
         with torch.enable_grad():
             trained = descend(x, samples, layers, plan, seed=data.seed)
         layers = drawn_back(trained, layers, x, samples, plan)
-    if likelihood_suffers(samples, network_temperature(x, layers)):
+    if likelihood_suffers(samples, network_temperature(x, layers), data.units):
         layers = first_layers((x.shape[1], *hidden), temperature=1.0, seed=data.seed, like=x)
     return for_raw_inputs(layers, mean, deviation)
 
@@ -364,10 +373,10 @@ def _is_settled(value: float, forecasts: Forecasts, plan: Plan) -> bool:
 
 
 @torch.no_grad()
-def likelihood_suffers(samples: TemperedSamples, temperature: Tensor) -> bool:
+def likelihood_suffers(samples: TemperedSamples, temperature: Tensor, units: Tensor | None) -> bool:
     """Whether the samples are less likely than at temperature 1 by more than two standard errors."""
     change = samples.at(temperature).true_log_prob - samples.at_one(1.0).true_log_prob
-    error = float(spread_of(change, samples.weights)) / math.sqrt(size_of(change, samples.weights))
+    error = float(error_of_mean(change, samples.weights, units))
     return float(mean_of(change, samples.weights)) < -2 * error
 
 

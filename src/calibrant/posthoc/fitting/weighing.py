@@ -3,6 +3,7 @@
 Without weights, which is None, these are the plain sums.
 """
 
+import math
 from collections.abc import Sized
 
 import torch
@@ -46,6 +47,36 @@ def per_question(weights: Tensor | None, questions: Tensor, asked: Tensor | None
         return asked.double()
     each = weights[:, None] * asked
     return each * (each.sum(dim=0) / each.square().sum(dim=0).clamp(min=torch.finfo(each.dtype).tiny))
+
+
+def of_units(values: Tensor, units: Tensor | None) -> Tensor:
+    """Return the sum of the values of each unit, along the last axis; the values if each is a unit."""
+    if units is None:
+        return values
+    sums = values.new_zeros((*values.shape[:-1], int(units.max()) + 1))
+    return sums.index_add(-1, units, values)
+
+
+def error_of_mean(values: Tensor, weights: Tensor | None, units: Tensor | None) -> Tensor:
+    """Return the standard error of the mean of values of shape ``(n,)``, whose units are independent."""
+    if units is None:
+        return spread_of(values, weights) / math.sqrt(size_of(values, weights))
+    w = torch.ones_like(values) if weights is None else weights.to(values)
+    sums = of_units(w * (values - mean_of(values, weights)), units)
+    return sums.square().sum().sqrt() / w.sum()
+
+
+def design_effect(values: Tensor, weights: Tensor | None, units: Tensor) -> float:
+    """Return how many times larger the variance of a mean is than for independent values, at least 1.
+
+    Example:
+        >>> design_effect(torch.tensor([1.0, 1.0, -1.0, -1.0]), None, torch.tensor([0, 0, 1, 1]))
+        2.0
+    """
+    alone = float(error_of_mean(values, weights, None))
+    if alone == 0:
+        return 1.0
+    return max(1.0, (float(error_of_mean(values, weights, units)) / alone) ** 2)
 
 
 def spread_of(values: Tensor, weights: Tensor | None) -> Tensor:
