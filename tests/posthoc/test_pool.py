@@ -286,7 +286,7 @@ def test_the_curve_goes_as_far_as_its_gain_is_no_chance(n):
 def test_two_classes_and_a_pool_that_is_not_trusted_have_no_curve(monkeypatch):
     two, *_ = pool_of_temperatures(2000, k=2)
     assert not two.has_curve
-    monkeypatch.setattr("calibrant.posthoc.pool._trust", lambda *_: 0.0)
+    monkeypatch.setattr("calibrant.posthoc.pool._trust", lambda *_, **__: 0.0)
     untrusted, *_ = pool_of_temperatures(2000)
     assert untrusted.weights == {"temperature": 1.0}
     assert not untrusted.has_curve
