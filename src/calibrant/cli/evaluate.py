@@ -12,10 +12,11 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import STREAMS, AsJson, BinCount, Ood, word_or_list
+from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from calibrant.data.columns import Columns
     from calibrant.streams.measures import StreamEvaluation
@@ -46,6 +47,14 @@ def evaluate(
     compare: Annotated[
         Path | None,
         typer.Option("--compare", help="Another model's predictions of the same samples.", metavar="OTHER"),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            "--models",
+            help="Column that names the model of each row: compare all models pairwise; needs --id.",
+            metavar="COLUMN",
+        ),
     ] = None,
     ood: Ood = None,
     skip_bad: Annotated[
@@ -82,6 +91,8 @@ def evaluate(
 
     Example: calibrant evaluate answers.jsonl --confidence stated --correct is_right --read percent
 
+    Example: calibrant evaluate answers.csv --unit question_id --models model --id question_id
+
     Example: calibrant evaluate s3://bucket/predictions --engine ray
     """
     from calibrant.cli.printing import print_evaluation
@@ -97,6 +108,7 @@ def evaluate(
         "--per-class": per_class,
         "--per-margin": per_margin,
         "--compare": compare,
+        "--models": models,
         "--ood": ood,
     }
     needs_all = [name for name, value in whole.items() if value] + _unserved(wanted)
@@ -104,6 +116,9 @@ def evaluate(
     if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all):
         options = {"n_bins": bins, "skip_bad": skip_bad}
         _evaluate_stream(source, wanted, columns.groups, as_json=as_json, on_ray=on_ray, **options)
+        return
+    if models is not None:
+        _compare_models(source, replace(columns, groups=models), wanted, bins, whole, as_json=as_json)
         return
     predictions, ungrouped = read(source, columns), replace(columns, groups=None)
     other = None if compare is None else read(compare, ungrouped)
@@ -126,6 +141,34 @@ def evaluate(
     else:
         title = Path(source).name if Path(source).is_file() else source
         print_evaluation(Console(), found, title=title)
+
+
+def _compare_models(
+    source: str,
+    columns: "Columns",
+    measures: str | list[str],
+    bins: int,
+    options: "Mapping[str, object]",
+    *,
+    as_json: bool,
+) -> None:
+    """Print the measures of each model of a file, and the differences between each two of them."""
+    from calibrant.evaluation.models import compare_models, split_by_group
+    from calibrant.show.terminal import Console
+
+    if not columns.ids:
+        raise InputError("--models: expected together with --id, which names the rows to compare, got none")
+    for name in (name for name, value in options.items() if value and name != "--models"):
+        raise InputError(f"{name}: expected without --models, which compares all models, got both")
+    every = split_by_group(read(source, columns))
+    with progress_bar(visible=not as_json) as progress:
+        found = compare_models(every, measures=measures, n_bins=bins, progress=progress)
+    if as_json:
+        typer.echo(found.to_json())
+        return
+    console = Console()
+    for table in (found.to_table(), *found.tables):
+        console.show(table)
 
 
 def _unserved(measures: str | list[str]) -> list[str]:

@@ -147,6 +147,11 @@ class LabelPredictions(ConfidencePredictions):
         return f"{self.n_labels:,} labels"
 
     @property
+    def n_units(self) -> int | None:
+        """Number of units that rows belong to; None if none were given."""
+        return None if self.row_units is None else len(self.row_units.unique())
+
+    @property
     def n_rows(self) -> int:
         """Number of rows; ``n`` is the number of entries."""
         return len(self.scores)

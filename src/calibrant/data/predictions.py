@@ -242,9 +242,14 @@ class Predictions:
         return self.n
 
     @property
-    def n_units(self) -> int:
-        """Number of units; without units every sample is one."""
-        return self.n if self.units is None else len(self.units.unique())
+    def n_units(self) -> int | None:
+        """Number of units; None if none were given."""
+        return None if self.units is None else len(self.units.unique())
+
+    @property
+    def n_independent(self) -> int:
+        """Number of what is drawn and dealt to folds: units if they were given, else rows."""
+        return self.n_units or self.n_rows
 
     @property
     def k(self) -> int | None:

@@ -10,6 +10,7 @@ from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.groups import by_group
 from calibrant.evaluation.loss_shape import loss_shape
 from calibrant.evaluation.margin_diagnosis import diagnose_margins
+from calibrant.evaluation.models import compare_models
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import by_class, by_margin
 from calibrant.evaluation.temperature_curve import temperature_curve
@@ -24,6 +25,7 @@ __all__ = [
     "calibrated",
     "choose",
     "compare",
+    "compare_models",
     "detect_ood",
     "diagnose_margins",
     "effect_of",

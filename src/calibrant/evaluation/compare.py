@@ -42,6 +42,7 @@ from calibrant.posthoc.names import (
 )
 from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
 from calibrant.threads import SideBySide, few_threads
 
@@ -131,13 +132,23 @@ class MethodResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Result):
-    """Results of all methods, from simple to complex, and the methods that were skipped, with the reason."""
+    """Results of all methods, from simple to complex, and the methods that were skipped, with the reason.
+
+    Attributes:
+        results: The result of each method.
+        skipped: Why each other method was left out, by name.
+        n_folds: Number of folds.
+        n_validation: Number of validation samples.
+        n_test: Number of test samples, if there are any.
+        n_units: Number of units that validation samples belong to; None if none were given.
+    """
 
     results: tuple[MethodResult, ...]
     skipped: Mapping[str, str]
     n_folds: int
     n_validation: int
     n_test: int | None
+    n_units: int | None = None
 
     def __getitem__(self, name: str) -> MethodResult:
         """Return the result of a method, by its name."""
@@ -155,6 +166,7 @@ class Comparison(Result):
         return {
             "n_validation": self.n_validation,
             "n_test": self.n_test,
+            **({} if self.n_units is None else {"n_units": self.n_units}),
             "n_folds": self.n_folds,
             "methods": {result.name: result.to_dict() for result in self.results},
             "skipped": dict(self.skipped),
@@ -167,7 +179,8 @@ class Comparison(Result):
             where="out of fold" if self.n_test is None else "on test",
             shares={} if self.pool is None else self.pool.weights,
             chosen=chosen,
-            title=f"Comparison: {len(self.results)} methods, {self.n_validation:,} validation samples",
+            title=f"Comparison: {len(self.results)} methods, "
+            + rows_of_units(self.n_validation, self.n_units, "validation samples"),
             notes=remarks_on(self.skipped),
         )
 
@@ -249,6 +262,7 @@ def compare(
         n_folds,
         validation.n,
         None if test is None else test.n,
+        validation.n_units,
     )
 
 
@@ -257,11 +271,11 @@ def _checked_folds(validation: Predictions, n_folds: int | None) -> int:
     if n_folds is None:
         n_folds = FOLDS if validation.n * (validation.k or 2) <= MANY_LOGITS else 3
     check_count(n_folds, "n_folds", at_least=2)
-    if validation.n_units < 2 * n_folds:
-        what = "samples" if validation.units is None else "units"
+    if validation.n_independent < 2 * n_folds:
+        what = "samples" if validation.n_units is None else "units"
         raise InputError(
             f"validation: expected at least {2 * n_folds} {what} for {n_folds} folds, got "
-            f"{validation.n_units}"
+            f"{validation.n_independent}"
         )
     return n_folds
 

@@ -22,6 +22,7 @@ from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
 from calibrant.show.html import card, notes, reliability, table
+from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
 from calibrant.threads import few_threads
 
@@ -41,6 +42,8 @@ class Evaluation(Result):
     Attributes:
         n: Number of samples.
         n_effective: Their effective number, which is smaller if they have unequal weights.
+        n_units: Number of units that samples belong to, which intervals and tests draw; None if none were
+            given.
         k: Number of classes; None if the predictions are confidences only.
         metrics: The measures by name; NaN if a measure is undefined for these data.
         intervals: Bootstrap intervals by name, if requested and defined.
@@ -61,11 +64,13 @@ class Evaluation(Result):
     bins: Bins
     remarks: Mapping[str, str]
     by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
+    n_units: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, as ``evaluate --json`` prints them; undefined ones are None."""
         answer: dict[str, Any] = {"n": self.n, "k": self.k, "metrics": dict(self.metrics)}
         answer |= {"n_effective": self.n_effective} if self.is_weighted else {}
+        answer |= {} if self.n_units is None else {"n_units": self.n_units}
         parts = {
             "intervals": {name: [each.low, each.high] for name, each in self.intervals.items()},
             "by_chance": {name: asdict(each) for name, each in self.by_chance.items()},
@@ -86,7 +91,8 @@ class Evaluation(Result):
             {"value": self.metrics},
             self.intervals,
             self.by_chance,
-            title=f"{self.n:,} predictions" + (f", {self.k:,} classes" if self.k else ""),
+            title=rows_of_units(self.n, self.n_units, "predictions")
+            + (f", {self.k:,} classes" if self.k else ""),
             notes=remarks_on(self.skipped, self.remarks),
         )
 
@@ -190,6 +196,7 @@ def evaluate(
         equal_width_bins(outcomes, n_bins),
         FrozenDict(remarks),
         FrozenDict(drawn_by_chance),
+        predictions.n_units,
     )
 
 

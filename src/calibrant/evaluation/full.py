@@ -18,7 +18,7 @@ from calibrant.metrics.margin import MarginSlice
 from calibrant.metrics.ood import OODScores
 from calibrant.outcomes import weighted_like
 from calibrant.results import Result
-from calibrant.show.numbers import percent
+from calibrant.show.numbers import percent, rows_of_units
 from calibrant.show.table import Table
 
 
@@ -68,9 +68,10 @@ class FullEvaluation(Result):
         """The number of predictions and classes, or of rows and labels."""
         result = self.evaluation
         if self.n_labels is None:
-            counted = heading_of(result.n, result.k)
+            counted = heading_of(result.n, result.k, result.n_units)
         else:
-            counted = f"{result.n // self.n_labels:,} rows, {self.n_labels:,} labels"
+            rows = rows_of_units(result.n // self.n_labels, result.n_units, "rows")
+            counted = f"{rows}, {self.n_labels:,} labels"
         return counted + (f", {weighted_like(result.n_effective)}" if result.is_weighted else "")
 
     @property
@@ -158,9 +159,9 @@ def evaluate_fully(
     )
 
 
-def heading_of(n: int, k: int | None) -> str:
-    """Return the number of predictions and of classes in words."""
-    return f"{n:,} predictions" + ("" if k is None else f", {k} classes")
+def heading_of(n: int, k: int | None, n_units: int | None = None) -> str:
+    """Return the number of predictions, of units and of classes in words."""
+    return rows_of_units(n, n_units, "predictions") + ("" if k is None else f", {k} classes")
 
 
 def verdict_sentence(metrics: Mapping[str, float], *, of_labels: bool = False) -> str:

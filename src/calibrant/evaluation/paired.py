@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from calibrant.data.predictions import Predictions
@@ -16,21 +18,38 @@ from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.results import FrozenDict, Result
+from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
 
 
 @dataclass(frozen=True, eq=False)
 class PairedComparison(Result):
-    """Differences between two models on the same samples, by measure."""
+    """Differences between two models on the same samples, by measure.
+
+    Attributes:
+        n: Number of samples.
+        differences: The difference of each measure.
+        skipped: Why each other measure was left out, by name.
+        n_units: Number of units that samples belong to; None if none were given.
+        left_out: Number of samples of each model that the other one does not have.
+    """
 
     n: int
     differences: Mapping[str, PairedDifference]
     skipped: Mapping[str, str]
+    n_units: int | None = None
+    left_out: tuple[int, int] = (0, 0)
 
     def to_table(self) -> Table:
         """Return each measure of both models, and the difference with its interval and test."""
-        title = f"Two models on the same {self.n:,} samples"
-        return paired_table(self.differences, title=title, notes=remarks_on(self.skipped))
+        title = f"Two models on the same {rows_of_units(self.n, self.n_units)}"
+        notes = remarks_on(self.skipped)
+        if any(self.left_out):
+            ours, theirs = self.left_out
+            notes.append(
+                f"left out, because only one model has them: {ours:,} of this, {theirs:,} of the other"
+            )
+        return paired_table(self.differences, title=title, notes=notes)
 
 
 def paired_comparison(
@@ -46,8 +65,9 @@ def paired_comparison(
 ) -> PairedComparison:
     """Compare two models on the same samples by a paired bootstrap of each measure.
 
-    The rows of both must be the same samples in the same order; labels, groups or weights that differ are
-    refused. Weights of one of them count for both.
+    Samples with ids are matched by them, see :func:`matched`. Otherwise the rows of both must be the same
+    samples in the same order. Labels, groups, units or weights that differ are refused; weights and units of
+    one of them count for both.
 
     Args:
         a: Predictions of the first model, or the path of a file of them.
@@ -61,9 +81,11 @@ def paired_comparison(
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
     """
-    a, b = given_predictions(a, name="a"), given_predictions(b, name="b")
+    given = given_predictions(a, name="a"), given_predictions(b, name="b")
+    a, b = matched(*given)
     _check_pair(a, b)
     w = a.weights if a.weights is not None else b.weights
+    named_units = a if a.units is not None else b
     of_a, of_b = (inputs_of(each, each.outcomes(), w) for each in (a, b))
     differences, skipped = {}, {}
     named = resolve_measures(measures)
@@ -87,7 +109,7 @@ def paired_comparison(
             differences[name] = differences_from(
                 models,
                 "b",
-                units=a.units,
+                units=named_units.units,
                 n_resamples=n_resamples,
                 level=level,
                 seed=seed,
@@ -96,7 +118,57 @@ def paired_comparison(
             )["a"]
         except InputError as error:
             skipped[name] = str(error)
-    return PairedComparison(a.n, FrozenDict(differences), FrozenDict(skipped))
+    return PairedComparison(
+        a.n,
+        FrozenDict(differences),
+        FrozenDict(skipped),
+        named_units.n_units,
+        (given[0].n - a.n, given[1].n - b.n),
+    )
+
+
+def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
+    """Return the samples that both have, in the order of the first; without ids, both as they are.
+
+    Several samples may have the same id only if they belong to units: the answers of one model to a question
+    are then matched with those of the other in their order, and the rest is left out.
+
+    Example:
+        >>> a = Predictions(confidence=[0.9, 0.8, 0.7], correct=[1, 1, 0], ids=["x", "y", "z"])
+        >>> b = Predictions(confidence=[0.5, 0.6], correct=[1, 0], ids=["z", "x"])
+        >>> [each.confidence.tolist() for each in matched(a, b)]
+        [[0.9, 0.7], [0.6, 0.5]]
+    """
+    if a.ids is None and b.ids is None:
+        return a, b
+    if a.ids is None or b.ids is None:
+        raise InputError("ids: expected names of the samples of both models, got those of one; name both")
+    repeats = [_occurrence(each) for each in (a, b)]
+    most = 1 + int(max(each.max() for each in repeats))
+    _, codes = np.unique(np.concatenate([a.ids.cpu().numpy(), b.ids.cpu().numpy()]), return_inverse=True)
+    ours, theirs = codes[: a.n] * most + repeats[0], codes[a.n :] * most + repeats[1]
+    _, of_a, of_b = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
+    if len(of_a) < 2:
+        raise InputError(f"ids: expected at least two samples that both models have, got {len(of_a)}")
+    order = np.argsort(of_a)
+    return a.take(of_a[order]), b.take(of_b[order])
+
+
+def _occurrence(predictions: Predictions) -> npt.NDArray[np.int64]:
+    """Return how many samples before each one have its id; repeated ids need units."""
+    assert predictions.ids is not None
+    _, place, counts = np.unique(predictions.ids.cpu().numpy(), return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    number = np.empty(len(place), dtype=np.int64)
+    number[order] = np.arange(len(place)) - np.repeat(counts.cumsum() - counts, counts)
+    if counts.max() > 1 and predictions.units is None:
+        second = int(np.argmax(number > 0))
+        first = int(np.argmax(place == place[second]))
+        raise InputError(
+            f"ids: expected a different one in each row, got the same in rows {first} and {second}; name "
+            "what such rows belong to as their units too"
+        )
+    return number
 
 
 def _check_pair(a: Predictions, b: Predictions) -> None:
@@ -118,6 +190,9 @@ def _check_pair(a: Predictions, b: Predictions) -> None:
         raise InputError(
             f"groups: expected the same samples in the same order, got {ours!r} and {theirs!r} in row {row}"
         )
+    if a.units is not None and b.units is not None and not torch.equal(a.units.cpu(), b.units.cpu()):
+        row = int((a.units.cpu() != b.units.cpu()).nonzero()[0])
+        raise InputError(f"units: expected the same samples in the same order, got other units in row {row}")
     if a.weights is not None and b.weights is not None and not torch.equal(a.weights.cpu(), b.weights.cpu()):
         row = int((a.weights.cpu() != b.weights.cpu()).nonzero()[0])
         raise InputError(

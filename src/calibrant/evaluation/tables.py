@@ -26,6 +26,7 @@ from calibrant.show.table import Column, Table
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import MethodResult
     from calibrant.evaluation.groups import GroupTable, GroupTest
+    from calibrant.evaluation.paired import PairedComparison
     from calibrant.evaluation.slices import ClassRow
     from calibrant.inference.chance import Chance
     from calibrant.inference.intervals import Interval
@@ -164,6 +165,34 @@ def paired_table(
         )
     columns = ["measure", "this", "other", "difference", "95 % interval", "p-value"]
     return Table.of(columns, rows, title=title, notes=tuple(notes))
+
+
+def models_table(
+    pairs: "Mapping[tuple[str, str], PairedComparison]",
+    p_corrected: Mapping[str, Mapping[tuple[str, str], float]],
+    *,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Lay out the differences between each two models; significant ones are emphasised."""
+    rows = []
+    for both, found_pair in pairs.items():
+        for place, (name, of_pairs) in enumerate(p_corrected.items()):
+            measure, found = MEASURES[name], found_pair.differences[name]
+            write = partial(bare, in_percent=measure.percent, digits=4)
+            difference = write(found.difference)
+            rows.append(
+                [
+                    Cell(both, "" if place else " - ".join(both)),
+                    Cell(name, title_of(measure) + (", %" if measure.percent else ""), short=measure.heading),
+                    difference.styled("best") if of_pairs[both] < 1 - found.level else difference,
+                    span(found.low, found.high, write),
+                    p_value(found.p_value),
+                    p_value(of_pairs[both]),
+                ]
+            )
+    columns = [Column("models", align="left", wraps=True), Column("measure", align="left")]
+    columns += [Column(each) for each in ("difference", "95 % interval", "p-value", "p\nHolm")]
+    return Table.of(columns, rows, title="Differences between models", notes=tuple(notes), dense=True)
 
 
 def groups_table(found: "GroupTable", by: str = "group") -> Table:
