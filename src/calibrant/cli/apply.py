@@ -149,7 +149,7 @@ def apply(
         return
     targets = targets_of(source, files_of(source), out)
     if targets is None:
-        result = calibrated(fitted, read(source, columns, need_labels=False))
+        result = calibrated(fitted, read(source, columns, need_labels=False, judged=False))
         save_predictions(result, out)
         done = result.n
     else:
@@ -170,11 +170,11 @@ def _corrected(
 
     if fitted.class_names is None and columns.classes is not None:
         fitted.class_names = tuple(columns.classes)
-    known = None if labelled is None else read(labelled, columns)
+    known = None if labelled is None else read(labelled, columns, judged=False)
     if adapt is None or known is None:
         known_ones = {name: given_frequencies(text) for name, text in texts.items()}
         return correct_frequencies(fitted, labelled=known, **known_ones)
-    new = read(adapt, replace(columns, labels=None), need_labels=False)
+    new = read(adapt, replace(columns, labels=None), need_labels=False, judged=False)
     with progress_bar() as progress:
         found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
     Console().show(found.to_table())

@@ -15,6 +15,7 @@ from calibrant.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.predictions import Predictions
+    from calibrant.data.repeats import Repeats
 
 
 _ROLES = ("logits", "probs", "labels", "weights", "options", "answer")
@@ -158,15 +159,27 @@ def with_columns(
     return run
 
 
-def read(path: str | Path, columns: "Columns", *, need_labels: bool = True) -> "Predictions":
-    """Load a file of predictions, or all files of a folder or pattern; say how many answers were left out."""
-    from calibrant.data.files import load_predictions
+def read(
+    path: str | Path, columns: "Columns", *, need_labels: bool = True, judged: bool = True
+) -> "Predictions":
+    """Load a file of predictions, or all files of a folder or pattern, and say what to know about it.
+
+    Args:
+        path: The file, folder or pattern.
+        columns: Which columns hold what.
+        need_labels: Whether predictions without labels are refused.
+        judged: Whether chance is judged or folds are made, so that rows that repeat are worth a line.
+    """
+    from calibrant.data.files import load_answers
     from calibrant.data.predictions import join_predictions
 
     parts = {}
     for name, file in files_of(path).items():
-        parts[name] = load_predictions(file, need_labels=need_labels, columns=columns)
+        answers = load_answers(file, need_labels=need_labels, columns=columns)
+        parts[name] = answers.predictions
         tell_dropped(file, parts[name])
+        if judged and answers.repeats is not None:
+            tell_repeats(file, answers.repeats)
     return join_predictions(parts)
 
 
@@ -179,6 +192,18 @@ def files_of(path: str | Path) -> dict[str, str | Path]:
     return (
         {file.name: file.path for file in find_files(str(path))} if is_many(str(path)) else {str(path): path}
     )
+
+
+def tell_repeats(path: str | Path, repeats: "Repeats") -> None:
+    """Say on stderr that rows may depend on each other, and which option to use."""
+    name, n, different = Path(path).name, repeats.n, repeats.n_different
+    if repeats.column is None:
+        found = f"of {n:,} rows only {different:,} differ; if copies depend on each other"
+        option = "name what they belong to with --unit"
+    else:
+        found = f"{n:,} rows have {different:,} different {repeats.column}; if rows with the same one depend"
+        found, option = f"{found} on each other", f"add --unit {repeats.column}"
+    say(f"{name}: {found}, intervals, tests and folds are wrong without units: {option}", err=True)
 
 
 def tell_dropped(path: str | Path, predictions: "Predictions") -> None:

@@ -12,6 +12,7 @@ from calibrant.data.columns import ColumnName, Columns, FileRows, folded
 from calibrant.data.numbering import as_name
 from calibrant.data.options import read_options
 from calibrant.data.predictions import Predictions
+from calibrant.data.repeats import Repeats
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
 
@@ -28,10 +29,12 @@ class Answers:
     Attributes:
         predictions: The answers that are kept.
         kept: Whether each row of the file is kept, shape ``(rows,)``.
+        repeats: What suggests that rows depend on each other, if they have no units.
     """
 
     predictions: Predictions
     kept: npt.NDArray[np.bool_]
+    repeats: Repeats | None = None
 
 
 def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:

@@ -44,6 +44,11 @@ class Npz:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def names(self) -> list[str]:
+        """Return the names of all arrays."""
+        with self._open() as archive:
+            return list(archive.files)
+
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the arrays with our keys, and all names; pickled arrays are refused, never loaded."""
         with self._open() as archive:
@@ -98,6 +103,11 @@ class Safetensors:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def names(self) -> list[str]:
+        """Return the names of all tensors."""
+        with safe_open(self.path, framework="pt") as file:
+            return list(file.keys())
 
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the tensors with our keys, class names and metadata from the header, and all names."""

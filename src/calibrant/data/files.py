@@ -16,6 +16,7 @@ from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
 from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions, Stored
+from calibrant.data.repeats import find_repeats
 from calibrant.errors import FormatError, InputError
 from calibrant.files import atomic_path, reading
 
@@ -38,6 +39,9 @@ class Format(Protocol):
     """What every format offers for a file."""
 
     def __init__(self, path: Path) -> None: ...
+
+    def names(self) -> list[str]:
+        """Return the names of all arrays or columns."""
 
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the unchecked values under our keys, and the names of all arrays or columns."""
@@ -79,13 +83,15 @@ def load_predictions(
 def load_answers(
     path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
 ) -> Answers:
-    """Read predictions as :func:`load_predictions` does, and say which rows of the file they are."""
+    """Read predictions as :func:`load_predictions` does; say which rows they are, and whether rows repeat."""
     path, columns = Path(path), columns or Columns()
     form = _format(path, FORMATS | LOGS)
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
         source = form(path)
-        return _with_row_names(_answers(source, columns, need_labels=need_labels), source, columns)
+        answers = _with_row_names(_answers(source, columns, need_labels=need_labels), source, columns)
+        column = lambda name: source.read_columns([name]).columns[name]  # noqa: E731
+        return replace(answers, repeats=find_repeats(answers.predictions, source.names(), column))
 
 
 def _answers(source: Format, columns: Columns, *, need_labels: bool) -> Answers:

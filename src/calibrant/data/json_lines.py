@@ -55,9 +55,13 @@ class JsonLines:
         """The number of each object in error messages: its line, counted from one."""
         return [line for line, _ in self._numbered]
 
+    def names(self) -> list[str]:
+        """Return the names of all keys."""
+        return list(dict.fromkeys(name for record in self.records for name in record))
+
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the values under our keys, and the names of all keys."""
-        names = list(dict.fromkeys(name for record in self.records for name in record))
+        names = self.names()
         given = [name for several in columns.other_names.values() for name in several]
         within = [name for name in given if name not in names and self._column(name)[0] is not None]
         ours = under_our_names([*names, *within], columns)

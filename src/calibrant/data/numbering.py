@@ -67,8 +67,8 @@ def joined(columns: Sequence[Sequence[Any] | npt.NDArray[Any]]) -> npt.NDArray[A
     if len(columns) == 1:
         return np.asarray(columns[0], dtype=None if isinstance(columns[0], np.ndarray) else np.object_)
     names = [[as_name(value) for value in column] for column in columns]
-    # A row without one of the names has none.
-    rows = [", ".join(row) if all(row) else None for row in zip(*names, strict=True)]
+    # A row without any of the names has none.
+    rows = [", ".join(row) if any(row) else None for row in zip(*names, strict=True)]
     return np.asarray(rows, dtype=np.object_)
 
 

@@ -53,6 +53,11 @@ class Parquet:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def names(self) -> list[str]:
+        """Return the names of all columns, and of fields within structures."""
+        with open_parquet(self.path) as file:
+            return list(dict(_paths(file.schema_arrow)))
+
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
         with open_parquet(self.path) as file:
@@ -148,6 +153,10 @@ class Csv:
     def header(self) -> list[str]:
         """The names of all columns."""
         return self.dialect.header
+
+    def names(self) -> list[str]:
+        """Return the names of all columns."""
+        return self.header
 
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, and all names; headers other than numbers name the classes."""
