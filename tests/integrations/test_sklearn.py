@@ -14,7 +14,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    cross_val_predict,
+    cross_validate,
+    train_test_split,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -289,3 +296,51 @@ def test_classes_that_a_fitted_classifier_does_not_know_are_refused():
 def test_importing_the_library_does_not_import_this():
     code = "import sys, calibrant; sys.exit('calibrant.integrations.sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Four visits of each of 60 patients, with numbers that name the patient."""
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(60), 4)
+    sick = rng.random(60) < 0.5
+    person = rng.normal(size=(60, 3))
+    x = person[patient] + rng.normal(scale=0.02, size=(240, 3))
+    return x, np.where(rng.random(240) < 0.95, sick[patient], ~sick[patient]), patient
+
+
+@pytest.mark.parametrize("cv", [None, 4, GroupKFold(3)])
+def test_no_fold_splits_a_group(visits, cv, monkeypatch):
+    x, y, patient = visits
+    fitted_on = []
+
+    class Watched(KNeighborsClassifier):
+        def fit(self, X, y):  # noqa: N803  # scikit-learn's names
+            fitted_on.append({tuple(row) for row in X})
+            return super().fit(X, y)
+
+    given = {}
+    monkeypatch.setattr(
+        TemperatureScaling,
+        "fit",
+        classmethod(lambda _, z, y, **rows: given.update(rows) or Identity.fit(z, y)),
+    )
+    CalibratedClassifier(Watched(1), cv=cv, on_fit_error="raise").fit(x, y, groups=patient)
+    assert len(fitted_on) == 1 + {None: 5, 4: 4}.get(cv, 3)
+    for seen in fitted_on[1:]:
+        shares = [sum(tuple(row) in seen for row in x[patient == each]) for each in range(60)]
+        assert set(shares) <= {0, 4}
+    assert np.array_equal(given["units"], patient)
+
+
+@pytest.mark.parametrize("cv", [None, GroupKFold(3)])
+def test_metadata_routing_brings_groups_to_the_folds(visits, cv):
+    x, y, patient = visits
+    with config_context(enable_metadata_routing=True):
+        inner, options = CalibratedClassifier(GaussianNB(), cv=cv), {"return_estimator": True}
+        routed = cross_validate(inner, x, y, cv=GroupKFold(2), params={"groups": patient}, **options)
+    first, _ = next(GroupKFold(2).split(x, y, patient))
+    alone = CalibratedClassifier(GaussianNB(), cv=cv).fit(x[first], y[first], groups=patient[first])
+    assert np.allclose(routed["estimator"][0].predict_proba(x), alone.predict_proba(x))
+    rows = CalibratedClassifier(GaussianNB()).fit(x[first], y[first])
+    assert not np.allclose(rows.predict_proba(x), alone.predict_proba(x))

@@ -2,14 +2,14 @@
 
 import warnings
 from numbers import Integral
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import check_cv, cross_val_predict
+from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
@@ -45,7 +45,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             and ``"temperature"`` work too, and ``"auto"`` is the pool of the methods that suit the number of
             classes. Methods that need features get the samples themselves.
         cv: ``"prefit"`` for a fitted classifier and samples that it was not trained on; otherwise what
-            scikit-learn takes: a number of stratified folds, a splitter, or None for five folds.
+            scikit-learn takes: a number of stratified folds, a splitter, or None for five folds. If ``fit``
+            gets groups, a number of folds means stratified folds of whole groups.
         options: Keyword arguments for the method's ``fit``.
         random_state: Seed of the method.
         on_fit_error: What to do when the calibrator cannot be fitted, for instance because every sample is
@@ -64,6 +65,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         >>> print(f"{float(classifier.calibrator_.temperature):.1f}")
         6.5
     """
+
+    # As of scikit-learn's group splitters: with metadata routing, groups are requested by default.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         X: Any,  # noqa: ANN401, N803 - scikit-learn's names
         y: Any,  # noqa: ANN401 - scikit-learn's names
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         **fit_params: Any,  # noqa: ANN401 - scikit-learn's names
     ) -> Self:
         """Train the classifier, unless it is fitted already, and then the calibrator.
@@ -98,17 +103,21 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 numbers are counts, as everywhere in scikit-learn: weight 2 is the same as the sample twice. A
                 pipeline takes them under the name of a step, as in ``model__sample_weight``, and so does the
                 calibrator.
+            groups: What each sample belongs to, if samples depend on each other, such as a patient or a
+                question; elsewhere in Calibrant these are units. No fold of the classifier or of the
+                calibrator splits one. With metadata routing, groups are requested by default.
             fit_params: Passed to the classifier's ``fit``; those with one entry per sample follow the folds.
                 A classifier that is fitted already takes none.
         """
         check_choice(self.on_fit_error, "on_fit_error", ("warn", "raise"))
         method = _method(self.method)
         check_classification_targets(y)
-        X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806  # scikit-learn's names and untyped values
+        X, y, groups = indexable(X, column_or_1d(y, warn=True), groups)  # noqa: N806  # scikit-learn's names and untyped values
+        units = None if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
         estimator = self._given_estimator()
         if self._is_prefit:
             _refuse_unused(fit_params)
-        fit_params, weights = self._weights(estimator, sample_weight, fit_params)
+        fit_params, weights = self._weights(estimator, sample_weight, groups, fit_params)
         if self._is_prefit:
             check_is_fitted(estimator)
             self.estimator_ = estimator
@@ -119,7 +128,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 estimator,
                 X,
                 y,
-                cv=check_cv(self.cv, y, classifier=True),
+                cv=list(self._splitter(y, grouped=groups is not None).split(X, y, groups)),
                 method=_response(estimator),
                 params=fit_params,
             )
@@ -127,7 +136,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
-        self.calibrator_ = self._fit_calibrator(method, _logits(self.estimator_, scores), y, X, weights)
+        self.calibrator_ = self._fit_calibrator(
+            method, _logits(self.estimator_, scores), y, X, weights, units
+        )
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803 - scikit-learn's names
@@ -157,14 +168,28 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         """Return what ``fit`` takes for itself, and what it passes on to the classifier."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        return router.add(estimator=self._given_estimator(), method_mapping=mapping)
+        router = router.add(estimator=self._given_estimator(), method_mapping=mapping)
+        if self._is_prefit or not hasattr(self.cv, "split"):
+            return router
+        splits = MethodMapping().add(caller="fit", callee="split")
+        return router.add(splitter=self.cv, method_mapping=splits)
+
+    def _splitter(self, y: Any, *, grouped: bool) -> Any:  # noqa: ANN401  # scikit-learn's untyped values
+        """Return what makes folds: by default stratified ones, which split no group if there are groups."""
+        if grouped and (self.cv is None or isinstance(self.cv, Integral)):
+            return StratifiedGroupKFold(5 if self.cv is None else int(self.cv))
+        return check_cv(self.cv, y, classifier=True)
 
     def _weights(
-        self, estimator: BaseEstimator, sample_weight: ArrayLike | None, fit_params: dict[str, Any]
+        self,
+        estimator: BaseEstimator,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+        fit_params: dict[str, Any],
     ) -> tuple[dict[str, Any], ArrayLike | None]:
         """Return the parameters of the classifier's ``fit``, and the weights of the calibrator."""
         if get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
+            routed = process_routing(self, "fit", sample_weight=sample_weight, groups=groups, **fit_params)
             return dict(routed.estimator.fit), sample_weight
         in_steps = [value for name, value in fit_params.items() if name.endswith("__sample_weight")]
         if sample_weight is None:
@@ -194,6 +219,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         y: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
         X: Any,  # noqa: ANN401, N803  # scikit-learn's names and untyped values
         weights: ArrayLike | None,
+        units: npt.NDArray[np.int64] | None,
     ) -> Calibrator:
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.asarray(y)[self.classes_[labels] != y]
@@ -208,6 +234,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         if rows is not None:
             logits, labels = logits[rows], labels[rows]
             features = None if features is None else features[rows]
+            units = None if units is None else units[rows]
         try:
             return method.fit(
                 logits,
@@ -216,6 +243,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 weights=weights,
                 seed=int(seed),
                 options=self.options,
+                **({} if units is None else {"units": units}),
             )
         except FitError as error:
             if self.on_fit_error == "raise":
