@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from calibrant._version import __version__
 from calibrant.data.predictions import Predictions
@@ -215,6 +216,10 @@ def title_of_run(config: Config) -> str:
     return f"{config.model.name} on {config.data.name}{spoiled}, {encoder}{config.training.loss}"
 
 
+def _units_of(predictions: Predictions) -> Tensor:
+    return torch.arange(predictions.n) if predictions.units is None else predictions.units
+
+
 def joined_sets(predictions: Mapping[str, Predictions], prefix: str) -> tuple[Predictions | None, str]:
     """Join all shifted, or all out-of-distribution sets; return the joined set and its name."""
     parts = {name.removeprefix(prefix): each for name, each in predictions.items() if name.startswith(prefix)}
@@ -224,6 +229,8 @@ def joined_sets(predictions: Mapping[str, Predictions], prefix: str) -> tuple[Pr
     joined = Predictions(
         logits=torch.cat([each.to_logits() for each in parts.values()]),
         labels=torch.cat(labels) if labels else None,
+        # Shifted sets are the same samples in several forms.
+        units=torch.cat([_units_of(each) for each in parts.values()]) if labels and len(parts) > 1 else None,
         class_names=next(iter(parts.values())).class_names,
     )
     names = list(parts)

@@ -124,6 +124,7 @@ def _predict(fabric: Fabric, config: Config, network: Network, splits: Splits) -
             logits=logits,
             labels=None if name.startswith("foreign/") else data.labels,
             features=features if config.output.features else None,
+            units=data.units,
             class_names=splits.train.class_names,
             metadata={
                 "data": config.data.name,

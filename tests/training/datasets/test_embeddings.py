@@ -89,3 +89,15 @@ def test_a_truncated_or_other_file_is_named(tmp_path) -> None:
         load_dataset("embeddings", path=file)
     with pytest.raises(FormatError, match="got a folder"):
         load_dataset("embeddings", path=tmp_path)
+
+
+def test_units_stay_with_their_rows_and_on_one_side(tmp_path) -> None:
+    patients = np.array([f"p{i // 4}" for i in range(40)])
+    content = arrays(x_val=None, y_val=None, units_train=patients, units_test=np.arange(12))
+    splits = load(tmp_path, content, validation=0.3)
+    train, held = (set(part.units.tolist()) for part in (splits.train, splits.validation))
+    assert not train & held
+    assert len(train | held) == 10
+    assert splits.test.units.tolist() == list(range(12))
+    with pytest.raises(CalibrantError, match="units_test: expected 12 entries"):
+        load(tmp_path, arrays(units_test=np.arange(3)))

@@ -111,3 +111,15 @@ def test_a_rate_outside_0_to_1_is_refused(rate) -> None:
 def test_one_class_cannot_be_confused() -> None:
     with pytest.raises(InputError, match="at least two classes"):
         symmetric_label_noise(torch.zeros(3).long(), rate=0.5, n_classes=1)
+
+
+def test_units_are_held_out_whole_and_rows_as_units_are_rows() -> None:
+    labels = torch.arange(120) % 3
+    patients = torch.arange(120) // 4 * 7 % 31
+    kept, held = stratified_split(labels, share=0.25, units=patients)
+    assert not set(patients[kept].tolist()) & set(patients[held].tolist())
+    assert len(kept) + len(held) == 120
+    assert 20 <= len(held) <= 40
+    alone = stratified_split(labels, share=0.25, seed=3)
+    as_units = stratified_split(labels, share=0.25, seed=3, units=torch.arange(120).flip(0))
+    assert all(torch.equal(a, b) for a, b in zip(alone, as_units, strict=True))

@@ -170,3 +170,11 @@ def test_without_transformers_the_sentence_says_what_to_install(tmp_path, monkey
 def test_lengths_are_positive(tmp_path, options) -> None:
     with pytest.raises(InputError, match=f"{next(iter(options))}: expected"):
         load_dataset("text", path=write_json(tmp_path / "data.json"), **options)
+
+
+def test_texts_of_one_author_stay_on_one_side(tmp_path) -> None:
+    rows = [(f"word{i} again", "ab"[i % 2], f"author {i // 5}") for i in range(100)]
+    path = write_csv(tmp_path / "texts.csv", rows, ("text", "label", "unit"))
+    splits = load_dataset("text", path=path or tmp_path / "texts.csv")
+    authors = [set(part.units.tolist()) for part in (splits.train, splits.validation, splits.test)]
+    assert sum(map(len, authors)) == len(set.union(*authors)) == 20

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading
+from calibrant.inputs import check_units
 
 DataKind: TypeAlias = Literal["image", "embedding", "text"]
 
@@ -30,6 +31,8 @@ class LabelledData:
         labels: Classes as int64 of shape ``(n,)``; -1 for out-of-distribution samples.
         class_names: One name per class, or none.
         kind: ``"image"``, ``"embedding"`` or ``"text"``.
+        units: What each sample belongs to, if samples depend on each other, such as a patient: whole numbers
+            of shape ``(n,)``. None if each sample stands alone.
 
     Example:
         >>> data = LabelledData(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), "embedding")
@@ -41,12 +44,15 @@ class LabelledData:
     labels: Tensor
     class_names: tuple[str, ...] | None
     kind: DataKind
+    units: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_inputs(self.inputs, self.kind)
         _check_labels(self.labels, n=len(self.inputs))
         if self.class_names is not None:
             _check_names(self.class_names, highest=int(self.labels.max()))
+        if self.units is not None:
+            check_units(self.units, n=len(self.inputs))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -59,7 +65,8 @@ class LabelledData:
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
         rows = torch.as_tensor(index)
         try:
-            return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
+            units = None if self.units is None else self.units[rows]
+            return replace(self, inputs=self.inputs[rows], labels=self.labels[rows], units=units)
         except IndexError:
             raise InputError(
                 f"index: expected row numbers below {len(self)} or a mask of that length, "

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.data.numbering import numbered
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading
 from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits, read_data
@@ -21,7 +22,8 @@ def load_embeddings(
     """Return embeddings from an archive of ``x_train y_train x_test y_test`` and optional arrays.
 
     ``x_val`` with ``y_val`` is the validation part, which is otherwise taken from training; ``x_oos`` is an
-    out-of-distribution set; ``class_names`` or ``labels`` names the classes. All numbers become float32.
+    out-of-distribution set; ``class_names`` or ``labels`` names the classes; ``units_train``, ``units_val``
+    and ``units_test`` name what samples belong to that depend on each other. All numbers become float32.
 
     Args:
         path: The ``.npz`` file.
@@ -75,7 +77,14 @@ def _part(arrays: Mapping[str, Any], part: str, names: tuple[str, ...] | None) -
         raise InputError(
             f"y_{part}: expected classes from 0, got {y.min()}; put samples of no class into x_oos"
         )
-    return LabelledData(x, torch.from_numpy(y.astype(np.int64)), names, "embedding")
+    units = arrays.get(f"units_{part}")
+    return LabelledData(
+        x,
+        torch.from_numpy(y.astype(np.int64)),
+        names,
+        "embedding",
+        None if units is None else numbered(units, f"units_{part}", n=len(x)),
+    )
 
 
 def _floats(arrays: Mapping[str, Any], name: str) -> Tensor:

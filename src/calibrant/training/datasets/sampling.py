@@ -14,20 +14,32 @@ from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits
 TEST_SHARE = 0.2
 
 
-def stratified_split(labels: Tensor, *, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+def stratified_split(
+    labels: Tensor, *, share: float, seed: int = 0, units: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the row numbers to keep and those to hold out, each in ascending order.
 
     The held-out part has ``share`` of all samples, rounded, and the same share of each class; samples that
     rounding leaves over come from the classes with the largest remainders. A class never loses its last
-    sample.
+    sample. With units, these are held out as a whole, and each belongs to the class of its first sample.
 
     Example:
         >>> kept, held = stratified_split(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), share=0.25)
         >>> len(kept), len(held)
         (6, 2)
+        >>> patients = torch.tensor([7, 7, 7, 8, 9, 9, 5, 5])
+        >>> kept, held = stratified_split(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), share=0.5, units=patients)
+        >>> set(patients[kept].tolist()) & set(patients[held].tolist())
+        set()
     """
     if not 0 < share < 1:
         raise InputError(f"share: expected a number between 0 and 1, got {share}; 0.1 holds out a tenth")
+    if units is not None:
+        _, first, place = np.unique(units.numpy(), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # units in the order in which they appear
+        _, held_units = stratified_split(labels[torch.from_numpy(first[order])], share=share, seed=seed)
+        held_rows = torch.from_numpy(np.isin(place, order[held_units.numpy()]))
+        return (~held_rows).nonzero()[:, 0], held_rows.nonzero()[:, 0]
     y = labels.numpy()
     order = np.random.default_rng([seed, 0]).permutation(len(y))
     counts = np.bincount(y)
@@ -76,14 +88,14 @@ def divide(
     """Return all three parts; those that are missing are taken from the training part.
 
     The test part is the same for every seed, so that runs with different seeds are compared on the same
-    samples; the validation part is ``share`` of the rest and depends on the seed.
+    samples; the validation part is ``share`` of the rest and depends on the seed. No unit is split.
     """
     if test is None:
-        kept, held = stratified_split(train.labels, share=TEST_SHARE)
+        kept, held = stratified_split(train.labels, share=TEST_SHARE, units=train.units)
         train, test = train.take(kept), train.take(held)
     if validation is None:
         check_validation(share)
-        kept, held = stratified_split(train.labels, share=share, seed=seed)
+        kept, held = stratified_split(train.labels, share=share, seed=seed, units=train.units)
         train, validation = train.take(kept), train.take(held)
     return train, validation, test
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from calibrant.data.numbering import numbered
 from calibrant.errors import FormatError, InputError
 from calibrant.files import parse_json, reading
 from calibrant.inputs import check_count
@@ -20,10 +21,11 @@ _LABELLED = "CSV with columns text and label"
 
 
 class _Texts(NamedTuple):
-    """Texts and the names of their classes; out-of-distribution texts have no classes."""
+    """Texts, the names of their classes, and of their units; out-of-distribution texts have no classes."""
 
     texts: list[str]
     classes: list[str]
+    units: list[str] | None = None
 
 
 # The parts that a file or a folder has, and its out-of-distribution sets.
@@ -43,7 +45,9 @@ def load_text(
 
     JSON has ``train``, ``val`` and ``test``, each a list of ``[text, label]``, and may have ``oos_test``; CSV
     has columns ``text`` and ``label``, and the folder may have ``oos.csv``. These two are out-of-distribution
-    sets. Missing parts are taken from the training part. Classes are numbered in alphabetical order.
+    sets. A column ``unit`` names what texts belong to that depend on each other, such as their author.
+    Missing parts are taken from the training part, without splitting a unit. Classes are numbered in
+    alphabetical order.
 
     Args:
         path: The file or the folder.
@@ -61,10 +65,18 @@ def load_text(
     with reading(path.name, "texts"):
         labels = {part: _numbered(texts.classes, names, part) for part, texts in parts.items()}
         texts = {part: each.texts for part, each in parts.items()}
-        _take_out(texts, labels, "test", TEST_SHARE, 0)
-        _take_out(texts, labels, "validation", validation, seed)
+        units = {
+            part: numbered(each.units, f"unit of {part}", n=len(each.texts))
+            for part, each in parts.items()
+            if each.units is not None
+        }
+        _take_out(texts, labels, units, "test", TEST_SHARE, 0)
+        _take_out(texts, labels, units, "validation", validation, seed)
     encode, vocabulary = _encoder(texts["train"], model, length, max_words)
-    known = {part: LabelledData(encode(texts[part]), labels[part], names, "text") for part in texts}
+    known = {
+        part: LabelledData(encode(texts[part]), labels[part], names, "text", units.get(part))
+        for part in texts
+    }
     return Splits(
         known["train"],
         known["validation"],
@@ -78,16 +90,22 @@ def load_text(
 
 
 def _take_out(
-    texts: dict[str, list[str]], labels: dict[str, Tensor], part: str, share: float, seed: int
+    texts: dict[str, list[str]],
+    labels: dict[str, Tensor],
+    units: dict[str, Tensor],
+    part: str,
+    share: float,
+    seed: int,
 ) -> None:
     """Move a share of the training part into a part that is missing."""
     if part in texts:
         return
     check_validation(share)
-    kept, held = stratified_split(labels["train"], share=share, seed=seed)
-    all_texts, all_labels = texts["train"], labels["train"]
+    all_texts, all_labels, all_units = texts["train"], labels["train"], units.get("train")
+    kept, held = stratified_split(all_labels, share=share, seed=seed, units=all_units)
     for name, rows in (("train", kept), (part, held)):
         texts[name], labels[name] = [all_texts[row] for row in rows.tolist()], all_labels[rows]
+        units |= {} if all_units is None else {name: all_units[rows]}
 
 
 def _encoder(
@@ -142,7 +160,8 @@ def _folder(path: Path) -> _Found:
 
 def _labelled(path: Path) -> _Texts:
     rows = _rows(path, ("text", "label"))
-    return _Texts([row["text"] for row in rows], [row["label"] for row in rows])
+    units = [row["unit"] for row in rows] if "unit" in rows[0] else None
+    return _Texts([row["text"] for row in rows], [row["label"] for row in rows], units)
 
 
 def _unlabelled(path: Path) -> _Texts:
