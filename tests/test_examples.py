@@ -1,17 +1,23 @@
 """Every example runs in small, trains, and prints a table of what it returns."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from calibrant import load_predictions
+from calibrant.data import Columns
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -136,3 +142,47 @@ def test_two_workers_of_ray_learn_what_one_process_learns_and_leave_nothing_behi
 
 def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, "ray_train"}
+
+
+class _Model(BaseHTTPRequestHandler):
+    """A language model that knows Paris, is unsure of Lyon, and forgets to state a number once."""
+
+    asked = 0
+
+    def do_POST(self):
+        _Model.asked += 1
+        prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][0]["content"]
+        stated = "" if _Model.asked == 2 else "\nConfidence: 90 %"
+        text = f"I think.\nAnswer: {'Paris' if 'France' in prompt else 'lyon'}.{stated}"
+        body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_answers_are_collected_once_and_read_by_question(tmp_path):
+    questions, out = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
+    questions.write_text(
+        "question_id,question,answer,subject\nq1,Capital of France?,Paris,cities\nq2,Where?,Nice,cities\n"
+    )
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = {"url": f"http://127.0.0.1:{server.server_address[1]}/v1", "model": "tiny"}
+    try:
+        collect = example("collect_answers").main
+        assert collect(questions, out, samples=2, **options) == 4
+        assert collect(questions, out, samples=3, **options) == 2  # what is there is not asked again
+    finally:
+        server.shutdown()
+        server.server_close()
+    columns = Columns(
+        confidence="stated", correct="is_right", units="question_id", percent=True, missing="drop"
+    )
+    found = load_predictions(out, columns=columns)
+    assert (found.n, found.n_units) == (5, 2)
+    assert found.correct.tolist() == [True, False, False, True, False]
+    assert set(found.confidence.tolist()) == {0.9}
