@@ -232,9 +232,14 @@ def _by_chance(
     measure: Measure, predictions: Predictions, given: Mapping[str, Any], seed: int
 ) -> tuple[Chance | None, str]:
     """Return what a calibrated model would show, or None and the reason."""
-    if predictions.units is not None:
-        return None, "what chance would show is unknown, because the labels of a row depend on each other"
-    shown = by_chance(measure.function, **given, n_draws=_CHANCE_DRAWS, seed=seed, max_work=_CHANCE_WORK)
+    shown = by_chance(
+        measure.function,
+        **given,
+        units=predictions.units,
+        n_draws=_CHANCE_DRAWS,
+        seed=seed,
+        max_work=_CHANCE_WORK,
+    )
     return shown, "" if shown else "what chance would show is left out, because it would take too long"
 
 

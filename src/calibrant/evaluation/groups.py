@@ -12,17 +12,18 @@ from calibrant.data.predictions import Groups, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.tables import groups_table
-from calibrant.inference.calibration_test import refined_test
+from calibrant.inference.calibration_test import cumulative_difference, refined_test
 from calibrant.inference.corrections import Correction, corrected
 from calibrant.inference.intervals import Interval, wilson_interval
 from calibrant.inference.rows import check_level, generator
+from calibrant.inference.units import Units
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.names import resolve_measures
 from calibrant.results import FrozenDict, Result
 from calibrant.show.table import Table
 
-#: Groups with fewer samples are shown but not tested.
+#: Groups with fewer samples, or fewer units, are shown but not tested.
 FEWEST_TESTED = 10
 
 
@@ -130,7 +131,9 @@ def by_group(
 
     Confidences are those of the predicted class, or those of a black box. The test is that of
     :func:`~calibrant.inference.calibration_test` with the statistic ``"kuiper"``; its p-values are corrected
-    for the number of groups. Groups with fewer than ten samples are shown but not tested.
+    for the number of groups. Groups with fewer than ten samples are shown but not tested. If samples have
+    units, the hits of a unit are drawn together in the test, the interval of the gap has the effective number
+    of samples, and groups with rows of fewer than ten units are not tested.
 
     If samples have weights, all of this counts them by weight. Samples of weight 0, and groups without any
     others, are left out.
@@ -164,7 +167,14 @@ def by_group(
     groups = _check_groups(predictions)
     level, named = check_level(level), resolve_measures(measures)
     outcomes, places = predictions.outcomes(), _places(groups)
-    cells = [CumulativeDifference.from_outcomes(outcomes.take(rows)) for rows in places]
+    units = None if predictions.units is None else predictions.units.cpu()
+    cells = [
+        cumulative_difference(
+            outcomes.take(rows),
+            Units.of(None if units is None else units[rows.cpu()], len(rows), at_least=1),
+        )
+        for rows in places
+    ]
     tests = group_tests(cells, correction=correction, level=level, seed=seed)
     sizes = [float(outcomes.counts[place].sum()) for place in places]
     rows = []
@@ -212,7 +222,7 @@ def group_tests(
         seed: Equal seeds give equal p-values.
     """
     cells = list(groups)
-    n_tested = sum(each.n >= FEWEST_TESTED for each in cells)
+    n_tested = sum(each.n_units >= FEWEST_TESTED for each in cells)
     generators = generator(seed).spawn(len(cells))
     tests = [
         refined_test(each, n_tests=n_tested, rng=rng, fewest=FEWEST_TESTED)
@@ -224,7 +234,7 @@ def group_tests(
     for each, test, p in zip(cells, tests, p_corrected, strict=True):
         accuracy = min(float(each.hits.sum()) / each.total, 1.0)
         confidence = float(each.count @ each.confidence) / each.total
-        low, high = wilson_interval(accuracy, each.total, level=level)
+        low, high = wilson_interval(accuracy, each.effective, level=level)
         rows.append(
             GroupTest(
                 n=each.n,

@@ -3,19 +3,22 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import torch
+from scipy.special import ndtr, stdtr
+from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.errors import InputError
-from calibrant.inference.chance import redrawn
+from calibrant.inference.chance import Dependence, redrawn
 from calibrant.inference.draws import RESAMPLES, fine_bins
+from calibrant.inference.intervals import effective_rows, mean_with_error
 from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_rows
-from calibrant.inference.units import Units
+from calibrant.inference.units import Indices, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count, check_labelled_probs
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.cumulative import CumulativeDifference, CumulativeStatistic, brownian_tail
@@ -100,7 +103,8 @@ def calibration_test(
         confidence: Instead of ``probs``: confidences of shape ``(n,)``, with ``correct``.
         correct: Whether each prediction was right, shape ``(n,)``.
         units: An integer for each sample, shape ``(n,)``. Outcomes of samples with equal ones are drawn with
-            the correlation that they have, for every statistic but ``"skce"``.
+            the dependence that they have (:class:`~calibrant.inference.chance.Dependence`); for ``"skce"``,
+            units are paired at random.
         statistic: The statistic that is compared with its distribution for a calibrated model.
         n_resamples: Number of resamples; the p-value is at least ``1 / (1 + n_resamples)``.
         seed: Equal seeds give equal p-values.
@@ -127,11 +131,9 @@ def calibration_test(
     rows = as_rows(probs=probs, labels=labels, confidence=confidence, correct=correct)
     rng, drawn = generator(seed), Units.of(units, n_rows(rows))
     if statistic == "skce":
-        if not drawn.are_rows:
-            raise InputError("units: expected none with the statistic 'skce', got some; choose another one")
-        return _skce_test(rows, seed, **options)
-    if (statistic == "kuiper" or statistic == "ks") and drawn.are_rows:
-        cells = CumulativeDifference.from_outcomes(check_outcomes(**rows))
+        return _skce_test(rows, drawn, seed, **options)
+    if statistic == "kuiper" or statistic == "ks":
+        cells = cumulative_difference(check_outcomes(**rows), drawn)
         return cumulative_test(cells, statistic, n_resamples=n_resamples, rng=rng, **options)
     if statistic == "ece" and drawn.are_rows:
         value, null = _ece_null(check_outcomes(**rows), n_resamples, rng, **options)
@@ -156,13 +158,75 @@ def _function(statistic: Statistic | Callable[..., Any]) -> Callable[..., Any]:
         return statistic
     if statistic == "ece":
         return expected_calibration_error
-    if statistic == "kuiper" or statistic == "ks":
-        return partial(_in_deviations, statistic)
     raise InputError(f"statistic: expected 'ece', 'skce', 'kuiper', 'ks' or a function, got {statistic!r}")
 
 
-def _in_deviations(statistic: CumulativeStatistic, *given: ArrayLike, **named: ArrayLike) -> float:
-    return CumulativeDifference.from_outcomes(check_outcomes(*given, **named)).in_deviations(statistic)
+def cumulative_difference(outcomes: Outcomes, units: Units) -> CumulativeDifference:
+    """Return the cumulative difference of outcomes, of which those of a unit may depend on each other."""
+    if units.are_rows:
+        return CumulativeDifference.from_outcomes(outcomes)
+    return DependentDifference.of_units(outcomes, units)
+
+
+@dataclass(frozen=True, eq=False)
+class DependentDifference(CumulativeDifference):
+    """The cumulative difference of samples that depend on each other; ``count`` and ``hits`` are by weight.
+
+    Attributes:
+        outcomes: The samples.
+        order: Their places in ascending order of the confidence.
+        starts: Place in that order of the first sample with each confidence.
+        dependence: How hits are drawn.
+    """
+
+    outcomes: Outcomes
+    order: Indices
+    starts: Indices
+    dependence: Dependence
+
+    @classmethod
+    def of_units(cls, outcomes: Outcomes, units: Units) -> "DependentDifference":
+        """Sort the samples by confidence."""
+        values = outcomes.confidence.double().cpu().numpy()
+        order = np.argsort(values, kind="stable")
+        distinct, starts = np.unique(values[order], return_index=True)
+        w, hits = outcomes.counts.cpu().numpy()[order], outcomes.correct.cpu().numpy()[order]
+        sums = np.add.reduceat(w, starts), np.add.reduceat(w * hits, starts)
+        return cls(distinct, *sums, outcomes, order, starts, Dependence.of(outcomes, units))
+
+    @cached_property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.outcomes)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return self.dependence.units.n
+
+    @cached_property
+    def effective(self) -> float:
+        """Number of equal samples that would know the accuracy as well."""
+        if self.n_units == 1:
+            return 1.0
+        hits, units = self.outcomes.correct.double().cpu().numpy(), self.dependence.units.code
+        return effective_rows(hits, weights=self.outcomes.weights, units=units)
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the total difference, as units differ; at least that of independent rows."""
+        w, p = (each.double().cpu().numpy() for each in (self.outcomes.counts, self.outcomes.confidence))
+        sums = self.dependence.units.sums(w * (self.outcomes.correct.cpu().numpy() - p))
+        return math.sqrt(max(float(sums @ sums), float(w * w @ (p * (1 - p)))))
+
+    def coarser(self, most: int) -> "DependentDifference":  # noqa: ARG002  # samples keep their units
+        """Return the same."""
+        return self
+
+    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> Floats:
+        w, p = (each.double().cpu().numpy() for each in (self.outcomes.counts, self.outcomes.confidence))
+        rows = ((w * (self.dependence.uniform(rng) < p))[self.order] for _ in range(n_resamples))
+        return np.stack([np.add.reduceat(row, self.starts) for row in rows])
 
 
 def cumulative_test(
@@ -186,6 +250,8 @@ def cumulative_test(
         (2.9, True, 'consistency resampling')
     """
     value, variance = cells.in_deviations(statistic), float(cells.variances.sum())
+    if isinstance(cells, DependentDifference):
+        variance = 0.0  # no law is known
     p_value = float(brownian_tail(statistic, value)) if variance >= _ENOUGH_VARIANCE else 1.0
     if variance >= _ENOUGH_VARIANCE and cells.variances.max() <= _LARGEST_SHARE * variance:
         return CalibrationTest(p_value, value, 0, "Brownian motion")
@@ -203,9 +269,9 @@ def refined_test(
         cells: The cumulative difference of a group.
         n_tests: Number of tests that are corrected for.
         rng: Random numbers of this group.
-        fewest: Groups with fewer samples are not tested; the result is NaN.
+        fewest: Groups with fewer samples, or fewer units, are not tested; the result is NaN.
     """
-    if cells.n < fewest:
+    if cells.n_units < fewest:
         return CalibrationTest(math.nan, math.nan, 0, "consistency resampling")
     found = cumulative_test(cells, n_resamples=_REFINED, rng=rng)
     enough = min(_RESAMPLES_EACH * n_tests, _MOST_RESAMPLES)
@@ -244,7 +310,7 @@ def _ece_null(
     return float(error(fine.correct_sum.numpy()[used])), np.concatenate(null)
 
 
-def _skce_test(rows: RowArrays, seed: int, *, width: float | None = None) -> CalibrationTest:
+def _skce_test(rows: RowArrays, units: Units, seed: int, *, width: float | None = None) -> CalibrationTest:
     """Test whether the mean of the kernel terms of random pairs is above zero."""
     if "confidence" in rows:
         outcomes = check_outcomes(**rows)
@@ -252,7 +318,31 @@ def _skce_test(rows: RowArrays, seed: int, *, width: float | None = None) -> Cal
     p, y = check_labelled_probs(rows["probs"], rows["labels"])
     if len(p) < 4:
         raise InputError(f"probs: expected at least four samples, for two pairs, got {len(p)}")
+    if not units.are_rows:
+        return _skce_of_units(p, y, units, seed, width)
     terms = skce_pairs(p, y, width=width, seed=seed)
     mean, error = float(terms.mean()), float(terms.std()) / math.sqrt(len(terms))
     p_value = float(ndtr(-mean / error)) if error > 0 else float(mean <= 0)
+    return CalibrationTest(p_value, mean, 0, "asymptotic normal")
+
+
+def _skce_of_units(p: Tensor, y: Tensor, units: Units, seed: int, width: float | None) -> CalibrationTest:
+    """Test the mean of the kernel terms of rows of random pairs of units; each row is used once at least."""
+    if units.n < 4:
+        raise InputError(f"units: expected at least four, for two pairs, got {units.n}")
+    first, second = generator(seed).permutation(units.n)[: units.n // 2 * 2].reshape(2, -1)
+    places = [units.rows_of(first), units.rows_of(second)]
+    longer = np.maximum(units.sizes[first], units.sizes[second])
+    pair, within = np.repeat(np.arange(len(first)), longer), np.arange(longer.sum())
+    within -= np.repeat(longer.cumsum() - longer, longer)
+    # The rows of the smaller unit are repeated in turn.
+    rows = [
+        place[(units.sizes[side].cumsum() - units.sizes[side])[pair] + within % units.sizes[side][pair]]
+        for side, place in zip((first, second), places, strict=True)
+    ]
+    order = torch.from_numpy(np.stack(rows, axis=1).ravel()).to(p.device)
+    terms = skce_pairs(p[order], y[order], width=width, seed=None).numpy(force=True)
+    mean, error = mean_with_error(terms, units=pair)
+    degrees = Units.of(pair, len(pair)).spread(terms).degrees
+    p_value = float(stdtr(min(degrees, 1e9), -mean / error)) if error > 0 else float(mean <= 0)
     return CalibrationTest(p_value, mean, 0, "asymptotic normal")

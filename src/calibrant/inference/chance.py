@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, c
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Outcomes, check_outcomes
 from calibrant.threads import few_threads
 
 # A 95th percentile of fewer draws would be their largest value.
@@ -27,6 +28,8 @@ _FEWEST = 40
 _BLOCK = 1 << 19
 # Values that differ by less than this share are the same: two ways of adding up differ in the last digits.
 _SAME = 1e-9
+# Bins of confidence in which the hits of a unit are compared.
+_BINS = 15
 # After this many draws from a calibrated model, a value that is this many of their ranges above them is not
 # compared with more of them.
 _FIRST, _FAR = 5, 8.0
@@ -72,8 +75,8 @@ def by_chance(
 
     The distribution is that of :func:`calibration_test` with the measure as its statistic.
     For errors of bins of the confidence, the hits of a fine bin are drawn at once, as there. Weights are
-    fixed like the predictions. Hits of samples that depend on each other are drawn with the correlation that
-    they have, see :func:`redrawn`.
+    fixed like the predictions. Hits of samples that depend on each other are drawn with the dependence that
+    they have, see :class:`Dependence`.
 
     Args:
         metric: A calibration error of this library, or a function with the same arguments that returns a
@@ -155,21 +158,21 @@ def _draws(
     units: Units,
 ) -> _Draws:
     """Return the fastest way to draw a measure of these rows."""
-    if measure is not None and measure.reads == "outcomes" and units.are_rows:
+    if measure is not None and measure.reads == "outcomes":
         outcomes = check_outcomes(**rows)
-        bins = bin_options(measure, options)
+        bins = bin_options(measure, options) if units.are_rows else None
         if measure.of_bins is not None and bins is not None and "weights" not in rows:
             binned = BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
             cells = len(binned.fine.count)
             return _Draws(binned.draw_calibrated, cells, cells)
         pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
         rows = {**pairs, **{name: rows[name] for name in ("weights",) if name in rows}}
-        counted = _of_both_outcomes(measure, rows, options)
+        counted = _of_both_outcomes(measure, rows, options, units)
         if counted is not None:
             return counted
-    by_class = units.are_rows and _is_by_class(measure, rows, options)
+    by_class = _is_by_class(measure, rows, options)
     if measure is not None and measure.of_class_bins is not None and by_class:
-        return _of_class_bins(measure, rows, options)
+        return _of_class_bins(measure, rows, options, units)
     redraw = redrawn(rows, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
@@ -181,7 +184,9 @@ def _draws(
     return _Draws(draw, n * n if quadratic else 4 * n_numbers(rows), n)
 
 
-def _of_both_outcomes(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws | None:
+def _of_both_outcomes(
+    measure: Measure, rows: RowArrays, options: Mapping[str, Any], units: Units
+) -> _Draws | None:
     """Return draws that count each sample once: as a hit or as a miss; both are sorted only once."""
     n = len(rows["confidence"])
     both = {name: torch.as_tensor(values).repeat(2) for name, values in rows.items()}
@@ -190,9 +195,10 @@ def _of_both_outcomes(measure: Measure, rows: RowArrays, options: Mapping[str, A
     if weighted is None:
         return None
     probability = torch.as_tensor(rows["confidence"]).cpu().double().numpy()
+    uniform = uniform_numbers(rows, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
-        hits = (rng.random((n_draws, n)) < probability).astype(np.int64)
+        hits = np.stack([uniform(rng) < probability for _ in range(n_draws)]).astype(np.int64)
         return weighted.of(np.concatenate([hits, 1 - hits], axis=1))
 
     held = max(2 * n, weighted.held)
@@ -205,14 +211,14 @@ def _is_by_class(measure: Measure | None, rows: RowArrays, options: Mapping[str,
     return measure is not None and "probs" in rows and "weights" not in rows and known
 
 
-def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any]) -> _Draws:
+def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any], units: Units) -> _Draws:
     """Return draws of labels; only those in the bin of their class count."""
     probs, n_bins = torch.as_tensor(rows["probs"]), int(options.get("n_bins", 15))
     p, of_class_bins = probs.cpu(), measure.of_class_bins
     assert of_class_bins is not None
     fixed = class_bins(p, rows["labels"], n_bins=n_bins)
     n, k = p.shape
-    redraw = redrawn({"probs": p, "labels": rows["labels"]}, Units.of(None, n))
+    redraw = redrawn({"probs": p, "labels": rows["labels"]}, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         values = np.empty(n_draws)
@@ -229,15 +235,14 @@ def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any]
 
 
 def redrawn(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], RowArrays]:
-    r"""Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated.
+    """Return a function that draws hits or labels as if the predictions, which are fixed, were calibrated.
 
-    A hit occurs if a uniform number is below the confidence. If units have several rows, a row takes the
-    number of its unit with probability :math:`\sqrt\rho`, else one of its own: every hit keeps its
-    probability, and two rows of a unit have the correlation :math:`\rho` of the observed ones. Class labels
-    are drawn likewise, from the most probable class on.
+    A hit occurs if a uniform number is below the confidence. Those of rows that depend on each other have the
+    :class:`Dependence` of the observed hits. Class labels are drawn likewise, from the most probable class
+    on.
     """
     (given, predictions), (drawn, _), *_ = rows.items()
-    uniform = _uniform(rows, units)
+    uniform = uniform_numbers(rows, units)
 
     def same_kind(values: Tensor) -> RowArrays:
         return {**rows, drawn: values if isinstance(predictions, Tensor) else values.numpy()}
@@ -259,30 +264,109 @@ def redrawn(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], Ro
     return labels
 
 
-def _uniform(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], Floats]:
+def uniform_numbers(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], Floats]:
     """Return what draws a uniform number for each row, shared within a unit as often as hits demand."""
     n = n_rows(rows)
     if units.are_rows:
         return lambda rng: rng.random(n)
-    share = math.sqrt(_correlation(rows, units))
-
-    def draw(rng: np.random.Generator) -> Floats:
-        own, common = rng.random(n), rng.random(units.n)[units.code]
-        return np.where(rng.random(n) < share, common, own)
-
-    return draw
-
-
-def _correlation(rows: RowArrays, units: Units) -> float:
-    """Return the correlation of what hits differ from the confidence by, between two rows of a unit."""
     outcomes = check_outcomes(**{name: values for name, values in rows.items() if name != "weights"})
-    error = (outcomes.correct.double() - outcomes.confidence.double()).cpu().numpy()
-    error = error - error.mean()
-    squares, pairs = float(error @ error), float(units.sizes @ (units.sizes - 1))
-    if squares == 0 or pairs == 0:
-        return 0.0
-    products = float(np.square(units.sums(error)).sum()) - squares
-    return min(max(products / pairs / (squares / len(error)), 0.0), 1.0)
+    return Dependence.of(outcomes, units).uniform
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    r"""How much the hits of a unit depend on each other, and how sure the units are of it.
+
+    Of the uniform numbers that decide on hits, a row takes that of its unit with probability
+    :math:`\sqrt\rho`, else one of its own. So every hit keeps its probability. With errors :math:`e = a - p`
+    of hits :math:`a` and confidences :math:`p`, a calibrated model has, over pairs of rows of a unit,
+
+    .. math:: \sum_{i \ne j} \mathrm E\, e_i e_j = \rho \sum_{i \ne j} (\min(p_i, p_j) - p_i p_j)
+
+    This gives :math:`\rho`; pairs in the same bin of confidence give another one, and the larger one is used.
+    Few units, very unequal ones, and rare misses leave it open: each draw has its own :math:`\rho`, for
+    which the sum of squares of the units is multiplied by :math:`f / \chi^2_f`, as in a t-distribution.
+
+    Rows below one half may be turned, as if their opposite had been predicted: the forecasts of two
+    candidates in one race depend on each other that way. They are if errors are then more alike.
+
+    Attributes:
+        units: The units.
+        cells: For units, and for rows of a unit in the same bin: the sum of squares of their summed errors,
+            and the largest sum of products, that of hits which all take the number of their unit.
+        squares: Sum of squares of the errors.
+        degrees: Degrees of freedom of the sums of squares of units.
+        turned: Whether each row is turned; None if none is.
+    """
+
+    units: Units
+    cells: tuple[tuple[float, float], ...]
+    squares: float
+    degrees: float
+    turned: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, outcomes: Outcomes, units: Units) -> "Dependence":
+        """Return the dependence of outcomes."""
+        p = outcomes.confidence.double().cpu().numpy()
+        error = outcomes.correct.cpu().numpy() - p
+        squares, turned = float(error @ error), p < 0.5
+        of_units, of_bins = _sums_of_pairs(p, error, units)
+        if turned.any():
+            others = _sums_of_pairs(np.where(turned, 1 - p, p), np.where(turned, -error, error), units)
+            if _share(others[0], squares) > _share(of_units, squares):
+                return cls._of_sums(p, others, squares, units, turned)
+        return cls._of_sums(p, (of_units, of_bins), squares, units, None)
+
+    @classmethod
+    def _of_sums(
+        cls,
+        p: Floats,
+        cells: tuple[tuple[float, float], ...],
+        squares: float,
+        units: Units,
+        turned: npt.NDArray[np.bool_] | None,
+    ) -> "Dependence":
+        sizes, variance = units.sizes.astype(np.float64), float((p * (1 - p)).mean())
+        variances = sizes * (1 + (sizes - 1) * _share(cells[0], squares))
+        # The variance of a square over the square of its mean: 2 for a normal error, more for rare misses.
+        unsure = max(2.0, (1 - 4 * variance) / variance) if variance > 0 else 2.0
+        degrees = 2 / unsure * float(variances.sum()) ** 2 / float(variances @ variances)
+        return cls(units, cells, squares, degrees, turned)
+
+    def uniform(self, rng: np.random.Generator) -> Floats:
+        """Return a uniform number for each row."""
+        factor = self.degrees / max(float(rng.chisquare(self.degrees)), 1e-300)
+        rho = max(_share((factor * sums, most), self.squares) for sums, most in self.cells)
+        n = len(self.units.code)
+        drawn = rng.random(n)
+        common = rng.random(self.units.n)[self.units.code]
+        np.copyto(drawn, common, where=rng.random(n) < math.sqrt(rho))
+        return drawn if self.turned is None else np.where(self.turned, 1 - drawn, drawn)
+
+
+def _share(cell: tuple[float, float], squares: float) -> float:
+    """Return the correlation that sums of squares and of products imply, from 0 to 1."""
+    sums, most = cell
+    return min(max((sums - squares) / most, 0.0), 1.0) if most > 1e-12 * squares else 0.0
+
+
+def _sums_of_pairs(p: Floats, error: Floats, units: Units) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the sum of squared sums and the largest sum of products, of units and of their bins."""
+    order = np.lexsort((p, units.code))
+    code, p, error = units.code[order], p[order], error[order]
+    new = np.diff(code, prepend=-1) != 0
+    others = new | (np.diff(equal_width_index(p, _BINS), prepend=-1) != 0)
+    of_units, of_bins = (_sums_of_cells(p, error, np.flatnonzero(each)) for each in (new, others))
+    return of_units, of_bins
+
+
+def _sums_of_cells(p: Floats, error: Floats, starts: npt.NDArray[np.intp]) -> tuple[float, float]:
+    sizes = np.diff(starts, append=len(p))
+    after = np.repeat(starts + sizes, sizes) - np.arange(1, len(p) + 1)  # larger ones in the same cell
+    products = float(np.square(np.add.reduceat(p, starts)).sum()) - float(p @ p)
+    sums = float(np.square(np.add.reduceat(error, starts)).sum())
+    return sums, 2 * float(p @ after) - products
 
 
 def if_calibrated(

@@ -19,10 +19,17 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inference.rows import RowArrays, apply_to, take_rows
-from calibrant.inference.units import Indices, Units
+from calibrant.inference.rows import RowArrays, apply_to, errors_of, take_rows
+from calibrant.inference.units import ALONE, Indices, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
-from calibrant.metrics.counted import Counts, EqualMass, Weighted, binned_weights, mean_weights
+from calibrant.metrics.counted import (
+    Counts,
+    EqualMass,
+    Weighted,
+    binned_weights,
+    mean_weights,
+    summed_weights,
+)
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
 from calibrant.outcomes import Outcomes, check_outcomes, checked_weights, counts_of
@@ -48,6 +55,8 @@ class Resampler(ABC):
 
     #: Whether the measure is a mean over samples, which has no bias.
     is_mean = False
+    #: What resamples of few units do not show of the variance.
+    spread = ALONE
     #: Numbers computed for each resample; millions take a few hundredths of a second.
     work = 0
 
@@ -122,6 +131,7 @@ class TermResampler(Resampler):
     """
 
     terms: Floats
+    spread: Spread = ALONE
 
     is_mean = True
 
@@ -267,12 +277,14 @@ class CountResampler(Resampler):
         weighted: The measure as a function of how often each row is counted.
         units: What is drawn.
         is_mean: Whether the measure is a mean over samples, which has no bias.
+        spread: What resamples of few units do not show of the variance.
     """
 
     measured: float
     weighted: Weighted
     units: Units
     is_mean: bool = False
+    spread: Spread = ALONE
 
     @property
     def value(self) -> float:
@@ -302,11 +314,13 @@ class RowResampler(Resampler):
         measured: The measure of the sample itself.
         measure: Takes indices of rows and returns the measure of these rows.
         units: What is drawn.
+        spread: What resamples of few units do not show of the variance.
     """
 
     measured: float
     measure: Callable[[Indices], float]
     units: Units
+    spread: Spread = ALONE
 
     @property
     def value(self) -> float:
@@ -347,23 +361,40 @@ def resampler_of(
             return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     value = apply_to(metric, rows, options) if value is None else value
+    spread = ALONE if units.are_rows else units.spread(errors_of(rows), _counts(rows.get("weights"), units))
+    if not units.are_rows and measure is not None and measure.of_bins is not None:
+        bins = bin_options(measure, options)
+        if bins is not None and bins["binning"] == "width":
+            summed = summed_weights(check_outcomes(**rows), measure.of_bins, bins["n_bins"], units.code)
+            return CountResampler(value, summed, Units.of(None, units.n), spread=spread)
     weighted = weighted_of(measure, rows, options)
     if weighted is not None:
-        return CountResampler(value, weighted, units)
-    return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units)
+        return CountResampler(value, weighted, units, spread=spread)
+    return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
+
+
+def _counts(weights: ArrayLike | None, units: Units) -> Floats:
+    """Return how much each row counts."""
+    n = len(units.code)
+    return counts_of(checked_weights(weights, n), n).numpy(force=True)
 
 
 def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Resampler:
     """Return resamples of a mean over rows: of one term per unit if units have the same size."""
-    w = counts_of(checked_weights(weights, len(terms)), len(terms)).cpu().numpy()
+    w = _counts(weights, units)
+    spread = units.spread(terms, w)
     sizes, alone = units.sums(w), Units.of(None, units.n)
     means = units.sums(np.where(w > 0, w * terms, 0.0)) / np.where(sizes > 0, sizes, 1.0)
     if np.ptp(sizes) <= 1e-12 * sizes.max():
         if units.n > _EXACT:
-            return TermResampler(means)
-        return CountResampler(float(means.mean()), mean_weights(means), alone, is_mean=True)
+            return TermResampler(means, spread)
+        return CountResampler(float(means.mean()), mean_weights(means), alone, is_mean=True, spread=spread)
+    if units.n > _EXACT and not units.are_rows:
+        # A ratio of two sums over so many units is as good as linear in both.
+        mean = float(sizes @ means / sizes.sum())
+        return TermResampler(mean + sizes / sizes.mean() * (means - mean), spread)
     weighted = mean_weights(means, torch.from_numpy(sizes))
-    return CountResampler(weighted.value, weighted, alone)
+    return CountResampler(weighted.value, weighted, alone, spread=spread)
 
 
 def weighted_of(measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]) -> Weighted | None:

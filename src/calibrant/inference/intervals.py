@@ -21,7 +21,7 @@ from calibrant.inference.rows import (
     n_numbers,
     n_rows,
 )
-from calibrant.inference.units import Units
+from calibrant.inference.units import ALONE, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.outcomes import checked_weights, counts_of
 from calibrant.threads import few_threads
@@ -79,7 +79,8 @@ def with_interval(
     The samples are drawn again with replacement ``n_resamples`` times and measured each time. The interval
     is for the value on the population, from which the samples come: the measure of infinitely many of them.
     Samples that depend on each other, such as several answers to one question, are drawn together: see
-    ``units``.
+    ``units``. Resamples of few units, or of very unequal ones, vary too little, so percentiles are then moved
+    outwards to those of a t-distribution; :class:`~calibrant.inference.units.Spread` describes this.
 
     Calibration errors are biased upwards: with few samples, chance adds to them, and more so in resamples,
     which have the chance of the sample and their own. So percentiles of the resampled values are moved by
@@ -134,12 +135,15 @@ def with_interval(
         value = check_finite(resampler.value)
         n_resamples = affordable(n_resamples, resampler.work, max_work)
         replicates = defined(resampler.replicates(n_resamples, rng, progress))
-        low, high = corrected_ends(value, replicates, level=level, biased=not resampler.is_mean)
-        draw = if_calibrated(metric, rows, options, drawn, rng)
-        if isinstance(resampler, BinResampler):
-            draw = partial(resampler.calibrated, rng)
-        if low > 0 and draw is not None and could_be_calibrated(value, draw, level=level):
-            low = 0.0
+        low, high = corrected_ends(
+            value, replicates, level=level, biased=not resampler.is_mean, spread=resampler.spread
+        )
+        if low > 0:
+            draw = if_calibrated(metric, rows, options, drawn, rng)
+            if isinstance(resampler, BinResampler):
+                draw = partial(resampler.calibrated, rng)
+            if draw is not None and could_be_calibrated(value, draw, level=level):
+                low = 0.0
     # What is never negative, or never above 1, on any resample is not so on the population.
     low = max(low, 0.0) if replicates.min() >= 0 else low
     high = min(high, 1.0) if replicates.max() <= 1 else high
@@ -155,7 +159,13 @@ def with_interval(
 
 
 def corrected_ends(
-    value: float, replicates: Floats, *, level: float, biased: bool = True, floor: float = 0.0
+    value: float,
+    replicates: Floats,
+    *,
+    level: float,
+    biased: bool = True,
+    floor: float = 0.0,
+    spread: Spread = ALONE,
 ) -> tuple[float, float]:
     r"""Return the ends of an interval that contains its estimate and allows for its bias.
 
@@ -170,17 +180,21 @@ def corrected_ends(
         level: Level of the interval.
         biased: False for means over samples: their interval has plain percentiles as its ends.
         floor: The bias for calibrated models, if it is known.
+        spread: What resamples of few units do not show.
     """
-    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    low, high = spread.widened(np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2]), replicates)
     down, up = _shifts(value, replicates, floor) if biased else (0.0, 0.0)
     return min(float(low) - down, value), max(float(high) - up, value)
 
 
-def two_sided_p_value(value: float, replicates: Floats, *, biased: bool = True, floor: float = 0.0) -> float:
+def two_sided_p_value(
+    value: float, replicates: Floats, *, biased: bool = True, floor: float = 0.0, spread: Spread = ALONE
+) -> float:
     """Return the smallest ``1 - level`` at which :func:`corrected_ends` of a difference exclude 0."""
     if value == 0:
         return 1.0
     down, up = _shifts(value, replicates, floor) if biased else (0.0, 0.0)
+    replicates = spread.widened(replicates, replicates)
     beyond = np.count_nonzero(replicates <= down) if value > 0 else np.count_nonzero(replicates >= up)
     return min(1.0, 2 * (1 + int(beyond)) / (1 + len(replicates)))
 
@@ -249,3 +263,42 @@ def mean_with_error(
     n = sizes.sum() ** 2 / np.square(sizes).sum()  # the effective number of units
     squares = float(np.square(drawn.sums(w * (terms - mean))).sum())
     return mean, math.sqrt(n / max(n - 1, 1e-9) * squares) / float(sizes.sum())
+
+
+def effective_rows(
+    values: Floats, *, weights: ArrayLike | None = None, units: ArrayLike | None = None, level: float = 0.95
+) -> float:
+    r"""Return how many independent rows would leave as much open about a mean as these rows do.
+
+    Without units it is the number of rows, or their effective number if they have weights. With units it is
+    the variance of a row over that of the mean by unit, and reduced by the square of the ratio of quantiles
+    of the normal and the t-distribution if units are few (Korn and Graubard). If all values are equal, their
+    dependence is unknown, and it is the effective number of units.
+
+    Args:
+        values: A number for each row, such as whether it is right.
+        weights: How much each row counts.
+        units: An integer for each row; rows with equal ones depend on each other.
+        level: Level of the interval that is made with it, such as that of :func:`wilson_interval`.
+
+    Example:
+        >>> effective_rows(np.array([1.0, 0.0, 1.0, 1.0]))
+        4.0
+        >>> effective_rows(np.ones(6), units=[0, 0, 0, 1, 1, 1])
+        2.0
+
+    References:
+        Korn and Graubard, "Confidence intervals for proportions with small expected number of positive counts
+        estimated from survey data", Survey Methodology 1998.
+    """
+    w = counts_of(checked_weights(weights, len(values)), len(values)).numpy(force=True)
+    drawn, rows = Units.of(units, len(values)), float(w.sum())
+    if drawn.are_rows:
+        return rows
+    sizes = drawn.sums(w)
+    variance = float(w @ np.square(values - w @ values / rows)) / rows
+    if variance == 0:
+        return rows**2 / float(sizes @ sizes)
+    squares = float(np.square(drawn.sums(w * (values - w @ values / rows))).sum())
+    spread = drawn.spread(values, w)
+    return min(rows, variance * rows**2 / max(squares, 1e-300) / spread.ratio(level) ** 2)

@@ -33,7 +33,7 @@ from calibrant.inference.rows import (
     n_rows,
     same_length,
 )
-from calibrant.inference.units import Units
+from calibrant.inference.units import Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_choice, check_count
 from calibrant.metrics.names import measure_of
 from calibrant.outcomes import check_outcomes
@@ -276,10 +276,14 @@ def differences_from(
             each.floor(drawn, seed) - floor,
             drawn,
             biased=not resamplers[0].is_mean,
+            # Of a difference of two measures that is known which leaves more open.
+            spread=min(resampler.spread, resamplers[-1].spread, key=lambda each: each.degrees)
+            if best.terms is None
+            else resampler.spread,
             level=level,
             rng=copy.deepcopy(rng),
         )
-        for (name, each), replicates in zip(others.items(), values, strict=True)
+        for (name, each), replicates, resampler in zip(others.items(), values, resamplers, strict=False)
     }
 
 
@@ -291,14 +295,15 @@ def _judged(
     units: Units,
     *,
     biased: bool,
+    spread: Spread,
     level: float,
     rng: np.random.Generator,
 ) -> PairedDifference:
     """Return the difference with its interval and p-value, from resampled differences."""
     found, n_resamples = a.value - b.value, len(differences)
     differences = defined(differences)
-    low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor)
-    p_value = two_sided_p_value(found, differences, biased=biased, floor=floor)
+    low, high = corrected_ends(found, differences, level=level, biased=biased, floor=floor, spread=spread)
+    p_value = two_sided_p_value(found, differences, biased=biased, floor=floor, spread=spread)
     ours, theirs = a.to_swap(), b.to_swap()
     if p_value <= 1 - level and ours is not None and theirs is not None:
         explained = swap_p_value(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_seed, to_tensor
-from calibrant.outcomes import checked_weights
+from calibrant.outcomes import Outcomes, checked_weights
 
 RowArrays: TypeAlias = Mapping[str, Tensor | npt.NDArray[Any]]
 
@@ -78,6 +78,17 @@ def apply_to(
         f"{name}: expected a function that returns one number, got {type(result).__name__}; "
         "wrap it in a function that returns the number of interest"
     )
+
+
+def errors_of(rows: RowArrays) -> Floats:
+    """Return hits minus confidence."""
+    (kind, predictions), (_, truth), *_ = ((name, torch.as_tensor(each)) for name, each in rows.items())
+    if kind != "confidence" and predictions.ndim == 2:
+        of = Outcomes.from_logits if kind == "logits" else Outcomes.from_probs
+        outcomes = of(predictions, truth.to(predictions.device))
+        predictions, truth = outcomes.confidence, outcomes.correct
+    errors: Floats = (truth.double().cpu() - predictions.double().cpu()).numpy()
+    return errors
 
 
 def generator(seed: int) -> np.random.Generator:

@@ -1,15 +1,20 @@
 """Units: the rows that are drawn together, because they depend on each other."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri, stdtrit
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, to_tensor
 
 Indices = npt.NDArray[np.intp]
+
+# The correlation and the bias that it causes depend on each other; they settle after this many steps.
+_STEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +32,14 @@ class Units:
     n: int
 
     @classmethod
-    def of(cls, units: ArrayLike | None, n_rows: int) -> "Units":
+    def of(cls, units: ArrayLike | None, n_rows: int, *, at_least: int = 2) -> "Units":
         """Return the units of rows.
 
         Args:
             units: An integer for each row, shape ``(n,)``; rows with equal ones belong together. Without them
                 every row is a unit.
             n_rows: Number of rows.
+            at_least: The fewest units that are accepted.
         """
         if units is None:
             return cls(np.arange(n_rows), n_rows)
@@ -42,9 +48,11 @@ class Units:
             kind = f"{given.dtype} of shape {tuple(given.shape)}".removeprefix("torch.")
             raise InputError(f"units: expected {n_rows} integers, one per row, got {kind}")
         _, first, place = np.unique(given.cpu().numpy(), return_index=True, return_inverse=True)
-        if len(first) < 2:
+        if len(first) < at_least:
             raise InputError("units: expected at least two different ones, got 1; one unit has no variation")
-        return cls(np.argsort(np.argsort(first))[place], len(first))
+        number = np.empty(len(first), dtype=np.intp)
+        number[np.argsort(first)] = np.arange(len(first))
+        return cls(number[place], len(first))
 
     @property
     def are_rows(self) -> bool:
@@ -70,10 +78,16 @@ class Units:
 
     def draw_rows(self, rng: np.random.Generator) -> Indices:
         """Return the rows of as many units as there are, drawn with replacement."""
-        drawn = rng.integers(self.n, size=self.n)
+        return self.rows_of(rng.integers(self.n, size=self.n))
+
+    def rows_of(self, some: Indices) -> Indices:
+        """Return the rows of some units, unit by unit."""
         if self.are_rows:
-            return drawn
-        return np.concatenate([self._rows[unit] for unit in drawn])
+            return some
+        sizes = self.sizes[some]
+        first = self._first[some] - (sizes.cumsum() - sizes)
+        rows: Indices = self._rows[np.repeat(first, sizes) + np.arange(sizes.sum())]
+        return rows
 
     def draw_half(self, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Return whether each row belongs to units drawn with a probability of one half."""
@@ -83,7 +97,85 @@ class Units:
         """Return for each row what is given for its unit, along the last axis."""
         return of_units if self.are_rows else of_units[..., self.code]
 
+    def spread(self, values: Floats, weights: Floats | None = None) -> "Spread":
+        """Return how sure the units are of the variance of the mean of values, one for each row."""
+        if self.are_rows:
+            return Spread()
+        w = np.ones(len(values)) if weights is None else weights
+        sizes, squares = self.sums(w), self.sums(w * w)
+        error = w * (values - w @ values / w.sum())
+        total, alone = float(np.square(self.sums(error)).sum()), float(error @ error)
+        pairs = float((sizes * sizes - squares).sum()) * alone / float(squares.sum())
+        found = Spread()
+        for _ in range(_STEPS):
+            correlation = (found.scale**2 * total - alone) / pairs if pairs > 0 else 0.0
+            found = Spread.of(sizes, squares + min(max(correlation, 0.0), 1.0) * (sizes * sizes - squares))
+        return found
+
     @cached_property
-    def _rows(self) -> list[Indices]:
-        """The rows of each unit."""
-        return np.split(np.argsort(self.code, kind="stable"), self.sizes.cumsum()[:-1])
+    def _rows(self) -> Indices:
+        """The rows of the first unit, of the second, and so on."""
+        return np.argsort(self.code, kind="stable")
+
+    @cached_property
+    def _first(self) -> npt.NDArray[np.int64]:
+        """Place of the first row of each unit among these."""
+        return self.sizes.cumsum() - self.sizes
+
+
+@dataclass(frozen=True)
+class Spread:
+    r"""What resamples of few units, or of very unequal ones, do not show of the variance of a mean.
+
+    The sums of the units differ from the mean by less than from its expectation, so resamples vary too
+    little, by a known factor. And the variance itself is estimated, with as many degrees of freedom as units
+    of equal size would have: with the covariance :math:`G` of these differences,
+    :math:`(\mathrm{tr}\, G)^2 / \mathrm{tr}\, G^2`. So percentiles become those of a t-distribution.
+
+    Attributes:
+        scale: The standard deviation of a mean over that of its resamples.
+        degrees: Degrees of freedom of the variance; infinite if every row is a unit.
+
+    References:
+        Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage
+        samples", Survey Methodology 2002.
+        Imbens and Kolesár, "Robust standard errors in small samples: some practical advice", Review of
+        Economics and Statistics 2016.
+    """
+
+    scale: float = 1.0
+    degrees: float = math.inf
+
+    @classmethod
+    def of(cls, sizes: Floats, variances: Floats) -> "Spread":
+        """Return the spread of a mean over units with these sizes and variances of their sums."""
+        a, v, total = sizes / sizes.sum(), variances, float(variances.sum())
+        if total == 0:
+            return cls()
+        aa, vv, av = float(a @ a), float(v @ v), float(a @ v)
+        trace = total - 2 * av + total * aa
+        squares = vv - 4 * float(a @ (v * v)) + 2 * total * float(a * a @ v)
+        squares += 2 * av * av + 2 * aa * vv - 4 * total * aa * av + total * total * aa * aa
+        return cls(math.sqrt(total / trace), max(trace * trace / squares, 1.0))
+
+    def widened(self, values: Floats, replicates: Floats) -> Floats:
+        """Return values on the scale of the replicates, as far from their mean as those of few units are."""
+        if math.isinf(self.degrees):
+            return values
+        centre, deviation = replicates.mean(), replicates.std(ddof=1)
+        if deviation == 0:
+            return values
+        z = (values - centre) / deviation
+        far = -stdtrit(self.degrees, ndtr(-np.abs(z)))
+        return np.asarray(centre + self.scale * deviation * np.sign(z) * far)
+
+    def ratio(self, level: float) -> float:
+        """Return how much longer an interval is than one with a known variance."""
+        if math.isinf(self.degrees):
+            return 1.0
+        tail = (1 + level) / 2
+        return self.scale * float(stdtrit(self.degrees, tail) / ndtri(tail))
+
+
+#: The spread of rows that are units: resamples show all of it.
+ALONE = Spread()

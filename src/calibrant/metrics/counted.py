@@ -220,15 +220,39 @@ def binned_weights(
     )
 
 
-def _width_bins(outcomes: Outcomes, n_bins: int) -> Callable[[Counts], Bins]:
-    """Return what sums counts, confidences and hits over bins of equal width, which are always the same."""
+def summed_weights(
+    outcomes: Outcomes, of_bins: Callable[[Bins], Tensor], n_bins: int, units: npt.NDArray[np.intp]
+) -> Weighted:
+    """Return a measure of bins of equal width as a function of how often each unit of samples is counted.
+
+    Args:
+        outcomes: The samples.
+        of_bins: The measure.
+        n_bins: Number of bins.
+        units: The unit of each sample, from 0.
+    """
+    bins = _width_bins(outcomes, n_bins, units)
+    n = 1 + int(units.max())
+    held = max(n, min(len(units), n * n_bins))
+    return Weighted(n, lambda counts: np.asarray(of_bins(bins(counts)), dtype=np.float64), 4 * held)
+
+
+def _width_bins(
+    outcomes: Outcomes, n_bins: int, units: npt.NDArray[np.intp] | None = None
+) -> Callable[[Counts], Bins]:
+    """Return what sums counts, confidences and hits over bins of equal width, which are always the same.
+
+    With the unit of each sample, it takes how often units are counted, and samples keep their weights.
+    """
     confidence, hits = outcomes.confidence.cpu().numpy(), outcomes.correct.cpu().numpy()
-    places = equal_width_index(confidence, n_bins), np.arange(len(confidence))
+    place = equal_width_index(confidence, n_bins)
+    columns, w = np.arange(len(confidence)), np.ones(len(confidence))
+    if units is not None:
+        columns, w = units, outcomes.counts.cpu().numpy()
     edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
-    tables = [
-        sparse.csr_array((each.astype(np.float64), places), shape=(n_bins, len(confidence)))
-        for each in (np.ones(len(confidence)), confidence, hits)
-    ]
+    shape = n_bins, 1 + int(columns.max())
+    # Samples of a unit in one bin are added up here.
+    tables = [sparse.csr_array((w * each, (place, columns)), shape=shape) for each in (1.0, confidence, hits)]
 
     def bins(counts: Counts) -> Bins:
         across = counts.T.astype(np.float64)

@@ -129,6 +129,16 @@ class CumulativeDifference:
         return float(self.count.sum())
 
     @property
+    def n_units(self) -> int:
+        """Number of units that do not depend on each other: of samples, unless these do."""
+        return self.n
+
+    @property
+    def effective(self) -> float:
+        """Number of equal samples that would know the accuracy as well."""
+        return self.total
+
+    @property
     def difference(self) -> Floats:
         """Summed hits minus confidence up to each confidence, over the number of samples."""
         return self._summed(self.hits) / self.total
@@ -138,13 +148,18 @@ class CumulativeDifference:
         """Variance of the number of hits at each confidence, if the model is calibrated."""
         return np.asarray(self.count * self.confidence * (1 - self.confidence))
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the total difference of a calibrated model, times the summed counts."""
+        return float(np.sqrt(self.variances.sum()))
+
     def in_deviations(self, statistic: CumulativeStatistic) -> float:
         """Return an error in standard deviations of the total difference of a calibrated model.
 
         Without any variance, because all confidences are 0 or 1, it is 0 or infinite.
         """
         largest = float(self.total * _EXTENTS[statistic](self.difference))
-        deviation = float(np.sqrt(self.variances.sum()))
+        deviation = self.deviation
         return largest / deviation if deviation > 0 else (np.inf if largest > 0 else 0.0)
 
     def coarser(self, most: int) -> "CumulativeDifference":

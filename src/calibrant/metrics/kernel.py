@@ -156,7 +156,9 @@ def skce(
     return (different + float(residual.square().sum())) / n**2
 
 
-def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = None, seed: int = 0) -> Tensor:
+def skce_pairs(
+    probs: ArrayLike, labels: ArrayLike, *, width: float | None = None, seed: int | None = 0
+) -> Tensor:
     """Return terms whose mean estimates :func:`skce` in linear time, for a calibration test.
 
     Each entry is ``h`` of two samples. They are paired by a random permutation, because an order that depends
@@ -167,7 +169,7 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
         probs: Class probabilities of shape ``(n, k)``, or ``(n,)`` for the probability of class 1.
         labels: Integer classes of shape ``(n,)``.
         width: The width of the kernel, as in :func:`skce`; by default from random rows.
-        seed: Equal seeds give equal pairs of row numbers.
+        seed: Equal seeds give equal pairs of row numbers. None: each row is paired with the next one.
 
     Returns:
         A float64 tensor of shape ``(n // 2,)``.
@@ -177,8 +179,10 @@ def skce_pairs(probs: ArrayLike, labels: ArrayLike, *, width: float | None = Non
         [-0.375]
     """
     p, y = _read(probs, labels, at_least=2)
-    order = torch.from_numpy(np.random.default_rng(check_seed(seed)).permutation(len(p))).to(p.device)
+    shuffled = np.random.default_rng(0 if seed is None else check_seed(seed)).permutation(len(p))
+    order = torch.from_numpy(shuffled).to(p.device)
     width = _width(width, p[order[:_ROWS_FOR_WIDTH]])
+    order = torch.arange(len(p), device=p.device) if seed is None else order
     n = len(p) // 2 * 2
     rows = 2 * max(1, _ENTRIES_AT_ONCE // (2 * p.shape[1]))
     terms = []
