@@ -275,15 +275,6 @@ def _weighted_mass_bins(outcomes: Outcomes, n_bins: int) -> Bins:
     return Bins(torch.from_numpy(edges), *sums)
 
 
-def effective_counts(outcomes: Outcomes, bins: Bins) -> Tensor | None:
-    """Return the effective number of samples in each bin of these outcomes; None if they have no weights."""
-    if outcomes.weights is None:
-        return None
-    place, w = torch.bucketize(outcomes.confidence.cpu().double(), bins.edges[1:-1]), outcomes.weights.cpu()
-    total, squares = (torch.bincount(place, each, len(bins.count)) for each in (w, w.square()))
-    return total.square() / torch.where(squares > 0, squares, 1)
-
-
 def mass_ends(up_to: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     """Return where each of ``n_bins`` bins of equal weight ends, from cumulative weights in order.
 

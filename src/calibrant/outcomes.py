@@ -1,6 +1,6 @@
 """Outcomes of predictions: the confidence in the predicted class, and whether it was correct."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
@@ -34,11 +34,13 @@ class Outcomes:
         correct: Whether that class was correct.
         weights: How much each sample counts, or None if all count the same. Their sum is the effective number
             of samples, so neither a common factor nor samples of weight 0 matter.
+        units: A whole number for each sample; samples of equal number depend on each other. None if none do.
     """
 
     confidence: Tensor
     correct: Tensor
     weights: Tensor | None = None
+    units: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -67,7 +69,7 @@ class Outcomes:
 
     def weighed(self, weights: Tensor | None) -> "Outcomes":
         """Return the outcomes with checked weights, scaled so that their sum is the effective number."""
-        return self if weights is None else Outcomes(self.confidence, self.correct, effective(weights))
+        return self if weights is None else replace(self, weights=effective(weights))
 
     def unweighed(self, what: str) -> "Outcomes":
         """Return the outcomes if they have no weights; ``what`` names what cannot take any."""
@@ -81,7 +83,8 @@ class Outcomes:
 
     def take(self, rows: Tensor) -> "Outcomes":
         """Return some of the outcomes; their weights are scaled to their own effective number."""
-        part = Outcomes(self.confidence[rows], self.correct[rows])
+        units = None if self.units is None else self.units[rows]
+        part = Outcomes(self.confidence[rows], self.correct[rows], units=units)
         return part if self.weights is None else part.weighed(self.weights[rows])
 
     def sorted(self) -> "Outcomes":

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.bins import effective_counts, equal_mass_bins, equal_width_bins
+from calibrant.bins import equal_mass_bins, equal_width_bins
 from calibrant.data import Predictions
 from calibrant.errors import InputError
-from calibrant.inference.bands import accuracy_band, curve_band
+from calibrant.inference.bands import accuracy_band, curve_band, effective_counts
 from calibrant.plots.kinds import KINDS, Request, draw
 
 REFUSED = {"ood", "estimate", "frequencies", "sets", "guarantee"}

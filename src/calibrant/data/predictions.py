@@ -1,7 +1,7 @@
 """``Predictions``: the output of a classifier and, if known, the true classes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -304,7 +304,7 @@ class Predictions:
         raise NotImplementedError
 
     def outcomes(self) -> Outcomes:
-        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
+        """Return the confidence of each prediction and whether it was correct, with weights and units."""
         raise NotImplementedError
 
     @property
@@ -457,11 +457,13 @@ class ClassPredictions(Predictions):
         return self.logits if self.logits is not None else log_probs(_widen(self._main))
 
     def outcomes(self) -> Outcomes:
-        """Return the confidence of each prediction and whether it was correct, with the weights if given."""
+        """Return the confidence of each prediction and whether it was correct, with weights and units."""
         labels = self.truth_for("without labels it is unknown whether a prediction was correct")
         if self.logits is not None:
-            return Outcomes.from_logits(self.logits, labels).weighed(self.weights)
-        return Outcomes.from_probs(_widen(self._main), labels).weighed(self.weights)
+            found = Outcomes.from_logits(self.logits, labels)
+        else:
+            found = Outcomes.from_probs(_widen(self._main), labels)
+        return replace(found, units=self.units).weighed(self.weights)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -523,7 +525,7 @@ class ConfidencePredictions(Predictions):
     def outcomes(self) -> Outcomes:
         """Return the confidence of each answer and whether it was right, with the weights if given."""
         correct = self.truth_for("without it nobody knows which answers were right")
-        return Outcomes(_widen(self._main), correct).weighed(self.weights)
+        return Outcomes(_widen(self._main), correct, units=self.units).weighed(self.weights)
 
 
 class Stored(NamedTuple):

@@ -18,7 +18,8 @@ from calibrant.errors import InputError, did_you_mean
 from calibrant.evaluation.calibrated import is_of_pairs
 from calibrant.evaluation.evaluate import Evaluation, evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.evaluation.paired import paired_comparison
+from calibrant.evaluation.paired import matched, paired_comparison
+from calibrant.inference.bands import effective_size
 from calibrant.inference.chance import Chance
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inference.rows import check_level
@@ -26,7 +27,7 @@ from calibrant.inputs import Progress, check_count, check_number, check_seed
 from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import counts_of
 from calibrant.results import FrozenDict, Result
-from calibrant.show.numbers import Cell, number, span
+from calibrant.show.numbers import Cell, number, rows_of_units, span
 from calibrant.show.table import Table
 
 GateOutcome: TypeAlias = Literal["passed", "failed", "unknown"]
@@ -60,7 +61,8 @@ class Verdict(Result):
         high: Upper end of the interval.
         level: Level of the interval.
         bound: What the value is compared with.
-        needed: About how many samples are needed to tell, if the outcome is unknown; None if no number helps.
+        needed: About how many samples (units, if samples belong to units) are needed to tell, if the outcome
+            is unknown; None if no number helps.
         sentence: The outcome in words, with the reason.
         least: The lower end, extended by chance that resamples do not show.
         most: The upper end, extended likewise.
@@ -93,11 +95,13 @@ class Gate(Result):
         n: Number of samples.
         level: One minus the largest probability that the gate fails a model that meets all requirements.
         verdicts: A verdict for each requirement.
+        n_units: Number of units that samples belong to; None if none were given.
     """
 
     n: int
     level: float
     verdicts: tuple[Verdict, ...]
+    n_units: int | None = None
 
     @property
     def outcome(self) -> GateOutcome:
@@ -113,7 +117,10 @@ class Gate(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the outcome and the exit code."""
-        return {"outcome": self.outcome, "exit_code": self.exit_code, **super().to_dict()}
+        values = super().to_dict()
+        if self.n_units is None:
+            del values["n_units"]
+        return {"outcome": self.outcome, "exit_code": self.exit_code, **values}
 
     @property
     def sentence(self) -> str:
@@ -134,7 +141,7 @@ class Gate(Result):
                 "verdict",
                 "value",
                 f"{100 * self.verdicts[0].level:.3g} % interval",
-                "samples needed",
+                "samples needed" if self.n_units is None else "units needed",
             ],
             [
                 (
@@ -146,7 +153,7 @@ class Gate(Result):
                 )
                 for each in self.verdicts
             ],
-            title=f"Gate of {self.n:,} samples",
+            title=f"Gate of {rows_of_units(self.n, self.n_units)}",
             notes=(*(each.sentence for each in undecided), f"{self.sentence}."),
         )
 
@@ -175,7 +182,8 @@ def check_requirements(
 
     A requirement passes if the whole interval of its measure meets it, fails if no part of the interval does,
     and is unknown otherwise. The point estimate decides nothing. The whole gate fails a model that meets
-    all of :math:`m` requirements with a probability of at most ``1 - level``: the intervals are those of
+    all of :math:`m` requirements with a probability of at most ``1 - level``, also if samples depend on each
+    other within units: the intervals are those of
     :func:`~calibrant.evaluation.evaluate` with a level of ``level`` for up to two requirements, and of
     :math:`1 - 2 (1 - \mathrm{level}) / m` for more.
 
@@ -194,7 +202,8 @@ def check_requirements(
     Args:
         predictions: Labelled predictions, or the path of a file of them.
         requirements: Such as ``"ece < 0.05"``, one or several.
-        baseline: Predictions of the model to be no worse than, for the same samples in the same order.
+        baseline: Predictions of the model to be no worse than, for the same samples: in the same order, or
+            with ids.
         margin: How much worse than the baseline is accepted, for all measures or by name; by default 0.01
             (one percentage point), and 0.02 for NLL.
         paired: False if the baseline has other samples. Both must then be random samples of the same
@@ -235,14 +244,31 @@ def check_requirements(
         progress=progress,
     )
     names = list(dict.fromkeys(each.measure for each in wanted))
-    spans = gauge.spans(predictions, names) if names else {}
+    spans = _of_units(gauge.spans(predictions, names) if names else {}, predictions)
     verdicts = [_decide(each, str(each), spans[each.measure], gauge.level) for each in wanted]
     if baseline is not None:
         other = given_predictions(baseline, name="baseline")
+        both = _matched(predictions, other) if paired else (predictions, other)
         compared = gauge.paired if paired else gauge.unpaired
-        found = compared(predictions, other, list(margins))
+        found = _of_units(compared(*both, list(margins)), *both)
         verdicts += [_compare(name, margins[name], span, gauge.level) for name, span in found.items()]
-    return Gate(predictions.n, float(level), tuple(verdicts))
+    return Gate(predictions.n, float(level), tuple(verdicts), predictions.n_units)
+
+
+def _matched(first: Predictions, other: Predictions) -> tuple[Predictions, Predictions]:
+    """Return the samples that both models have; errors name the baseline."""
+    try:
+        return matched(first, other)
+    except InputError as error:
+        raise InputError(f"baseline: {error}") from None
+
+
+def _of_units(spans: "Mapping[str, _Span]", *models: Predictions) -> "Mapping[str, _Span]":
+    """Return spans that count units, if the samples of the first model belong to units."""
+    if models[0].n_units is None:
+        return spans
+    n = min(each.n_independent for each in models)
+    return {name: replace(span, n=n, counted="units") for name, span in spans.items()}
 
 
 @dataclass(frozen=True)
@@ -250,7 +276,7 @@ class _Span:
     """A value with its interval, or the reason why there is none.
 
     Attributes:
-        n: Number of samples.
+        n: Number of samples, or of units.
         value: The measure, or a difference of two.
         low: Lower end of the interval.
         high: Upper end of the interval.
@@ -259,6 +285,7 @@ class _Span:
         floor: What a calibrated model would show by chance, on average.
         reach: How far chance can lift a calibration error, also where the interval ends at 0.
         reason: Why there is no interval; empty if there is one.
+        counted: What ``n`` is a number of.
     """
 
     n: int
@@ -270,6 +297,7 @@ class _Span:
     floor: float = 0.0
     reach: float = 0.0
     reason: str = ""
+    counted: Literal["samples", "units"] = "samples"
 
     def extended(self, shift: float) -> "_Span":
         """Return the span with one of the ends that decide moved away from the value."""
@@ -416,8 +444,9 @@ class _Gauge:
             events = correct if 2 * int(correct.sum()) < len(correct) else ~correct
             among = ~events
         w = counts_of(predictions.weights, len(correct)).cpu()
-        # Samples that share a row, or have unequal weights, count as fewer.
-        n = max(1, round(float(w.sum() ** 2 / w.square().sum()) * predictions.n_rows / predictions.n))
+        # Samples that depend on each other, or have unequal weights, count as fewer.
+        rare = replace(predictions.outcomes(), correct=events.to(predictions.outcomes().correct.device))
+        n = max(1, round(effective_size(rare, level=self.level)))
         share = float((w * events).sum() / w.sum())
         most = wilson_interval(share, n, level=self.level)[1]
         resampled = float(binom.ppf((1 + self.level) / 2, n, share)) / n
@@ -465,9 +494,9 @@ def _agree(first: Predictions, other: Predictions) -> bool:
     if not (is_of_pairs(first.k) or is_of_pairs(other.k)):
         p, q = first.to_probs().cpu(), other.to_probs().cpu()
         same = same and torch.equal(p.argmax(dim=1), q.argmax(dim=1))
-        return same and (len(p) >= _ENOUGH_ANSWERS or torch.equal(p, q))
+        return same and (first.n_independent >= _ENOUGH_ANSWERS or torch.equal(p, q))
     alike = torch.equal(ours.confidence.cpu(), theirs.confidence.cpu())
-    return same and (alike or first.n_rows >= _ENOUGH_ANSWERS)
+    return same and (alike or first.n_independent >= _ENOUGH_ANSWERS)
 
 
 def _margins(wanted: Sequence[Requirement], margin: float | Mapping[str, float] | None) -> dict[str, float]:
@@ -546,7 +575,7 @@ def _verdict(
         more = (
             f"about {needed:,} are needed" if needed else "no number is enough, because the value is so near"
         )
-        words = f"cannot tell with {span.n:,} samples; {more}: {found}"
+        words = f"cannot tell with {span.n:,} {span.counted}; {more}: {found}"
     sentence = f"{title}: {words}"
     return Verdict(
         requirement=title,

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from calibrant.errors import InputError
+from calibrant.inference.bands import effective_size
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inputs import Floats
 from calibrant.outcomes import LEAST_DOUBT, Outcomes
@@ -70,51 +71,33 @@ def answer_when(
         for share in shares:
             if not 0 <= share <= 1:
                 raise InputError(f"{name}: expected numbers from 0 to 1, got {share}; 80 % is 0.8")
-    confidence, tails = _tails(outcomes)
+    used = outcomes.take((outcomes.counts > 0).nonzero().squeeze(1))
+    ordered = used.take(used.confidence.argsort(stable=True))
+    confidence, w = ordered.confidence.double().cpu().numpy(), ordered.counts.cpu().numpy()
+    misses = ~ordered.correct.cpu().numpy()
+    # Sums over all samples from each place on; the last are 0.
+    total, wrong = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (w, w * misses))
     rows = []
     for threshold in at_least:
         place = int(np.searchsorted(confidence, threshold - LEAST_DOUBT / 2))
-        rows.append(_answering(float(threshold), None, tails, place))
+        rows.append(_answering(float(threshold), None, ordered, place, total, wrong))
     starts = np.flatnonzero(np.diff(confidence, prepend=-1.0) > 0)
-    rates = tails.wrong[starts] / tails.total[starts]
+    rates = wrong[starts] / total[starts]
     for share in at_most_wrong:
         enough = starts[rates <= share]
         place = int(enough[0]) if len(enough) else len(confidence)
         threshold = float(confidence[place]) if len(enough) else math.nan
-        rows.append(_answering(threshold, float(share), tails, place))
+        rows.append(_answering(threshold, float(share), ordered, place, total, wrong))
     return tuple(rows)
 
 
-class _Tails(NamedTuple):
-    """Sums over all samples from each place on, in ascending order of confidence; the last are 0.
-
-    Attributes:
-        total: Number of samples, or the sum of their weights.
-        squares: Number of samples, or the sum of the squares of their weights.
-        wrong: Number of wrong ones, or the sum of their weights.
-    """
-
-    total: Floats
-    squares: Floats
-    wrong: Floats
-
-
-def _tails(outcomes: Outcomes) -> tuple[Floats, _Tails]:
-    """Return the confidences of the samples that count, in ascending order, and the sums from each on."""
-    used = outcomes.counts > 0
-    confidence = outcomes.confidence[used].double().cpu().numpy()
-    order = np.argsort(confidence, kind="stable")
-    confidence, w = confidence[order], outcomes.counts[used].cpu().numpy()[order]
-    wrong = ~outcomes.correct[used].cpu().numpy()[order]
-    sums = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (w, w * w, w * wrong))
-    return confidence, _Tails(*sums)
-
-
-def _answering(threshold: float, share: float | None, tails: _Tails, place: int) -> Answering:
-    n = len(tails.total) - 1 - place
+def _answering(
+    threshold: float, share: float | None, ordered: Outcomes, place: int, total: Floats, wrong: Floats
+) -> Answering:
+    """Return what answering from a place on leaves wrong, from sums over all samples from each place on."""
+    n = len(ordered) - place
     if n == 0:
         return Answering(threshold, share, 0, 0.0, math.nan, math.nan, math.nan)
-    total, squares = float(tails.total[place]), float(tails.squares[place])
-    wrong = min(float(tails.wrong[place]) / total, 1.0)
-    low, high = wilson_interval(wrong, total * (total / squares))
-    return Answering(threshold, share, n, total / float(tails.total[0]), wrong, low, high)
+    rate = min(float(wrong[place]) / float(total[place]), 1.0)
+    low, high = wilson_interval(rate, effective_size(ordered.take(torch.arange(place, len(ordered)))))
+    return Answering(threshold, share, n, float(total[place]) / float(total[0]), rate, low, high)

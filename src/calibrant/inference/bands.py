@@ -11,10 +11,11 @@ from torch import Tensor
 from calibrant.bins import Bins
 from calibrant.errors import InputError
 from calibrant.inference.draws import RESAMPLES
+from calibrant.inference.intervals import effective_rows
 from calibrant.inference.rows import check_level, generator
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
-from calibrant.outcomes import check_outcomes
+from calibrant.outcomes import Outcomes, check_outcomes
 
 AccuracyCurve: TypeAlias = Callable[..., Tensor]
 
@@ -55,7 +56,8 @@ def accuracy_band(
         n_resamples: Number of resamples.
         level: Share of the resamples within the band in each bin.
         seed: Equal seeds give equal bands.
-        sizes: If samples have weights, the effective number of samples in each bin: as many are drawn.
+        sizes: If samples have weights or units, the effective number of samples in each bin: as many are
+            drawn.
 
     Example:
         >>> from calibrant.bins import top_label_bins
@@ -82,6 +84,34 @@ def accuracy_band(
     count = hits + misses
     accuracy = np.where(count > 0, hits / np.maximum(count, 1), np.nan)
     return _band(accuracy, bins.accuracy.numpy(), level)
+
+
+def effective_size(outcomes: Outcomes, *, level: float = 0.95) -> float:
+    """Return how many independent samples of weight 1 would leave as much open about the accuracy.
+
+    Args:
+        outcomes: Outcomes that may have weights and units.
+        level: Level of the interval that is made with it.
+    """
+    if outcomes.units is None or len(outcomes) == 0:
+        return float(outcomes.counts.sum())
+    if bool((outcomes.units == outcomes.units[0]).all()):
+        return 1.0
+    hits = outcomes.correct.double().cpu().numpy()
+    return effective_rows(hits, weights=outcomes.weights, units=outcomes.units, level=level)
+
+
+def effective_counts(outcomes: Outcomes, bins: Bins, *, level: float = 0.95) -> Tensor | None:
+    """Return the effective number of samples in each bin; None if samples have neither weights nor units."""
+    if outcomes.weights is None and outcomes.units is None:
+        return None
+    place = torch.bucketize(outcomes.confidence.cpu().double(), bins.edges[1:-1])
+    parts = place.argsort(stable=True).split(torch.bincount(place, minlength=len(bins.count)).tolist())
+    sizes = [
+        effective_size(outcomes.take(rows.to(outcomes.correct.device)), level=level) if count > 0 else 0.0
+        for rows, count in zip(parts, bins.count.tolist(), strict=True)
+    ]
+    return torch.tensor(sizes, dtype=torch.float64)
 
 
 def curve_band(

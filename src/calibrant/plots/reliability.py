@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self, Unpack
 import numpy as np
 import torch
 
-from calibrant.bins import Binning, Bins, effective_counts, top_label_bins
+from calibrant.bins import Binning, Bins, top_label_bins
 from calibrant.data.predictions import Predictions
-from calibrant.inference.bands import Band, accuracy_band
+from calibrant.inference.bands import Band, accuracy_band, effective_counts
 from calibrant.inputs import check_count
 from calibrant.metrics.classwise import class_bins
 from calibrant.plots import layout, style, words

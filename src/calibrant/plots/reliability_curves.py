@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_bins
 from calibrant.data.predictions import Predictions
-from calibrant.inference.bands import AccuracyCurve, Band, curve_band
+from calibrant.inference.bands import AccuracyCurve, Band, curve_band, effective_size
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inputs import Floats, Progress
 from calibrant.metrics.corp import CorpReliability, corp_reliability
@@ -65,6 +65,7 @@ class _CurveDisplay(Display):
                 confidence=outcomes.confidence,
                 correct=outcomes.correct,
                 weights=outcomes.weights,
+                units=outcomes.units,
                 n_resamples=n_resamples,
                 seed=seed,
                 progress=progress,
@@ -161,7 +162,10 @@ class SmoothReliabilityDisplay(_CurveDisplay):
 
 
 def _effective_samples(outcomes: Outcomes, points: Tensor, bandwidth: float) -> Tensor:
-    r"""Return :math:`(\sum_i w_i K_i)^2 / \sum_i (w_i K_i)^2` of the smooth ECE's kernel at each point."""
+    r"""Return :math:`(\sum_i w_i K_i)^2 / \sum_i (w_i K_i)^2` of the smooth ECE's kernel at each point.
+
+    Samples that depend on each other are fewer everywhere by their design effect.
+    """
     confidence = outcomes.confidence.cpu().double()
     w = torch.ones_like(confidence) if outcomes.weights is None else outcomes.weights.cpu()
     place = (confidence * _CELLS).long().clamp(max=_CELLS - 1)
@@ -172,7 +176,8 @@ def _effective_samples(outcomes: Outcomes, points: Tensor, bandwidth: float) -> 
     reach = [(points[:, None] - each) / width for each in (cells, -cells, 2 - cells)]
     kernel = sum((torch.exp(each.square() / -2) for each in reach), torch.zeros(()))
     squares = kernel.square() @ squared
-    return torch.where(squares > 0, (kernel @ count).square() / squares, 0.0)
+    sizes = torch.where(squares > 0, (kernel @ count).square() / squares, 0.0)
+    return sizes if outcomes.units is None else sizes * effective_size(outcomes) / float(w.sum())
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from calibrant.bins import effective_counts, equal_width_bins
+from calibrant.bins import equal_width_bins
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.thresholds import guaranteed_risks
 from calibrant.evaluation.answering import Answering, answer_when
@@ -16,6 +16,7 @@ from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.files import without_nan
+from calibrant.inference.bands import effective_counts
 from calibrant.inference.intervals import wilson_interval
 from calibrant.inference.paired import PairedDifference
 from calibrant.metrics.accuracy import accuracy, mean_confidence
@@ -115,7 +116,7 @@ def binned(outcomes: Outcomes, n_bins: int) -> Binned:
     return Binned(
         n_bins=n_bins,
         ece=float(bins.expected_gap()),
-        count=tuple(bins.count.tolist()) if sizes is None else _rounded(bins.count),
+        count=tuple(bins.count.tolist()) if outcomes.weights is None else _rounded(bins.count),
         confidence=_or_none(bins.confidence),
         accuracy=_or_none(bins.accuracy),
         band_low=_or_none(low),

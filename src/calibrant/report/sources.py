@@ -12,6 +12,7 @@ from calibrant._version import __version__
 from calibrant.data.predictions import Predictions
 from calibrant.outcomes import effective, weighted_like
 from calibrant.report.page import Fact
+from calibrant.show.numbers import rows_of_units
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,11 @@ class Sources:
 def count(predictions: Predictions) -> str:
     """Return the number of predictions and of classes, as text."""
     if predictions.n_rows < predictions.n:
-        return f"{predictions.n_rows:,} rows, {predictions.class_count}"
+        return f"{rows_of_units(predictions.n_rows, predictions.n_units, 'rows')}, {predictions.class_count}"
     classes = f", {predictions.class_count}" if predictions.class_count else ""
     w = predictions.weights
     weighted = "" if w is None else f", {weighted_like(float(effective(w).sum()))}"
-    return f"{predictions.n:,} predictions{classes}{weighted}"
+    return f"{rows_of_units(predictions.n, predictions.n_units, 'predictions')}{classes}{weighted}"
 
 
 def _describe(role: str, predictions: Predictions, path: Path | None) -> str:
