@@ -192,7 +192,7 @@ def test_many_samples_are_tested_at_ranks_that_are_fixed_in_advance():
     confidence, correct = drawn(900, 1)
     ranking = RankedAnswers.of(confidence, ~correct)
     exact, coarse = (
-        ranking.step(ranking.certified(0.1, 0.95, ranking.places(most))).answered for most in (900, 90)
+        ranking.step(ranking.certified(0.1, 0.95, ranking.tests(most))).answered for most in (900, 90)
     )
     assert coarse in set(np.linspace(1, 900, 90).round().astype(int))
     assert coarse == pytest.approx(exact, abs=45)

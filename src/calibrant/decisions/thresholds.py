@@ -1,7 +1,7 @@
 """Answer or abstain: a threshold of the confidence with a guaranteed error rate on new data."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,13 +18,15 @@ from calibrant.decisions.rule import Rule, calibrated_log_probs, check_one_label
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Allowed
+from calibrant.inference.ratios import UnitRatios
 from calibrant.inference.rows import check_level
-from calibrant.inputs import Floats, Integers
+from calibrant.inference.units import Units
+from calibrant.inputs import ArrayLike, Floats, Integers
 from calibrant.outcomes import Outcomes, refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number
 from calibrant.results import Result
-from calibrant.show.numbers import Cell, percent
+from calibrant.show.numbers import Cell, percent, rows_of_units
 from calibrant.show.table import Table
 
 #: Shares of wrong answers that a table of thresholds offers.
@@ -40,6 +42,11 @@ _DIGITS = 14
 _NEXT_START, _LAST_START = 2, 0.5
 # With more samples, this many ranks are tested; coverage is then exact to one in ten thousand.
 _MOST_RANKS = 10_000
+# Ranks that are tested if samples belong to units, and for the guaranteed risk at each coverage: these tests
+# cost more.
+_MOST_RANKS_OF_UNITS, _MOST_RISKS_OF_UNITS = 1000, 200
+# Units of several samples are rarely free of mistakes, so the first start leaves room for some.
+_FIRST_START_OF_UNITS = 1.5
 # Risks that are tried for the guaranteed risk at each coverage.
 _TRIED_RISKS = np.unique(np.round(np.geomspace(0.001, 0.999, 400), 4))
 
@@ -139,6 +146,8 @@ class Threshold(Result):
         wrong: Number of wrong answers.
         observed: Their share of the answers; NaN if nothing is answered.
         rule: The rule that answers; None if no threshold has the guarantee.
+        n_units: Number of units that the samples belong to, for new ones of which the guarantee holds; None
+            if every sample is drawn by itself.
     """
 
     n: int
@@ -151,6 +160,7 @@ class Threshold(Result):
     wrong: int
     observed: float
     rule: ThresholdRule | None
+    n_units: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the sentence and without the rule."""
@@ -164,12 +174,17 @@ class Threshold(Result):
         promise = (
             f"at most {percent(self.risk, None)} of them wrong with {percent(self.level, None)} probability"
         )
+        of_units = self.n_units is not None
         if self.rule is None:
+            more = "units" if of_units else "samples"
             return (
                 f"No threshold answers with {promise.replace(' of them', '')}: none that was tested on "
-                f"{self.n:,} samples shows it; accept more wrong answers, or give more samples"
+                f"{rows_of_units(self.n, self.n_units)} shows it; accept more wrong answers, or give more "
+                f"{more}"
             )
         seen = f"(observed {percent(self.observed, None)} of {self.answered:,})"
+        if of_units:
+            seen += f", counted over the rows of new units like these {self.n_units:,} ({self.n:,} rows)"
         when = f"when the confidence is at least {self.threshold:.{_DIGITS}g}" if self.threshold else "always"
         return f"Answer {when}: {percent(self.coverage, None)} of new cases, {promise} {seen}"
 
@@ -196,10 +211,11 @@ class ThresholdTable(Result):
         found = self.chosen
         if found.rule is None:
             return (f"{found.sentence}.",)
+        drawn = f"{found.n:,}" if found.n_units is None else rows_of_units(found.n, found.n_units)
         return (
             f"{found.sentence}.",
             f"At least {percent(found.coverage_low, None)} of new cases are answered, with "
-            f"{percent(found.level, None)} probability, if they are drawn like these {found.n:,}.",
+            f"{percent(found.level, None)} probability, if they are drawn like these {drawn}.",
         )
 
     def to_table(self) -> Table:
@@ -265,6 +281,14 @@ def threshold_for_risk(
     (fallback procedure). This is exact if the risk, once above the limit, stays above it as more is answered:
     this is what a confidence that ranks samples at all does.
 
+    If samples belong to units (``units`` of the predictions), the guarantee is for new units drawn like these
+    and no larger: among all answers to their samples, at most the risk is wrong. The p-value is then that
+    of :class:`~calibrant.inference.ratios.UnitRatios`, which is the binomial one if each unit is one sample,
+    and the number of answers is how many of the largest units they would fill. What this costs: 540 units
+    of 5 samples, a confidence that is calibrated, and a risk of 5 % answer 55 to 57 % (as samples of a unit
+    agree much or not at all), where 61 % are possible with 2,700 independent samples, and 47 % with one
+    sample of each unit. Very unequal units cost more, as the largest of them could have been lucky.
+
     Args:
         predictions: Labelled predictions, or the path of a file, **that neither the model nor the calibrator
             was fitted on**, drawn like the data that the rule will see.
@@ -274,7 +298,8 @@ def threshold_for_risk(
             threshold only.
 
     Raises:
-        InputError: Samples have weights, or are too few for the guarantee even if no answer is wrong.
+        InputError: Samples have weights, or they or their units are too few for the guarantee even if no
+            answer is wrong.
 
     Example:
         >>> confidence = [0.99] * 300 + [0.6] * 100
@@ -301,8 +326,9 @@ def threshold_for_coverage(
 ) -> Threshold:
     """Find the threshold that answers a share of the samples, and the bound of its risk on new data.
 
-    The rank is known in advance, so the bound is that of Clopper and Pearson without a correction. Samples
-    with the confidence at the threshold are all answered, so that ties may answer more than asked for.
+    The rank is known in advance, so the bound is that of Clopper and Pearson without a correction, or that of
+    :class:`~calibrant.inference.ratios.UnitRatios` if samples belong to units. Samples with the confidence at
+    the threshold are all answered, so that ties may answer more than asked for.
 
     Args:
         predictions: As for :func:`threshold_for_risk`.
@@ -349,14 +375,23 @@ class Thresholds:
 
     def for_risk(self, risk: float) -> Threshold:
         """Find the threshold of a risk, as :func:`threshold_for_risk` does; too few samples are refused."""
-        n, fewest = self._ranked.n, fewest_samples(risk, level=self.level)
-        if n < fewest:
+        ranked, fewest = self._ranked, fewest_samples(risk, level=self.level)
+        if ranked.most_evidence < fewest:
+            what, got = ("samples", f"{ranked.n:,}") if ranked.units is None else self._few_units()
             raise InputError(
-                f"predictions: expected at least {fewest:,} samples to guarantee a risk of "
+                f"predictions: expected at least {fewest:,} {what} to guarantee a risk of "
                 f"{percent(risk, None)} with {percent(self.level, None)} probability, even if no answer is "
-                f"wrong, got {n:,}; accept a larger risk, or give more samples"
+                f"wrong, got {got}; accept a larger risk, or give more {what}"
             )
         return self._for_risk(check_risk(risk))
+
+    def _few_units(self) -> tuple[str, str]:
+        """Return what is counted and how many there are, if these are units."""
+        units, counted = self._units, math.floor(self._ranked.most_evidence)
+        if counted >= units.n:
+            return "units", f"{units.n:,}"
+        largest = f"the largest has {units.sizes.max():,} of {len(units.code):,} rows"
+        return "units", f"{units.n:,} that count as {counted:,}, as {largest}"
 
     def table(self, risks: Iterable[float] = RISKS) -> tuple[Threshold, ...]:
         """Find the threshold of each risk; where samples are too few, there is none."""
@@ -370,10 +405,20 @@ class Thresholds:
             )
         n = self.predictions.n
         wanted = min(n, max(1, math.ceil(coverage * n - 1e-9)))
-        seen = self._ranked.step(int(np.searchsorted(self._ranked.answered, wanted)))
-        bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), self.level))
-        low = 1 - float(upper_bound(np.array(n - seen.answered), np.array(n), self.level))
+        place = int(np.searchsorted(self._ranked.answered, wanted))
+        seen = self._ranked.step(place)
+        if self._ranked.units is None:
+            bound = float(upper_bound(np.array(seen.wrong), np.array(seen.answered), self.level))
+            low = 1 - float(upper_bound(np.array(n - seen.answered), np.array(n), self.level))
+            return self._threshold(seen, bound, low)
+        ((wrong, answered),) = self._ranked.unit_sums(np.array([place]))
+        bound = float(UnitRatios.of([(wrong, answered)]).upper(self.level)[0])
+        low = float(UnitRatios.of([(answered, self._units.sizes)]).lower(self.level)[0])
         return self._threshold(seen, bound, low)
+
+    @cached_property
+    def _units(self) -> Units:
+        return Units.of(self.predictions.units, self.predictions.n)
 
     @cached_property
     def _ranked(self) -> "RankedAnswers":
@@ -385,12 +430,12 @@ class Thresholds:
         scores = log_odds_of_answers(log_probs, of_pairs=self.predictions.k is None).cpu().numpy()
         labels = self.predictions.labels
         right = stated if labels is None else log_probs.argmax(dim=1) == labels
-        return RankedAnswers.of(scores, ~right.cpu().numpy())
+        return RankedAnswers.of(scores, ~right.cpu().numpy(), units=self._units)
 
     def _for_risk(self, risk: float) -> Threshold:
         seen = self._ranked.step(self._ranked.certified(risk, self.level))
         # How far the coverage of all thresholds may be above that of the population (Massart).
-        distance = math.sqrt(-math.log(min(1 - self.level, 0.5)) / (2 * self.predictions.n))
+        distance = math.sqrt(-math.log(min(1 - self.level, 0.5)) / (2 * self._units.effective))
         return self._threshold(seen, risk, max(0.0, seen.coverage - distance) if seen.answered else 0.0)
 
     def _threshold(self, seen: "AnswerStep", risk: float, coverage_low: float) -> Threshold:
@@ -416,6 +461,7 @@ class Thresholds:
             wrong=seen.wrong,
             observed=seen.wrong / seen.answered if seen.answered else math.nan,
             rule=rule,
+            n_units=None if self._units.are_rows else self._units.n,
         )
 
 
@@ -447,6 +493,7 @@ class GuaranteedRisks(Result):
 def guaranteed_risks(
     outcomes: Outcomes,
     *,
+    units: ArrayLike | None = None,
     level: float = 0.95,
     most_ranks: int = _MOST_RANKS,
 ) -> GuaranteedRisks:
@@ -454,6 +501,7 @@ def guaranteed_risks(
 
     Args:
         outcomes: Confidences, and whether each prediction was right, without weights.
+        units: An integer for each sample: samples with equal ones depend on each other.
         level: As for :func:`threshold_for_risk`.
         most_ranks: With more samples, this many ranks are tested, fixed in advance.
 
@@ -466,12 +514,13 @@ def guaranteed_risks(
     """
     level = check_level(level)
     c = outcomes.unweighed(_BOUNDED).confidence.double().cpu().numpy()
-    ranking = RankedAnswers.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0)
+    ranking = RankedAnswers.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0, units=Units.of(units, len(c)))
     coverage: list[float] = []
     risks: list[float] = []
-    places = ranking.places(most_ranks)
+    most = most_ranks if ranking.units is None else min(most_ranks, _MOST_RISKS_OF_UNITS)
+    tests = ranking.tests(most)
     for risk in _TRIED_RISKS.tolist():
-        found = ranking.step(ranking.certified(risk, level, places)).coverage
+        found = ranking.step(ranking.certified(risk, level, tests)).coverage
         if found > (coverage[-1] if coverage else 0.0):
             coverage.append(found)
             risks.append(risk)
@@ -553,24 +602,38 @@ class RankedAnswers:
         scores: The scores in falling order.
         answered: Number of samples that each step answers.
         wrong: Number of wrong ones among them.
+        units: Units of the samples in this order, and whether each sample is wrong; None if every sample is
+            a unit.
     """
 
     scores: Floats
     answered: Integers
     wrong: Integers
+    units: tuple[Units, Integers] | None = None
 
     @classmethod
-    def of(cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE) -> "RankedAnswers":
+    def of(
+        cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE, units: Units | None = None
+    ) -> "RankedAnswers":
         """Rank scores; those that differ by no more than ``tie`` from the next are one step."""
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
         ends = np.flatnonzero(np.append(-np.diff(falling) > tie, True))
-        return cls(falling, ends + 1, np.cumsum(wrong[order], dtype=np.int64)[ends])
+        mistakes = wrong[order].astype(np.int64)
+        ranked = None
+        if units is not None and not units.are_rows:
+            ranked = (Units(units.code[order], units.n), mistakes)
+        return cls(falling, ends + 1, np.cumsum(mistakes)[ends], ranked)
 
     @property
     def n(self) -> int:
         """Number of samples."""
         return len(self.scores)
+
+    @property
+    def most_evidence(self) -> float:
+        """The most that any step has of what :class:`AnswerTests` counts."""
+        return self.n if self.units is None else float(self._tests.evidence[-1])
 
     def step(self, place: int) -> AnswerStep:
         """Return a step by its place; the place -1 answers nothing."""
@@ -582,32 +645,55 @@ class RankedAnswers:
             self.n, answered, int(self.wrong[place]), float(self.scores[answered - 1]), rejected
         )
 
-    def certified(self, risk: float, level: float, places: Integers | None = None) -> int:
+    def certified(self, risk: float, level: float, tests: "AnswerTests | None" = None) -> int:
         """Return the place of the last step whose risk is shown to be at most ``risk``; -1 if none is.
 
         Args:
             risk: The bound on the risk.
             level: As for :func:`threshold_for_risk`.
-            places: Those of the steps that are tested, from :meth:`places`.
+            tests: Those of some steps, from :meth:`tests`; by default those of all, or of many.
         """
-        starts, shares = _starts(self.n, risk, level)
-        places = self.places() if places is None else places
-        answered = self.answered[places]
-        p = bdtr(self.wrong[places], answered, risk)
-        edges = [*np.searchsorted(answered, starts).tolist(), len(places)]
+        tests = self._tests if tests is None else tests
+        first = 1 if self.units is None else _FIRST_START_OF_UNITS
+        starts, shares = _starts(tests.evidence[-1] if self.units else self.n, risk, level, first)
+        p = tests.p_values(risk)
+        edges = [*np.searchsorted(tests.evidence, starts).tolist(), len(p)]
         best, passed_on = -1, 0.0
-        for (first, end), share in zip(pairwise(edges), shares, strict=True):
-            failed = np.flatnonzero(p[first:end] > passed_on + share)
-            stop = first + int(failed[0]) if len(failed) else end
-            best = stop - 1 if stop > first else best
+        for (first_place, end), share in zip(pairwise(edges), shares, strict=True):
+            failed = np.flatnonzero(p[first_place:end] > passed_on + share)
+            stop = first_place + int(failed[0]) if len(failed) else end
+            best = stop - 1 if stop > first_place else best
             passed_on = 0.0 if len(failed) else passed_on + share
-        return int(places[best]) if best >= 0 else -1
+        return int(tests.places[best]) if best >= 0 else -1
 
-    def places(self, most: int = _MOST_RANKS) -> Integers:
-        """Return the places of the steps that are tested: all, or those of ranks fixed in advance."""
+    def tests(self, most: int) -> "AnswerTests":
+        """Return the tests of all steps, or of the steps of as many ranks, fixed in advance."""
         if self.n <= most:
-            return np.arange(len(self.answered))
-        return self._at_most(np.linspace(1, self.n, most).round().astype(np.int64))
+            places = np.arange(len(self.answered))
+        else:
+            places = self._at_most(np.linspace(1, self.n, most).round().astype(np.int64))
+        if self.units is None:
+            return AnswerTests(places, self.answered[places], self.wrong[places])
+        ratios = UnitRatios.of(self.unit_sums(places))
+        # A larger unit can take evidence away; a sequence starts at the first step that has enough.
+        return AnswerTests(places, np.maximum.accumulate(ratios.effective), ratios)
+
+    def unit_sums(self, places: Integers) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the number of wrong answers and of answers of each unit at some steps, in rising order."""
+        assert self.units is not None
+        units, mistakes = self.units
+        wrong, answered = np.zeros((2, units.n), dtype=np.int64)
+        done = 0
+        for end in self.answered[places].tolist():
+            code, is_wrong = units.code[done:end], mistakes[done:end] > 0
+            answered = answered + np.bincount(code, minlength=units.n)
+            wrong = wrong + np.bincount(code[is_wrong], minlength=units.n)
+            done = end
+            yield wrong, answered
+
+    @cached_property
+    def _tests(self) -> "AnswerTests":
+        return self.tests(_MOST_RANKS if self.units is None else _MOST_RANKS_OF_UNITS)
 
     def _at_most(self, ranks: Integers) -> Integers:
         """Return the place of the largest step that answers at most each number of samples."""
@@ -615,17 +701,46 @@ class RankedAnswers:
         return places[places >= 0]
 
 
-def _starts(n: int, risk: float, level: float) -> tuple[list[int], list[float]]:
-    """Return how many answers each sequence starts with, and its share of one minus the level."""
+@dataclass(frozen=True, eq=False)
+class AnswerTests:
+    """Tests of "the risk is larger" at some steps.
+
+    Attributes:
+        places: The steps.
+        evidence: Number of answers at each step; of units, how many of the largest ones they would fill.
+        wrong: Number of wrong answers at each step; or wrong answers and answers of each unit.
+    """
+
+    places: Integers
+    evidence: Floats | Integers
+    wrong: Integers | UnitRatios
+
+    def p_values(self, risk: float) -> Floats:
+        """Return the p-value at each step."""
+        if isinstance(self.wrong, UnitRatios):
+            return self.wrong.p_values(risk)
+        return np.asarray(bdtr(self.wrong, self.evidence, risk))
+
+
+def _starts(n: float, risk: float, level: float, first: float = 1) -> tuple[list[float], list[float]]:
+    """Return how many answers each sequence starts with, and its share of one minus the level.
+
+    Args:
+        n: Number of samples.
+        risk: The bound on the risk.
+        level: As for :func:`threshold_for_risk`.
+        first: The first start divided by the fewest answers that could show the risk, if there is room.
+    """
     error, number = 1 - level, 1
     while True:
         more = number + 1
-        last = fewest_samples(risk, level=1 - error / more) * _NEXT_START**number
+        last = first * fewest_samples(risk, level=1 - error / more) * _NEXT_START**number
         if last > _LAST_START * n:
             break
         number = more
     fewest = fewest_samples(risk, level=1 - error / number)
-    return [fewest * _NEXT_START**i for i in range(number)], [error / number] * number
+    begin = min(first * fewest, max(fewest, _LAST_START * n))
+    return [begin * _NEXT_START**i for i in range(number)], [error / number] * number
 
 
 def _between(lowest: float, highest: float) -> float:

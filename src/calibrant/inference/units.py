@@ -64,6 +64,11 @@ class Units:
         """Number of rows of each unit."""
         return np.bincount(self.code, minlength=self.n)
 
+    @property
+    def effective(self) -> float:
+        """Number of units of equal size that vary as much: the number of units if they have equal sizes."""
+        return self.n if self.are_rows else float(self.sizes.sum() ** 2 / np.square(self.sizes).sum())
+
     def sums(self, values: Floats) -> Floats:
         """Return the sum of the values of each unit."""
         if self.are_rows:
@@ -92,6 +97,15 @@ class Units:
     def draw_half(self, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Return whether each row belongs to units drawn with a probability of one half."""
         return (rng.random(self.n) < 0.5)[self.code]
+
+    def draw_part(self, share: float, rng: np.random.Generator) -> Indices:
+        """Return the rows, in rising order, of random units that have about this share of all rows."""
+        order = rng.permutation(self.n)
+        if self.are_rows:
+            return np.sort(order[: round(share * self.n)])
+        rows = np.append(0, np.cumsum(self.sizes[order]))
+        number = int(np.abs(rows - share * len(self.code)).argmin())
+        return np.flatnonzero(np.isin(self.code, order[:number]))
 
     def of_rows(self, of_units: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return for each row what is given for its unit, along the last axis."""
