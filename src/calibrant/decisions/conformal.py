@@ -19,6 +19,8 @@ from calibrant.results import Result
 
 SetMethod: TypeAlias = Literal["lac", "aps", "raps"]
 SET_METHODS: tuple[SetMethod, ...] = get_args(SetMethod)
+# Mean size of the unit of a sample.
+UnitSize: TypeAlias = int | Fraction
 
 
 def check_alpha(alpha: float) -> float:
@@ -32,32 +34,43 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
-def place_of_threshold(n: int, alpha: float) -> int:
+def place_of_threshold(n: int, alpha: float, *, unit_size: UnitSize = 1) -> int:
     r"""Return which of ``n`` scores, from the smallest, is the threshold.
 
-    .. math:: m = \lceil (n + 1) (1 - \alpha) \rceil
+    .. math:: m = \lceil (n + s) (1 - \alpha) \rceil
+
+    :math:`s` is 1 if samples are drawn one by one. If they are drawn in units, it is the mean size of a
+    sample's unit: all scores of the new unit count as infinite. Then of the samples of new units, at most a
+    share of :math:`\alpha` is missed on average, whatever the dependence within units: this is conformal risk
+    control of the number of misses minus :math:`\alpha` times the size of a unit. It is exact if units have
+    equal sizes; else it needs the size of the new unit, and the mean takes its place.
 
     ``alpha`` is the decimal number that Python shows, so that no rounding decides. With fewer than
-    :math:`1/\alpha - 1` samples no score is large enough, and the place is ``n + 1``.
+    :math:`s (1/\alpha - 1)` samples no score is large enough, and the place is above ``n``.
 
     Example:
         >>> place_of_threshold(9, 0.1), place_of_threshold(8, 0.1), place_of_threshold(9, 0.3)
         (9, 9, 7)
+        >>> place_of_threshold(100, 0.1, unit_size=5)
+        95
+
+    References:
+        Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal Risk Control", ICLR 2024.
     """
-    return n + 1 - math.floor((n + 1) * Fraction(repr(alpha)))
+    return n - math.floor((n + unit_size) * Fraction(repr(alpha)) - unit_size)
 
 
-def fewest_for_sets(alpha: float) -> int:
+def fewest_for_sets(alpha: float, *, unit_size: UnitSize = 1) -> int:
     """Return the least number of samples for which a threshold exists.
 
     Example:
-        >>> fewest_for_sets(0.1), fewest_for_sets(0.03)
-        (9, 33)
+        >>> fewest_for_sets(0.1), fewest_for_sets(0.03), fewest_for_sets(0.1, unit_size=5)
+        (9, 33, 45)
     """
-    return math.ceil(1 / Fraction(repr(alpha))) - 1
+    return math.ceil(unit_size / Fraction(repr(alpha)) - unit_size)
 
 
-def threshold(scores: Tensor, alpha: float) -> Tensor:
+def threshold(scores: Tensor, alpha: float, *, unit_size: UnitSize = 1) -> Tensor:
     """Return the conformal quantile of scores along the last dimension; infinity if they are too few.
 
     It is an order statistic, see :func:`place_of_threshold`, and never a value between two scores.
@@ -67,7 +80,7 @@ def threshold(scores: Tensor, alpha: float) -> Tensor:
         tensor(18.)
     """
     n = scores.shape[-1]
-    place = place_of_threshold(n, alpha)
+    place = place_of_threshold(n, alpha, unit_size=unit_size)
     if place > n:
         return scores.new_full(scores.shape[:-1], torch.inf)
     return scores.kthvalue(place, dim=-1).values
@@ -116,29 +129,49 @@ def coverage_law(n: int, alpha: float, *, n_test: int | None = None, level: floa
     References:
         Vovk, "Conditional validity of inductive conformal predictors", ACML 2012.
     """
-    alpha, level = check_alpha(alpha), check_level(level)
-    place = place_of_threshold(check_count(n, "n"), alpha)
-    check_enough(n, alpha)
-    ends = ((1 - level) / 2, (1 + level) / 2)
+    alpha = check_alpha(alpha)
+    check_enough(check_count(n, "n"), alpha)
+    return law_of_place(place_of_threshold(n, alpha), n, n_test, level)
+
+
+def law_of_place(
+    place: int, n: int, n_test: int | None, level: float, *, per_effective: float = 1.0
+) -> CoverageLaw:
+    """Return the law of the coverage of a threshold that is the score at a place among ``n``.
+
+    Args:
+        place: The place, from 1.
+        n: Number of samples of the fit.
+        n_test: As for :func:`coverage_law`.
+        level: As for :func:`coverage_law`.
+        per_effective: Number of samples that say as much as one that is independent of all others, if samples
+            of a unit depend on each other; the law is then an approximation.
+    """
+    ends = ((1 - check_level(level)) / 2, (1 + level) / 2)
+    a, b = place / per_effective, (n + 1 - place) / per_effective
     if n_test is None:
-        low, high = beta(place, n + 1 - place).ppf(ends)
+        low, high = beta(a, b).ppf(ends)
     else:
-        low, high = betabinom(check_count(n_test, "n_test"), place, n + 1 - place).ppf(ends) / n_test
+        measured = max(1, round(check_count(n_test, "n_test") / per_effective))
+        low, high = betabinom(measured, a, b).ppf(ends) / measured
     return CoverageLaw(n, n_test, place / (n + 1), float(low), float(high), level)
 
 
-def check_enough(n: int, alpha: float) -> None:
+def check_enough(n: int, alpha: float, *, unit_size: UnitSize = 1) -> None:
     """Refuse fewer samples than a threshold needs."""
-    if n < fewest_for_sets(alpha):
+    fewest = fewest_for_sets(alpha, unit_size=unit_size)
+    if n < fewest:
+        of_units = f", as the unit of a sample has {float(unit_size):.3g} on average" if unit_size > 1 else ""
         raise InputError(
-            f"predictions: expected at least {fewest_for_sets(alpha):,} samples for alpha {alpha:g}, got "
-            f"{n:,}; take more samples, or alpha of at least {_largest_needed(n):g}"
+            f"predictions: expected at least {fewest:,} samples for alpha {alpha:g}{of_units}, got "
+            f"{n:,}; take more {'units' if unit_size > 1 else 'samples'}, or alpha of at least "
+            f"{_largest_needed(n, unit_size):g}"
         )
 
 
-def _largest_needed(n: int) -> float:
+def _largest_needed(n: int, unit_size: UnitSize) -> float:
     """Return the least alpha, rounded up to two digits, for which this many samples suffice."""
-    exact = 1 / (n + 1)
+    exact = float(unit_size / (n + unit_size))
     unit = 10.0 ** (math.floor(math.log10(exact)) - 1)
     return round(math.ceil(exact / unit - 1e-9) * unit, 12)
 

@@ -54,7 +54,7 @@ class Rule(nn.Module, ABC):
 
     Class attributes:
         options: Names of plain attributes (numbers, text, lists of them) that are saved to a file; their
-            annotations say what a file may hold.
+            annotations say what a file may hold. Those with a default may be missing in a file.
         stored: What each buffer must be; a file with others is refused.
         outputs: Names of what ``forward`` returns, which are those of an ONNX graph.
     """
@@ -221,6 +221,8 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
         Rule.__init__(rule, n_classes=header.n_classes, class_names=header.class_names, calibrator=before)
         kinds = get_type_hints(kind, include_extras=True)
         for name in kind.options:
+            if name not in header.options and hasattr(kind, name):
+                continue  # the file is older than this option, and means its default
             if name not in header.options:
                 raise FormatError(f"{name}: expected a value, got none")
             setattr(rule, name, read_value(kinds[name], header.options[name], name))

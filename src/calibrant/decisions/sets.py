@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -17,10 +18,13 @@ from calibrant.decisions.conformal import (
     RankedClasses,
     SetMethod,
     SetScore,
+    UnitSize,
     check_alpha,
     check_enough,
     coverage_law,
     fewest_for_sets,
+    law_of_place,
+    place_of_threshold,
     threshold,
 )
 from calibrant.decisions.rule import Decisions, Rule, calibrated_log_probs, check_one_label
@@ -31,11 +35,12 @@ from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Allowed, at_least
+from calibrant.inference.units import Units
 from calibrant.inputs import Progress, check_choice, check_count, check_flag, check_number, check_seed
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
-from calibrant.show.numbers import number, percent, points, span
+from calibrant.show.numbers import number, percent, points, rows_of_units, span
 from calibrant.show.table import Column, Table
 
 By: TypeAlias = Literal["class", "group"]
@@ -69,6 +74,12 @@ class PredictionSets(Rule):
     nor the calibrator was fitted on the samples of the fit**. It is about all samples together; with
     ``by="class"`` it holds for each true class, with ``by="group"`` in each group (Mondrian).
 
+    If samples belong to units (``units`` of the predictions), such as the visits of a patient, the guarantee
+    is for new units drawn like these: on average at least ``1 - alpha`` of all their samples have a set that
+    holds the true class. What this costs: the sets are those of an ``alpha`` that is smaller by about the
+    mean size of a sample's unit, divided by the number of samples, see
+    :func:`~calibrant.decisions.conformal.place_of_threshold`.
+
     Example:
         >>> from calibrant.data import load_bundled
         >>> sets = PredictionSets.fit(load_bundled("cifar10_val"), alpha=0.1)
@@ -97,6 +108,9 @@ class PredictionSets(Rule):
         "k_reg",
         "seed",
         "group_names",
+        "n_units",
+        "place",
+        "per_effective",
     )
     stored = declare(
         thresholds=Numbers(("t",), _THRESHOLDS),
@@ -113,6 +127,11 @@ class PredictionSets(Rule):
     k_reg: Annotated[int, at_least(0)]
     seed: Annotated[int, at_least(0)]
     group_names: tuple[str, ...]
+    # Of the fit, if its samples belong to units: their number, the place of the threshold among the scores,
+    # and the number of samples that say as much about the coverage as an independent one.
+    n_units: Annotated[int, at_least(2)] | None = None
+    place: Annotated[int, at_least(1)] = 1
+    per_effective: Annotated[float, at_least(1)] = 1.0
     thresholds: Tensor
     counts: Tensor
 
@@ -175,6 +194,12 @@ class PredictionSets(Rule):
     def guarantee(self) -> str:
         """The guarantee in a sentence."""
         whose = {"class": "of each class ", "group": "in each group "}.get(self.by or "", "")
+        if self.n_units is not None:
+            return (
+                f"Of the sets of new units {whose}at least {100 * (1 - self.alpha):g} % hold the true class "
+                "on average, their rows counted, if new units are drawn like the fit's "
+                f"{rows_of_units(self.n, self.n_units)}."
+            )
         return (
             f"The set of a new sample {whose}holds its true class with a probability of at least "
             f"{100 * (1 - self.alpha):g} %, if new samples are drawn like the {self.n:,} of the fit."
@@ -183,14 +208,18 @@ class PredictionSets(Rule):
     def law(self, n_test: int | None = None, *, level: float = 0.99) -> CoverageLaw:
         """Return the interval of the coverage on further samples, see :func:`coverage_law`.
 
-        It is that of one threshold for all samples, so sets by class or by group have none.
+        It is that of one threshold for all samples, so sets by class or by group have none. If samples belong
+        to units, it is an approximation: that of as many independent samples as have the same variance, for
+        test samples in units like those of the fit.
         """
         if self.by is not None:
             raise InputError(
                 f"law: expected sets with one threshold, got sets by {self.by}; use coverage_law with the "
                 f"number of samples of each {self.by}"
             )
-        return coverage_law(self.n, self.alpha, n_test=n_test, level=level)
+        if self.n_units is None:
+            return coverage_law(self.n, self.alpha, n_test=n_test, level=level)
+        return law_of_place(self.place, self.n, n_test, level, per_effective=self.per_effective)
 
     def forward(
         self, log_probs: Tensor, uniforms: Tensor | None = None, groups: Tensor | None = None
@@ -417,14 +446,16 @@ class SetChoice(Result):
     def observed(self, title: str) -> str:
         """Return what was observed on the samples of this title, in a few sentences."""
         measured, law = self.chosen.measures, self._law
+        of_units = "" if measured.n_units is None else f" of {measured.n_units:,} units"
         text = (
-            f"On {title} {percent(measured.coverage, 1)} of {measured.n:,} sets ({self.chosen.name}, "
-            f"{self.chosen.scores} scores) hold it, with {measured.mean_size:.2f} classes on average."
+            f"On {title} {percent(measured.coverage, 1)} of {measured.n:,} sets{of_units} "
+            f"({self.chosen.name}, {self.chosen.scores} scores) hold it, with {measured.mean_size:.2f} "
+            "classes on average."
         )
         if law is not None:
             text += (
-                f" Of fits on {law.n:,} samples, 99 % have a coverage of {points(law.low, 1)} to "
-                f"{percent(law.high, 1)}."
+                f" Of fits on {rows_of_units(law.n, self.chosen.rule.n_units)}, 99 % have a coverage of "
+                f"{points(law.low, 1)} to {percent(law.high, 1)}."
             )
         if measured.empty > 0 and not self.chosen.rule.allow_empty:
             text += (
@@ -550,7 +581,8 @@ def calibrate_part(
 ) -> tuple[Calibrator, Predictions]:
     """Fit a calibrator on a random share of labelled predictions; return it with the other samples.
 
-    The guarantee of prediction sets needs samples that the calibrator has not seen: the others.
+    The guarantee of prediction sets needs samples that the calibrator has not seen: the others. A unit is
+    never divided.
 
     Args:
         predictions: Labelled predictions.
@@ -568,13 +600,13 @@ def calibrate_part(
     """
     if not 0 < check_number(share, "split") < 1:
         raise InputError(f"split: expected a number between 0 and 1, got {share:g}; half of them are 0.5")
-    order = np.random.default_rng(check_seed(seed)).permutation(predictions.n)
-    first = round(share * predictions.n)
-    if not 0 < first < predictions.n:
+    units = Units.of(predictions.units, predictions.n)
+    first = units.draw_part(share, np.random.default_rng(check_seed(seed)))
+    if not 0 < len(first) < predictions.n:
         raise InputError(
             f"split: expected a share that leaves samples on both sides, got {share:g} of {predictions.n:,}"
         )
-    fitting, rest = (predictions.take(np.sort(rows)) for rows in (order[:first], order[first:]))
+    fitting, rest = predictions.take(first), predictions.take(np.delete(np.arange(predictions.n), first))
     if method != "auto":
         return fit_named(method, fitting, seed=seed), rest
     return choose(compare(fitting, seed=seed, progress=progress)).calibrator, rest
@@ -651,9 +683,9 @@ def _fit_all(
         raise InputError(
             "groups: expected the group of each sample for sets by group, got none; pass groups="
         )
-    check_enough(given.n, common.alpha)
-    order = np.random.default_rng([common.seed, _TUNING]).permutation(given.n)
-    tuning = np.sort(order[: round(_TUNING_SHARE * given.n)])
+    units = Units.of(given.units, given.n)
+    check_enough(given.n, common.alpha, unit_size=_unit_size(units.code))
+    tuning = units.draw_part(_TUNING_SHARE, np.random.default_rng([common.seed, _TUNING]))
     scores = [_tuned(each, given, tuning, common) if each.is_tuned else _fixed(each) for each in wanted]
     uniforms = _uniforms(common.seed, _FITTING, given.n)
     of_labels = _label_scores(given, scores, common.calibrator, uniforms)
@@ -669,13 +701,20 @@ def _fit_all(
 
 def _rule(cls: type[SetsT], score: SetScore, of_labels: Tensor, given: Predictions, common: _Common) -> SetsT:
     """Return the rule from the scores of the true classes."""
-    check_enough(given.n, common.alpha)
+    units = Units.of(given.units, given.n)
     names, parts = _parts(given, common.by)
+    unit_sizes = [_unit_size(units.code[rows]) for rows in parts]
+    check_enough(given.n, common.alpha, unit_size=_unit_size(units.code))
     if common.by is not None and common.small == "refuse":
-        _refuse_small(names, parts[: len(names)], common)
-    thresholds = torch.stack([threshold(of_labels[rows], common.alpha) for rows in parts])
+        _refuse_small(names, parts[: len(names)], unit_sizes[: len(names)], common)
+    thresholds = torch.stack(
+        [
+            threshold(of_labels[rows], common.alpha, unit_size=size)
+            for rows, size in zip(parts, unit_sizes, strict=True)
+        ]
+    )
     counts = torch.tensor([len(rows) for rows in parts])
-    _refuse_zeros(thresholds, counts, common.alpha)
+    _refuse_zeros(thresholds, counts, unit_sizes, common.alpha)
     known = given.class_names
     if known is None and common.calibrator is not None:
         known = common.calibrator.class_names
@@ -693,6 +732,11 @@ def _rule(cls: type[SetsT], score: SetScore, of_labels: Tensor, given: Predictio
         score.k_reg,
     )
     rule.group_names = names if common.by == "group" else ()
+    if not units.are_rows:
+        rule.n_units = units.n
+        if common.by is None:
+            rule.place = place_of_threshold(given.n, common.alpha, unit_size=unit_sizes[0])
+            rule.per_effective = _per_effective(of_labels <= thresholds[0], units)
     rule.register_buffer("thresholds", thresholds)
     rule.register_buffer("counts", counts)
     return rule
@@ -715,11 +759,36 @@ def _parts(given: Predictions, by: By | None) -> tuple[tuple[str, ...], tuple[Te
     return (), everyone
 
 
-def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common) -> None:
-    needed = fewest_for_sets(common.alpha)
-    few = [(len(rows), name) for name, rows in zip(names, parts, strict=True) if len(rows) < needed]
+def _unit_size(code: npt.NDArray[np.intp]) -> UnitSize:
+    """Return the mean size of the unit of a sample, from the unit of each sample."""
+    sizes = np.bincount(code) if len(code) else np.ones(1, dtype=np.int64)
+    return Fraction(int(np.square(sizes).sum()), int(sizes.sum()))
+
+
+def _per_effective(covered: Tensor, units: Units) -> float:
+    """Return how many samples say as much about the coverage as one that is independent of all others.
+
+    This is the variance of the coverage by unit, divided by that of independent samples (design effect).
+    """
+    held = covered.double().numpy()
+    share = float(held.mean())
+    if not 0 < share < 1:
+        return len(held) / units.effective
+    of_units = float(np.square(units.sums(held - share)).sum()) * units.n / (units.n - 1)
+    return max(1.0, of_units / (len(held) * share * (1 - share)))
+
+
+def _refuse_small(
+    names: Sequence[str], parts: Sequence[Tensor], unit_sizes: Sequence[UnitSize], common: _Common
+) -> None:
+    few = [
+        (len(rows), name, fewest_for_sets(common.alpha, unit_size=size))
+        for name, rows, size in zip(names, parts, unit_sizes, strict=True)
+    ]
+    few = [each for each in few if each[0] < each[2]]
     if few:
-        shown = [f"{n} of {name}" for n, name in sorted(few)]
+        needed = max(fewest for _, _, fewest in few)
+        shown = [f"{n} of {name}" for n, name, _ in sorted(few)]
         effect = {
             "class": "puts these classes into every set",
             "group": "puts every class into the sets of these groups",
@@ -731,9 +800,9 @@ def _refuse_small(names: Sequence[str], parts: Sequence[Tensor], common: _Common
         )
 
 
-def _refuse_zeros(thresholds: Tensor, counts: Tensor, alpha: float) -> None:
+def _refuse_zeros(thresholds: Tensor, counts: Tensor, unit_sizes: Sequence[UnitSize], alpha: float) -> None:
     """Refuse samples if too many have a true class of probability 0, which is in no set."""
-    enough = counts >= fewest_for_sets(alpha)
+    enough = counts >= torch.tensor([fewest_for_sets(alpha, unit_size=size) for size in unit_sizes])
     if bool((thresholds.isinf() & enough).any()):
         raise InputError(
             f"probs: expected a probability above 0 of the true class in at least {100 * (1 - alpha):g} % of "
@@ -748,7 +817,6 @@ def _fixed(wanted: _Wanted) -> SetScore:
 
 def _tuned(wanted: _Wanted, given: Predictions, rows: npt.NDArray[np.int64], common: _Common) -> SetScore:
     """Choose the penalty of RAPS, and the classes without one, on some samples, by the mean size of sets."""
-    check_enough(given.n - len(rows), common.alpha)
     part = given.take(rows)
     k_reg = wanted.k_reg
     if k_reg is None:

@@ -99,12 +99,15 @@ class Units:
         return (rng.random(self.n) < 0.5)[self.code]
 
     def draw_part(self, share: float, rng: np.random.Generator) -> Indices:
-        """Return the rows, in rising order, of random units that have about this share of all rows."""
+        """Return the rows, in rising order, of random units that have about this share of all rows.
+
+        Units of several rows are never divided, and at least one is drawn and one is not.
+        """
         order = rng.permutation(self.n)
         if self.are_rows:
             return np.sort(order[: round(share * self.n)])
         rows = np.append(0, np.cumsum(self.sizes[order]))
-        number = int(np.abs(rows - share * len(self.code)).argmin())
+        number = int(np.abs(rows[1:-1] - share * len(self.code)).argmin()) + 1
         return np.flatnonzero(np.isin(self.code, order[:number]))
 
     def of_rows(self, of_units: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
