@@ -80,6 +80,8 @@ def monitor(
     Example: calibrant monitor test.parquet predictions/ --state model.json --prometheus model.prom
 
     Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --read percent
+
+    Example: calibrant monitor before.csv days/ --unit question_id --state model.json
     """
     from calibrant.cli.monitor_report import JsonReport, TableReport
     from calibrant.monitoring.files import gather
@@ -90,7 +92,11 @@ def monitor(
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance}
     load = partial(read, columns=columns) if columns.needs_whole_files else None
-    before = gather(reference, load=load) if _is_stream(reference) else read(reference, columns)
+    before = (
+        gather(reference, units=columns.units, load=load)
+        if _is_stream(reference)
+        else read(reference, columns)
+    )
     monitoring = _begin(before, state, given)
     if reset:
         monitoring.reset()
@@ -99,7 +105,9 @@ def monitor(
     bar = not as_json and not (stepwise and sys.stdout.isatty())
     with JsonReport() if as_json else TableReport(kept=state is not None) as report:
         run = MonitorRun(monitoring, report, state, events, prometheus, stepwise)
-        steps = read_steps(monitoring, stream, is_stream=_is_stream, tell=_warn, load=load)
+        steps = read_steps(
+            monitoring, stream, is_stream=_is_stream, tell=_warn, units=columns.units, load=load
+        )
         with progress_bar(visible=bar) as progress:
             refusal = run.read(steps, progress)
         run.save()

@@ -90,6 +90,7 @@ class JsonReport(AbstractContextManager["JsonReport"]):
         """Print the object."""
         alarm = monitoring.alarm
         first = {"n": monitoring.n, "waiting": monitoring.waiting}
+        first |= {} if monitoring.n_units is None else {"n_units": monitoring.n_units}
         rest = {
             "log_e_value": monitoring.monitor.log_e_value,
             "threshold": monitoring.monitor.threshold,
@@ -111,11 +112,15 @@ def _window_table(rows: Sequence[Window], *, header: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0), show_header=header)
     for column, width in _COLUMNS.items():
         table.add_column(column, justify="right", no_wrap=True, min_width=width)
+        if column == "n" and rows[0].n_units is not None:
+            table.add_column("units", justify="right", no_wrap=True, min_width=5)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
+        units = () if row.n_units is None else (f"{row.n_units:,}",)
         table.add_row(
             f"{row.first:,} to {row.last:,}",
             f"{row.n:,}",
+            *units,
             points(row.accuracy.value).text,
             points(row.mean_confidence.value).text,
             f"{points(row.ece.value)} ({span(row.ece.low, row.ece.high, points)})",
@@ -134,6 +139,7 @@ def _window_json(row: Window) -> dict[str, Any]:
         "first": row.first,
         "last": row.last,
         "n": row.n,
+        **({} if row.n_units is None else {"n_units": row.n_units}),
         "metrics": {name: known[name].value if name in known else None for name in names},
         "intervals": {name: [value.low, value.high] for name, value in known.items()},
         "log_e_value": row.log_e_value,

@@ -1,4 +1,7 @@
-"""Bets against the hypothesis of no drift: their capital is expected to grow only if it is wrong."""
+"""Bets against the hypothesis of no drift: their capital is expected to grow only if it is wrong.
+
+There is one bet for each sample or, if rows depend on each other, one for each unit.
+"""
 
 import math
 from dataclasses import dataclass
@@ -14,12 +17,12 @@ BET_SHARES = (1 / 2, 1 / 6, 1 / 18, 1 / 54)
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The capital after each sample of a block; what takes time is computed only when needed.
+    """The capital after each sample or unit of a block; what takes time is computed only when needed.
 
     Attributes:
-        n: Number of samples.
-        paths: For each group with samples, by its number: the indices of these samples, and the logarithms
-            of the group's capital after each of them, by direction, size of bet and sample.
+        n: Number of samples or units.
+        paths: For each group with samples, by its number: the indices of these samples or units, and the
+            logarithms of the group's capital after each of them, by direction, size of bet and sample.
         before: Logarithm of each group's evidence before the block, both directions added.
         log_kept: Logarithm of the capital that has not started to bet.
         log_weight: Logarithm of the share of each group in either direction.
@@ -65,7 +68,10 @@ class Capital:
 
     Args:
         reference: The regions to bet against.
-        restart_every: Number of samples after which another share of the capital starts to bet, or None.
+        restart_every: Number of bets after which another share of the capital starts to bet, or None.
+
+    Attributes:
+        n: Number of bets so far.
     """
 
     def __init__(self, reference: DriftReference, restart_every: int | None) -> None:
@@ -90,7 +96,7 @@ class Capital:
         return float(log_sum(log_sum(self.log_e_values(), axis=1) + self.log_weight, axis=0))
 
     def room(self, most: int) -> int:
-        """Return the number of samples that fit into one block, at most ``most``; a restart ends a block."""
+        """Return the number of bets that fit into one block, at most ``most``; a restart ends a block."""
         every = self._restart_every
         return most if every is None else min(most, every - self.n % every)
 
@@ -101,33 +107,57 @@ class Capital:
             x: ``correct - confidence`` of each sample.
             bins: The bin of each sample.
         """
+        return self._bet(len(x), {g: (rows, x[rows]) for g, rows in self.rows_of(bins).items()})
+
+    def bet_on_units(self, count: Integers, gap_sum: Floats) -> Block:
+        """Bet on a block of units in their order, on the mean of a unit's samples in each group.
+
+        Whatever the samples of a unit have to do with each other, their mean is within the region on average
+        if each of them is; and it is bounded as they are.
+
+        Args:
+            count: Number of samples of each unit in each bin, shape ``(units, bins)``.
+            gap_sum: Their sums of ``correct - confidence``.
+        """
+        means = {}
+        for g, (first, last) in enumerate(self._ranges):
+            n = count[:, first : last + 1].sum(axis=1)
+            some = np.flatnonzero(n)
+            if len(some):
+                means[g] = some, gap_sum[some, first : last + 1].sum(axis=1) / n[some]
+        return self._bet(len(count), means)
+
+    def rows_of(self, bins: Integers) -> dict[int, Integers]:
+        """Return the samples of each group that has some, by their bins."""
+        found = {
+            g: np.flatnonzero((bins >= low) & (bins <= high)) for g, (low, high) in enumerate(self._ranges)
+        }
+        return {g: rows for g, rows in found.items() if len(rows)}
+
+    def _bet(self, n: int, means: dict[int, tuple[Integers, Floats]]) -> Block:
         if self._restart_every is not None and self.n > 0 and self.n % self._restart_every == 0:
             share = self._share(self.n // self._restart_every + 1)
             self.log_capital = np.logaddexp(self.log_capital, math.log(share))
         log_kept = self._log_kept(self.n + 1)
         before = log_sum(self._evidence(log_kept), axis=1)
-        signed = np.stack([-x, x])
         paths = {}
-        for g, (first, last) in enumerate(self._ranges):
-            rows = np.flatnonzero((bins >= first) & (bins <= last))
-            if len(rows) == 0:
-                continue
-            win = signed[:, rows] - self._offset[g][:, None]
+        for g, (rows, x) in means.items():
+            win = np.stack([-x, x]) - self._offset[g][:, None]
             path = win[:, None] * self._bets[g][:, :, None]
             np.log1p(path, out=path)
             path[:, :, 0] += self.log_capital[g]
             np.cumsum(path, axis=2, out=path)
             self.log_capital[g] = path[:, :, -1]
             paths[g] = rows, path
-        self.n += len(x)
-        return Block(len(x), paths, before, log_kept, self.log_weight)
+        self.n += n
+        return Block(n, paths, before, log_kept, self.log_weight)
 
     def _evidence(self, log_kept: float) -> Floats:
         log_e: Floats = np.logaddexp(log_mean(self.log_capital, axis=2), log_kept)
         return log_e
 
     def _log_kept(self, n: int) -> float:
-        """Return the logarithm of the capital that has not started to bet after ``n`` samples."""
+        """Return the logarithm of the capital that has not started to bet after ``n`` bets."""
         if self._restart_every is None:
             return -math.inf
         starts = max(n - 1, 0) // self._restart_every + 1

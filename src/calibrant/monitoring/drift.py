@@ -11,9 +11,10 @@ import numpy.typing as npt
 from calibrant.errors import InputError
 from calibrant.files import Count, Share, at_least, between, read_dataclass
 from calibrant.inputs import ArrayLike, Floats, Integers, check_count
-from calibrant.monitoring.betting import Capital
+from calibrant.monitoring.betting import Block, Capital
 from calibrant.monitoring.onset import ONSET_UNIT, Onset
 from calibrant.monitoring.reference import DriftReference
+from calibrant.monitoring.unit_bets import UnitBets, UnitState
 from calibrant.streams.sums import check_streamed_batch
 
 Direction: TypeAlias = Literal["overconfident", "underconfident"]
@@ -85,7 +86,7 @@ class _OnsetState:
 
 @dataclass(frozen=True)
 class _State:
-    """What :meth:`DriftMonitor.state` returns; states of earlier versions have no onset."""
+    """What :meth:`DriftMonitor.state` returns; states of earlier versions have no onset and no units."""
 
     format: Literal[1]
     reference: Mapping[str, Any]
@@ -99,6 +100,7 @@ class _State:
     count: tuple[Count, ...]
     gap_sum: tuple[float, ...]
     onset: _OnsetState | None = None
+    units: UnitState | None = None
 
 
 class DriftMonitor:
@@ -117,16 +119,23 @@ class DriftMonitor:
     capital is reserved for later: the ``j``-th start, ``restart_every`` samples after the one before, has the
     share :math:`1/\log_2(j + 1) - 1/\log_2(j + 2)`. This costs about the logarithm of the number of starts.
 
+    Samples that depend on each other, such as several answers to one question, are a unit and make one bet
+    when the unit is complete: on the mean of their ``correct - confidence`` in each group. The null
+    hypothesis is then about this mean, given all units before; samples of a unit may depend on each other in
+    any way.
+    They must follow each other: a unit that returns after fewer than 1,000 others is refused.
+
     The result depends on the order of the samples but not on how they are cut into batches. Memory does not
     grow with the stream.
 
     Args:
         reference: The calibration before deployment.
         alpha: Upper bound on the probability of a false alarm over the whole stream, however long.
-        restart_every: Number of samples between starts; None to bet all capital from the beginning.
+        restart_every: Number of bets between starts; None to bet all capital from the beginning.
 
     Attributes:
         alarm_at: Number of samples after which the e-value first reached the threshold; None if it never did.
+            With units, the last sample of the unit that it reached it with.
         log_peak: Logarithm of the highest e-value after any sample so far.
 
     Example:
@@ -159,6 +168,7 @@ class DriftMonitor:
         self.restart_every = every
         self._capital = Capital(reference, every)
         self._edges = np.array(reference.edges)
+        self._units: UnitBets | None = None
         self._count = np.zeros(reference.n_bins, dtype=np.int64)
         self._gap_sum = np.zeros(reference.n_bins)
         self._onset = Onset(reference)
@@ -173,7 +183,17 @@ class DriftMonitor:
     @property
     def n(self) -> int:
         """Number of samples so far."""
-        return self._capital.n
+        return int(self._count.sum())
+
+    @property
+    def n_tested(self) -> int:
+        """Number of samples so far without those of a unit that is not complete."""
+        return self.n - (0 if self._units is None else self._units.n_waiting)
+
+    @property
+    def n_units(self) -> int | None:
+        """Number of units so far; None if samples have none."""
+        return None if self._units is None else self._capital.n + (self._units.n_waiting > 0)
 
     @property
     def log_e_value(self) -> float:
@@ -196,27 +216,56 @@ class DriftMonitor:
         """Whether the e-value has ever reached the threshold."""
         return self.alarm_at is not None
 
-    def update(self, confidence: ArrayLike, correct: ArrayLike) -> None:
+    def check_units(self, units: ArrayLike | None, n: int) -> Integers | None:
+        """Return the unit of each of ``n`` rows; refuse units that come apart, and rows with and without."""
+        if self.n and n and (units is None) != (self._units is None):
+            expected, got = ("units", "none") if units is None else ("no units", "some")
+            raise InputError(f"units: expected {expected} as before, got {got}; monitor these rows apart")
+        return None if units is None else (self._units or UnitBets(self.reference.n_bins)).check(units, n)
+
+    def update(self, confidence: ArrayLike, correct: ArrayLike, units: ArrayLike | None = None) -> None:
         """Read a batch of any size, in the order of time; a batch that is refused changes nothing.
 
         Args:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
+            units: An integer for each row, shape ``(n,)``, if rows depend on each other: rows of equal ones
+                follow each other, also from one batch to the next.
         """
         batch = check_streamed_batch(confidence=confidence, correct=correct)
         if batch is None:
             return
+        numbers = self.check_units(units, len(batch))
+        if numbers is not None and self._units is None:
+            self._units = UnitBets(self.reference.n_bins)
         stated, hits = batch.outputs.numpy(), batch.truth.numpy()
         start = 0
         while start < len(stated):
-            rows = slice(start, start + self._capital.room(_BLOCK))
+            rows = slice(start, start + (self._capital.room(_BLOCK) if numbers is None else _BLOCK))
             c = stated[rows].astype(np.float64)
-            self._read(hits[rows] - c, np.searchsorted(self._edges, c, side="left"))
+            x, bins = hits[rows] - c, np.searchsorted(self._edges, c, side="left")
+            if numbers is None:
+                self._judge(self._capital.bet(x, bins), self.n + np.arange(1, len(x) + 1))
+            else:
+                self._bet_on_units(numbers[rows], x, bins)
+            self._onset.read(x, self._capital.rows_of(bins))
+            self._count += np.bincount(bins, minlength=len(self._count))
+            # Added one by one, so that the sums do not depend on where batches end.
+            np.add.at(self._gap_sum, bins, x)
             start = rows.stop
 
-    def _read(self, x: Floats, bins: Integers) -> None:
-        before = self.n
-        block = self._capital.bet(x, bins)
+    def _bet_on_units(self, numbers: Integers, x: Floats, bins: Integers) -> None:
+        """Bet on the units that are complete after a block of rows."""
+        assert self._units is not None
+        units, start = self._units.read(numbers, x, bins), 0
+        while start < len(units.ends):
+            some = slice(start, start + self._capital.room(_BLOCK))
+            block = self._capital.bet_on_units(units.count[some], units.gap_sum[some])
+            self._judge(block, self.n + units.ends[some])
+            start = some.stop
+
+    def _judge(self, block: Block, ends: Integers) -> None:
+        """Raise the alarm if the evidence of a block demands it; ``ends`` are the rows after each bet."""
         bounds = block.bounds()
         own_alarm = self._log_threshold - self._capital.log_weight[:, None]
         # Without drift the bounds show that no threshold was reached, and the rest can be skipped.
@@ -226,11 +275,7 @@ class DriftMonitor:
             self.log_peak = max(self.log_peak, float(total.max()))
             reached = total >= self._log_threshold
             if self.alarm_at is None and reached.any():
-                self.alarm_at = before + int(reached.argmax()) + 1
-        self._onset.read(x, {group: rows for group, (rows, _) in block.paths.items()})
-        self._count += np.bincount(bins, minlength=len(self._count))
-        # Added one by one, so that the sums do not depend on where batches end.
-        np.add.at(self._gap_sum, bins, x)
+                self.alarm_at = int(ends[reached.argmax()])
 
     def diagnosis(self) -> tuple[GroupDrift, ...]:
         """Return the evidence about every group in both directions, widest groups first."""
@@ -275,6 +320,7 @@ class DriftMonitor:
             "count": self._count.tolist(),
             "gap_sum": self._gap_sum.tolist(),
             "onset": {name: getattr(self._onset, name).tolist() for name in _ONSET},
+            "units": None if self._units is None else self._units.state(bets=self._capital.n),
         }
 
     @classmethod
@@ -302,10 +348,13 @@ class DriftMonitor:
         self._drifts = _as(self._drifts, stored.drifts, "drifts")
         self._count = _as(self._count, stored.count, "count")
         self._gap_sum = _as(self._gap_sum, stored.gap_sum, "gap_sum")
-        if self._count.sum() != self.n:
-            raise InputError(f"count: expected {self.n} samples in all bins, got {self._count.sum()}")
+        if self.n != stored.n:
+            raise InputError(f"count: expected {stored.n} samples in all bins, got {self.n}")
         if (abs(self._gap_sum) > self._count * (1 + _SLACK)).any():
             raise InputError("gap_sum: expected sums of numbers from -1 to 1, got larger ones")
+        if stored.units is not None:
+            self._units = UnitBets.from_state(stored.units, of_all=self._count)
+            capital.n = stored.units.bets
         if (reached := self.log_peak - self._log_threshold) < -_SLACK and self.alarm:
             raise InputError(f"alarm_at: expected none, as log_peak is too low, got {self.alarm_at}")
         if (reached > _SLACK and not self.alarm) or (self.alarm_at or 0) > self.n:

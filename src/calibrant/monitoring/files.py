@@ -2,24 +2,34 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.inputs import Floats
+from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.state import SeenFile
-from calibrant.monitoring.windows import COLUMNS, Window, check_sum, columns_of, unweighed_outcomes
+from calibrant.monitoring.windows import (
+    COLUMNS,
+    Window,
+    check_sum,
+    columns_of,
+    units_of,
+    unweighed_outcomes,
+)
 from calibrant.streams.files import StreamFile, find_files, is_url, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
+from calibrant.streams.row_groups import naming
 
 _PARQUET = ".parquet"
 # The most rows that are read at a time.
@@ -70,7 +80,7 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
 
 
 def _read_pieces(
-    sources: Iterable[StreamFile], load: Callable[[str], Predictions] | None = None
+    sources: Iterable[StreamFile], load: Callable[[str], Predictions] | None, units: Sequence[str]
 ) -> Generator[_Piece, None, None]:
     """Yield the rows of files in their order; a bad file is refused when its turn comes.
 
@@ -78,7 +88,7 @@ def _read_pieces(
     """
     for in_pieces, some in groupby(sources, lambda source: load is None and source.is_parquet):
         if in_pieces:
-            yield from _in_pieces(tuple(some))
+            yield from _in_pieces(tuple(some), tuple(units))
             continue
         for source in some:
             if source.filesystem is not None:
@@ -86,12 +96,12 @@ def _read_pieces(
                     f"{source.name}: expected a file on this machine, whose columns may have any names, got "
                     "an address; rename its columns to confidence and correct"
                 )
-            predictions = (load or load_predictions)(source.path)
+            predictions = loader(load, units)(source.path)
             yield _Piece(source, 0, len(predictions), predictions)
 
 
-def _in_pieces(sources: tuple[StreamFile, ...]) -> Generator[_Piece, None, None]:
-    stream = PredictionStream(sources)
+def _in_pieces(sources: tuple[StreamFile, ...], units: tuple[str, ...]) -> Generator[_Piece, None, None]:
+    stream = PredictionStream(sources, columns_unit=units)
     layouts = stream.layouts(skip_bad=True)
     reasons = {left_out.file: left_out.reason for left_out in stream.left_out}
     with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
@@ -107,14 +117,23 @@ def _in_pieces(sources: tuple[StreamFile, ...]) -> Generator[_Piece, None, None]
                 yield _Piece(source, batch.first_row, total, batch.predictions)
 
 
+def loader(load: Callable[[str], Predictions] | None, units: Sequence[str]) -> Callable[[str], Predictions]:
+    """Return what reads a file as a whole: ``load``, or the reader of files under our own names."""
+    return load or partial(load_predictions, columns=Columns(units=units) if units else None)
+
+
 def gather(
-    source: str | os.PathLike[str], *, load: Callable[[str], Predictions] | None = None
+    source: str | os.PathLike[str],
+    *,
+    units: Sequence[str] = (),
+    load: Callable[[str], Predictions] | None = None,
 ) -> Predictions:
-    """Read only confidence and correctness of all rows of a stream, which fit into memory.
+    """Read only confidence, correctness and units of all rows of a stream, which fit into memory.
 
     Args:
         source: What :func:`~calibrant.streams.open_stream` takes, or a folder or pattern of files of
             predictions in any format.
+        units: The columns that name the unit of each row, if not ``units``.
         load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
 
     Example:
@@ -128,15 +147,23 @@ def gather(
         ...     len(gather(folder))
         2
     """
-    confidence, correct = [], []
-    for piece in _read_pieces(_find_files(source), load):
+    confidence, correct, known = [], [], []
+    for piece in _read_pieces(_find_files(source), load, units):
         if piece.predictions is not None:
             outcomes = unweighed_outcomes(piece.predictions)
             confidence.append(outcomes.confidence.cpu().numpy().astype(np.float64))
             correct.append(outcomes.correct.cpu().numpy().astype(bool))
+            known.append(units_of(piece.predictions))
     if not confidence:
         raise FormatError(f"{source}: expected predictions, got files without rows; name others")
-    return Predictions(confidence=np.concatenate(confidence), correct=np.concatenate(correct))
+    numbers = [each for each in known if each is not None]
+    if 0 < len(numbers) < len(known):
+        raise FormatError(f"{source}: expected units in all files or in none, got some with and some without")
+    return Predictions(
+        confidence=np.concatenate(confidence),
+        correct=np.concatenate(correct),
+        units=np.concatenate(numbers) if numbers else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -162,6 +189,7 @@ def follow(
     monitoring: Monitoring,
     source: str | os.PathLike[str],
     *,
+    units: Sequence[str] = (),
     load: Callable[[str], Predictions] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Generator[Step, None, None]:
@@ -176,6 +204,7 @@ def follow(
         monitoring: The monitoring that reads the rows.
         source: A folder or a pattern of files of predictions in any format, a file, or an address of Parquet
             files. Files are read in the order of their names.
+        units: The columns that name the unit of each row, if not ``units``.
         load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
         tell: Called with a sentence about anything unusual that is no reason to stop.
 
@@ -201,11 +230,12 @@ def follow(
         seen, mark = monitoring.files.get(path), _file_mark(each)
         if seen is None or seen.rows < seen.total or seen.mark != mark:
             files[each] = _File(path, mark, len(files) + 1, seen)
-    with closing(_read_pieces(files, load)) as pieces:
+    with closing(_read_pieces(files, load, units)) as pieces:
         for piece in pieces:
             file = files[piece.source]
-            rows = file.new_rows(piece)
-            windows = monitoring.read(rows)
+            rows, own = file.new_rows(piece)
+            with naming(piece.source.name, first_row=piece.end - rows.shape[1]):
+                windows = monitoring.read(rows, own)
             if piece.end >= file.n_old:
                 monitoring.files[file.path] = SeenFile(stream, piece.end, piece.total, file.check, file.mark)
             yield Step(piece.source.name, rows.shape[1], tuple(windows), file.number, len(files))
@@ -234,16 +264,16 @@ class _File:
         """Number of rows that were read before."""
         return 0 if self.seen is None else self.seen.rows
 
-    def new_rows(self, piece: _Piece) -> Floats:
-        """Return the new rows of a piece; the others must be unchanged."""
+    def new_rows(self, piece: _Piece) -> tuple[Floats, Integers | None]:
+        """Return the new rows of a piece and their units, if any; the others must be unchanged."""
         if piece.total < self.n_old:
             raise InputError(
                 f"{piece.source.name}: expected the {self.n_old:,} rows of this file that were read before, "
                 f"got only {piece.total:,} rows; put the old file back, or give the new one a name of its own"
             )
         if piece.predictions is None:
-            return np.empty((len(COLUMNS), 0))
-        columns = columns_of(piece.predictions)
+            return np.empty((len(COLUMNS), 0)), None
+        columns, units = columns_of(piece.predictions), units_of(piece.predictions)
         n_old = min(max(self.n_old - piece.first_row, 0), columns.shape[1])
         self.check = check_sum(columns[:, :n_old], self.check)
         if self.seen is not None and piece.first_row + n_old == self.n_old and self.check != self.seen.check:
@@ -252,7 +282,7 @@ class _File:
                 "got other rows; put the old file back, or give the new one a name of its own"
             )
         self.check = check_sum(columns[:, n_old:], self.check)
-        return columns[:, n_old:]
+        return columns[:, n_old:], None if units is None else units[n_old:]
 
 
 def _forget_gone(

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading, write_file
-from calibrant.inputs import Floats, check_count
+from calibrant.inputs import Floats, Integers, check_count
 from calibrant.monitoring.alarm import Alarm, evidence, strongest_changes, where
 from calibrant.monitoring.drift import DriftMonitor
 from calibrant.monitoring.reference import MOST_BINS, DriftReference
@@ -22,7 +22,7 @@ from calibrant.monitoring.state import (
     state_text,
     unpack_rows,
 )
-from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest_of_rows, measure_window
+from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest_of, measure_window, units_of
 
 
 class Monitoring:
@@ -32,6 +32,9 @@ class Monitoring:
     for the next update. Neither windows nor evidence depend on how the stream is cut into updates, nor on
     saving and loading in between. After an alarm it stays in alarm until :meth:`reset`. For streams that
     :func:`~calibrant.monitoring.follow` reads, ``files`` stores how many rows of each file were read.
+
+    If rows depend on each other, the reference and the stream have ``units``: windows are then measured, and
+    bets made, by unit, as :class:`~calibrant.monitoring.DriftMonitor` describes.
 
     Args:
         reference: Labelled predictions of the time before deployment.
@@ -70,17 +73,23 @@ class Monitoring:
         self.n_bins = check_count(n_bins, "n_bins", at_most=MOST_BINS)
         columns = columns_of(reference)
         regions = DriftReference.from_outcomes(
-            columns[0], columns[1] == 1, n_bins=n_bins, alpha=alpha / 2, tolerance=tolerance
+            columns[0],
+            columns[1] == 1,
+            units=units_of(reference),
+            n_bins=n_bins,
+            alpha=alpha / 2,
+            tolerance=tolerance,
         )
-        self.reference_digest = digest_of_rows(columns)
+        self.reference_digest = digest_of(reference)
         self._start(DriftMonitor(regions, alpha=alpha), 0)
         self._pending: Floats = np.empty((len(COLUMNS), 0))
+        self._pending_units: Integers = np.empty(0, dtype=np.int64)
         self.latest: Window | None = None
         self.files: dict[str, SeenFile] = {}
 
-    def _start(self, monitor: DriftMonitor, row: int) -> None:
+    def _start(self, monitor: DriftMonitor, row: int, units: int = 0) -> None:
         self.monitor = monitor
-        self._tested_from = row
+        self._tested_from, self._units_before = row, units
         self._weakest = (row, 0.0)
         self.alarm: Alarm | None = None
 
@@ -94,13 +103,22 @@ class Monitoring:
         """Number of rows of an incomplete window."""
         return self.n % self.window
 
+    @property
+    def n_units(self) -> int | None:
+        """Number of units so far; None if rows have none."""
+        if self.monitor.reference.n_units is None:
+            return None
+        return self._units_before + (self.monitor.n_units or 0)
+
     def conclusion(self) -> str:
         """Say in plain words whether calibration has changed, and how."""
         alarm = self.alarm
         if alarm is None:
+            units = "" if self.n_units is None else f" of {self.n_units:,} units"
             return (
-                f"Still as calibrated as on the reference, as far as {self.n:,} rows can tell: the e-value "
-                f"is {evidence(self.monitor.log_e_value)}, an alarm needs {self.monitor.threshold:,.3g}."
+                f"Still as calibrated as on the reference, as far as {self.n:,} rows{units} can tell: "
+                f"the e-value is {evidence(self.monitor.log_e_value)}, "
+                f"an alarm needs {self.monitor.threshold:,.3g}."
             )
         reference = self.monitor.reference
         found = [
@@ -137,20 +155,28 @@ class Monitoring:
 
     def reset(self) -> None:
         """Forget the alarm and begin a new test with a new ``alpha``; the count of rows continues."""
-        self._start(DriftMonitor(self.monitor.reference, alpha=self.monitor.alpha), self.n)
+        again = DriftMonitor(self.monitor.reference, alpha=self.monitor.alpha)
+        self._start(again, self.n, self.n_units or 0)
 
     def update(self, predictions: Predictions) -> list[Window]:
         """Read labelled rows in the order of time; return the windows that are complete now."""
-        return self.read(columns_of(predictions))
+        return self.read(columns_of(predictions), units_of(predictions))
 
-    def read(self, rows: Floats) -> list[Window]:
-        """Read rows in the form that ``columns_of`` returns; return the windows that are complete now."""
+    def read(self, rows: Floats, units: Integers | None = None) -> list[Window]:
+        """Read rows in the form that ``columns_of`` returns, and the unit of each, if they have units.
+
+        Return the windows that are complete now.
+        """
+        self._check_units(units, rows.shape[1])
         windows, start = [], 0
         while start < rows.shape[1]:
-            part = rows[:, start : start + self.window - self._pending.shape[1]]
+            taken = slice(start, start + self.window - self._pending.shape[1])
+            part, own = rows[:, taken], None if units is None else units[taken]
             start += part.shape[1]
-            self.monitor.update(part[0], part[1] == 1)
+            self.monitor.update(part[0], part[1] == 1, own)
             self._pending = np.concatenate([self._pending, part], axis=1)
+            if own is not None:
+                self._pending_units = np.concatenate([self._pending_units, own])
             if self.monitor.alarm_at is not None and self.alarm is None:
                 row = self._tested_from + self.monitor.alarm_at
                 self.alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
@@ -158,13 +184,29 @@ class Monitoring:
                 windows.append(self._close())
         return windows
 
+    def _check_units(self, units: Integers | None, n: int) -> None:
+        """Refuse rows without units if the reference has them, rows with them if not, and units in parts."""
+        expected = self.monitor.reference.n_units is not None
+        if n and expected != (units is not None):
+            what, got = ("units", "none") if expected else ("no units", "some")
+            raise InputError(
+                f"units: expected {what}, as in the reference, got {got}; name the same columns for both"
+            )
+        self.monitor.check_units(units, n)
+
     def _close(self) -> Window:
         log_e = self.monitor.log_e_value
         if self.alarm is None and log_e <= self._weakest[1]:
-            self._weakest = (self.n, log_e)
+            self._weakest = (self._tested_from + self.monitor.n_tested, log_e)
         rows, self._pending = self._pending, self._pending[:, :0]
+        units, self._pending_units = self._pending_units, self._pending_units[:0]
         self.latest = measure_window(
-            rows, last=self.n, n_bins=self.n_bins, log_e_value=log_e, alarm=self.alarm is not None
+            rows,
+            None if self.n_units is None else units,
+            last=self.n,
+            n_bins=self.n_bins,
+            log_e_value=log_e,
+            alarm=self.alarm is not None,
         )
         return self.latest
 
@@ -175,9 +217,10 @@ class Monitoring:
             window=self.window,
             n_bins=self.n_bins,
             tested_from=self._tested_from,
+            units_before=self._units_before,
             weakest=self._weakest,
             alarm=self.alarm,
-            pending=pack_rows(self._pending),
+            pending=pack_rows(self._pending, None if self.n_units is None else self._pending_units),
             files=self.files,
             monitor=self.monitor.state(),
             latest=self.latest,
@@ -201,7 +244,7 @@ class Monitoring:
                 f"{name}: expected the state as it was written, got one whose digest is that of another; "
                 "take a copy of it that nobody edited, or begin a new state"
             )
-        if (given := digest_of_rows(columns_of(reference))) != new.reference_digest:
+        if (given := digest_of(reference)) != new.reference_digest:
             raise InputError(
                 f"{name}: expected the reference that this state was begun with, whose digest is "
                 f"{new.reference_digest[:12]}, got one with the digest {given[:12]}; name the "
@@ -214,9 +257,17 @@ class Monitoring:
         """Continue from a state, unless its values contradict each other."""
         new = cls.__new__(cls)
         new.window, new.n_bins, new.reference_digest = state.window, state.n_bins, state.reference
-        new._start(DriftMonitor.from_state(state.monitor, name="monitor"), state.tested_from)
+        monitor = DriftMonitor.from_state(state.monitor, name="monitor")
+        new._start(monitor, state.tested_from, state.units_before)
+        if state.units_before > state.tested_from * (monitor.reference.n_units is not None):
+            raise FormatError(
+                f"units_before: expected at most one unit for each row before, got {state.units_before}"
+            )
+        if monitor.n and (monitor.n_units is None) != (monitor.reference.n_units is None):
+            raise FormatError("monitor.units: expected some exactly if the reference has them, got only one")
         new._weakest, new.alarm, new.files = state.weakest, state.alarm, state.files
-        new._pending = unpack_rows(state.pending, n=new.waiting)
+        with_units = new.n_units is not None
+        new._pending, new._pending_units = unpack_rows(state.pending, n=new.waiting, with_units=with_units)
         new.latest = state.latest
         if new.n_bins < new.monitor.reference.n_bins:
             raise FormatError(

@@ -15,6 +15,7 @@ import numpy as np
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
 from calibrant.files import Count, Share, at_least, between, read_dataclass
+from calibrant.inference.units import Indices, Units
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.outcomes import check_outcomes
 from calibrant.solvers import increasing_root
@@ -43,7 +44,7 @@ class ReferenceGroup:
         n: Number of samples of the reference in the group.
         gap: Their mean of ``correct - confidence``; negative is overconfident.
         region: Contains the expected gap, for all groups at once, except with probability ``alpha`` of the
-            reference.
+            reference. If samples belong to units, this is the expected mean gap of a unit in the group.
     """
 
     level: Count
@@ -70,6 +71,7 @@ class DriftReference:
         tolerance: Change of the gap that does not count as drift.
         edges: Inner edges of the bins; bins are closed on the right.
         groups: All groups, widest first.
+        n_units: Number of units of the reference; None if samples have none.
 
     Example:
         >>> reference = DriftReference.from_outcomes([0.9] * 1000, [True] * 900 + [False] * 100)
@@ -83,6 +85,7 @@ class DriftReference:
     tolerance: Share
     edges: tuple[Share, ...]
     groups: tuple[ReferenceGroup, ...]
+    n_units: Annotated[int, at_least(2)] | None = None
 
     @classmethod
     def from_outcomes(
@@ -90,15 +93,17 @@ class DriftReference:
         confidence: ArrayLike,
         correct: ArrayLike,
         *,
+        units: ArrayLike | None = None,
         n_bins: int = 10,
         alpha: float = 0.025,
         tolerance: float = 0.0,
     ) -> Self:
-        """Learn the regions from independent samples of the reference.
+        """Learn the regions from independent samples, or from independent units of samples.
 
         Args:
             confidence: Confidences of shape ``(n,)``.
             correct: Whether each prediction was right, shape ``(n,)``.
+            units: An integer for each sample, shape ``(n,)``: samples with equal ones depend on each other.
             n_bins: Number of bins of equal mass, at most 1,000; equal confidences share one, so there may be
                 fewer.
             alpha: Probability that any region misses, shared evenly among levels, the groups of a level,
@@ -113,8 +118,10 @@ class DriftReference:
         gaps = outcomes.correct.cpu().numpy() - c
         # Ties may leave bins of equal mass empty.
         edges = np.unique(equal_mass_bins(outcomes, n_bins).edges.numpy()[1:])[:-1]
-        groups = tuple(_groups(c, gaps, edges, alpha))
-        return cls(len(c), float(alpha), float(tolerance), tuple(edges.tolist()), groups)
+        drawn = Units.of(units, len(c))
+        groups = tuple(_groups(c, gaps, edges, alpha, drawn))
+        n_units = None if units is None else drawn.n
+        return cls(len(c), float(alpha), float(tolerance), tuple(edges.tolist()), groups, n_units)
 
     @property
     def n_bins(self) -> int:
@@ -167,9 +174,11 @@ def _check_groups(reference: DriftReference) -> None:
             raise InputError(f"groups.region: expected gaps of its confidences, got {group}")
     if set(total.values()) != {reference.n}:
         raise InputError(f"groups.n: expected {reference.n} samples in all groups of a level, got others")
+    if (reference.n_units or 0) > reference.n:
+        raise InputError(f"n_units: expected at most the {reference.n} samples, got {reference.n_units}")
 
 
-def _groups(c: Floats, gaps: Floats, edges: Floats, alpha: float) -> Iterator[ReferenceGroup]:
+def _groups(c: Floats, gaps: Floats, edges: Floats, alpha: float, units: Units) -> Iterator[ReferenceGroup]:
     n_bins = len(edges) + 1
     bounds = np.concatenate([[0.0], edges, [1.0]])
     bins = np.searchsorted(edges, c, side="left")
@@ -182,9 +191,17 @@ def _groups(c: Floats, gaps: Floats, edges: Floats, alpha: float) -> Iterator[Re
             inside = rows
             if last < n_bins - 1:
                 # Given the sample at the edge, the others below it are independent draws.
-                inside = np.delete(rows, np.argmax(c[rows] == high))
-            region = mean_region(gaps[inside], low=-high, high=1 - low, alpha=share)
+                edge = rows[np.argmax(c[rows] == high)]
+                inside = rows[units.code[rows] != units.code[edge]]
+            means = _unit_means(gaps[inside], units.code[inside])
+            region = mean_region(means, low=-high, high=1 - low, alpha=share)
             yield ReferenceGroup(level, first, last, low, high, len(rows), float(gaps[rows].mean()), region)
+
+
+def _unit_means(gaps: Floats, code: Indices) -> Floats:
+    """Return the mean gap of each unit that has samples, in the order of the units."""
+    _, place, sizes = np.unique(code, return_inverse=True, return_counts=True)
+    return np.asarray(np.bincount(place, weights=gaps) / sizes) if len(gaps) else gaps
 
 
 def _levels(n_bins: int) -> list[list[tuple[int, int]]]:

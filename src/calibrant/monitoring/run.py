@@ -14,12 +14,11 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, Protocol
 
-from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.files import writing
 from calibrant.inputs import Progress
-from calibrant.monitoring.files import Step, follow
+from calibrant.monitoring.files import Step, follow, loader
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.prometheus import write_metrics
 from calibrant.monitoring.windows import Window
@@ -121,6 +120,7 @@ def read_steps(
     *,
     is_stream: Callable[[str], bool],
     tell: Callable[[str], None],
+    units: Sequence[str] = (),
     load: Callable[[str], Predictions] | None = None,
 ) -> Generator[Step, None, None]:
     """Read sources in their order: only the new rows of streams, and other files as a whole.
@@ -130,13 +130,14 @@ def read_steps(
         sources: Files, folders, patterns or addresses.
         is_stream: Whether a source is a stream.
         tell: Called with a sentence about anything unusual that is no reason to stop.
+        units: The columns that name the unit of each row, if not ``units``.
         load: Reads a file as a whole, if its columns have other names than ours.
     """
     for number, source in enumerate(sources, 1):
         if is_stream(source):
-            yield from follow(monitoring, source, load=load, tell=tell)
+            yield from follow(monitoring, source, units=units, load=load, tell=tell)
         else:
-            predictions = (load or load_predictions)(source)
+            predictions = loader(load, units)(source)
             windows = tuple(monitoring.update(predictions))
             yield Step(source, len(predictions), windows, number, len(sources))
 

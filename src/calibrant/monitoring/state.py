@@ -13,13 +13,16 @@ import numpy as np
 
 from calibrant.errors import FormatError, InputError
 from calibrant.files import Count, at_least, between, matching, parse_json, read_dataclass, read_text, reading
-from calibrant.inputs import Floats
+from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.alarm import Alarm
 from calibrant.monitoring.reference import MOST_BINS
 from calibrant.monitoring.windows import COLUMNS, Window
 
 _FORMAT: Literal["calibrant-monitor"] = "calibrant-monitor"
-_VERSION: Literal[3] = 3
+_VERSION: Literal[4] = 4
+# States of earlier versions have no digest.
+_WITH_DIGEST = 3
+_UNITS = "units"
 # The highest value of each column; probabilities of a row may add up to slightly more than 1.
 _HIGHEST = {"confidence": 1.0, "correct": 1.0, "nll": math.inf, "brier": 2.01}
 # JSON has no numbers for what is infinite or unknown.
@@ -60,9 +63,10 @@ class MonitoringState:
         window: Number of rows of a window.
         n_bins: Number of bins of the reference and of the ECE.
         tested_from: Number of rows before the current test.
+        units_before: Number of their units, if they have some.
         weakest: Row at the end of a window at which the evidence was weakest, and that evidence.
         alarm: The alarm, if there is one.
-        pending: The rows of an incomplete window, by column.
+        pending: The rows of an incomplete window, by column; with their units, if rows have some.
         files: How many rows of each file were read.
         monitor: The state of the :class:`~calibrant.monitoring.drift.DriftMonitor`.
         latest: The last complete window, if there is one.
@@ -78,29 +82,40 @@ class MonitoringState:
     files: dict[str, SeenFile]
     monitor: Mapping[str, Any]
     latest: Window | None = None
+    units_before: Count = 0
     format: Literal["calibrant-monitor"] = _FORMAT
-    version: Literal[1, 2, 3] = _VERSION
+    version: Literal[1, 2, 3, 4] = _VERSION
 
 
-def pack_rows(rows: Floats) -> dict[str, tuple[Any, ...]]:
-    """Return rows in the form that ``columns_of`` returns as values of JSON, by column."""
-    return {
+def pack_rows(rows: Floats, units: Integers | None) -> dict[str, tuple[Any, ...]]:
+    """Return rows in the form that ``columns_of`` returns, and units, as values of JSON, by column."""
+    columns = {
         name: tuple(term if math.isfinite(term) else str(term) for term in terms.tolist())
         for name, terms in zip(COLUMNS, rows, strict=True)
     }
+    return columns if units is None else {**columns, _UNITS: tuple(units.tolist())}
 
 
-def unpack_rows(packed: Mapping[str, tuple[Any, ...]], *, n: int) -> Floats:
-    """Return the ``n`` rows of :func:`pack_rows`; values that no row has are refused."""
-    if set(packed) != set(COLUMNS):
-        raise FormatError(f"pending: expected {', '.join(COLUMNS)}, got {', '.join(packed) or 'nothing'}")
+def unpack_rows(
+    packed: Mapping[str, tuple[Any, ...]], *, n: int, with_units: bool
+) -> tuple[Floats, Integers]:
+    """Return the ``n`` rows of :func:`pack_rows` and their units; values that no row has are refused."""
+    expected = [*COLUMNS, _UNITS] if with_units else COLUMNS
+    if set(packed) != set(expected):
+        raise FormatError(f"pending: expected {', '.join(expected)}, got {', '.join(packed) or 'nothing'}")
     rows = np.stack([_terms(packed[name], name, n) for name in COLUMNS])
     _, correct, nll, brier = rows
     if ((correct != 0) & (correct != 1)).any():
         raise FormatError("pending.correct: expected 0 and 1, got other numbers")
     if (np.isnan(nll) != np.isnan(brier)).any():
         raise FormatError("pending.nll: expected a number where brier has one, got another row without")
-    return rows
+    units = packed[_UNITS] if with_units else ()
+    if (
+        not all(type(unit) is int and -(2**63) <= unit < 2**63 for unit in units)
+        or len(units) != n * with_units
+    ):
+        raise FormatError(f"pending.{_UNITS}: expected an integer for each of {n:,} rows, got others")
+    return rows, np.array(units, dtype=np.int64)
 
 
 def _terms(terms: tuple[Any, ...], name: str, n: int) -> Floats:
@@ -126,7 +141,8 @@ def state_text(state: Mapping[str, Any]) -> str:
 def read_state(path: str | os.PathLike[str]) -> tuple[MonitoringState, bool]:
     """Read a state of this version or of an earlier one, and whether it is unchanged since it was written.
 
-    States of version 1 have no files, and those of version 2 no digest: they count as unchanged.
+    States of version 1 have no files, and those of version 2 no digest: they count as unchanged. Those of
+    version 3 have no units.
     """
     path = Path(path)
     try:
@@ -136,16 +152,16 @@ def read_state(path: str | os.PathLike[str]) -> tuple[MonitoringState, bool]:
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise FormatError(f"{path.name}: expected the state of a monitor, got other JSON; name another file")
     version = stored.get("version")
-    if version not in (1, 2, _VERSION) or isinstance(version, (bool, float)):
+    if version not in (1, 2, 3, _VERSION) or isinstance(version, (bool, float)):
         raise FormatError(
             f"{path.name}: expected a state of version 1 to {_VERSION}, got {version!r}; begin a new one"
         )
-    digest = stored.pop("digest", None) if version == _VERSION else None
+    digest = stored.pop("digest", None) if version >= _WITH_DIGEST else None
     with reading(path.name, "the state of a monitor"):
         earlier: dict[str, Any] = {"files": {}} if version == 1 else {}
         state = read_dataclass(MonitoringState, {**earlier, **stored})
     whole = json.dumps(stored, sort_keys=True)
-    return state, version < _VERSION or digest == _digest(whole)
+    return state, version < _WITH_DIGEST or digest == _digest(whole)
 
 
 def _digest(text: str) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 from calibrant.bins import equal_width_index
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.inference.chance import could_be_calibrated
-from calibrant.inference.draws import TermResampler
+from calibrant.inference.chance import could_be_calibrated, redrawn
+from calibrant.inference.draws import mean_resampler
 from calibrant.inference.intervals import Interval, corrected_ends, with_interval
 from calibrant.inference.rows import generator
 from calibrant.inference.units import Units
-from calibrant.inputs import Floats
+from calibrant.inputs import Floats, Integers
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes, Pairs
@@ -44,9 +44,12 @@ class Window:
         ece: Expected calibration error; its interval allows for the error that chance adds.
         brier: Brier score; None if the window has both class scores and confidences without classes, of
             which it means different things.
-        nll: Negative log-likelihood; None if the Brier score is None, or if infinite.
+        nll: Negative log-likelihood; None if the Brier score is None, if infinite, or if all rows are one
+            unit.
         log_e_value: Logarithm of the evidence, after the last row, that calibration has changed.
         alarm: Whether an alarm was raised at this row or before.
+        n_units: Number of units that the rows belong to, which are drawn for the intervals; None without
+            units. The intervals of a single unit contain all values that a measure can have.
     """
 
     first: int
@@ -59,6 +62,7 @@ class Window:
     nll: Interval | None
     log_e_value: float
     alarm: bool
+    n_units: int | None = None
 
 
 def columns_of(predictions: Predictions) -> Floats:
@@ -78,7 +82,7 @@ def columns_of(predictions: Predictions) -> Floats:
 
 def unweighed_outcomes(predictions: Predictions) -> Outcomes:
     """Return the outcomes of predictions without weights: a test by betting counts every row once."""
-    if predictions.units is not None:
+    if predictions.n_rows < predictions.n:
         raise InputError(
             "predictions: expected one prediction per row, got several labels, which are not independent; "
             "monitor each label by itself"
@@ -86,9 +90,17 @@ def unweighed_outcomes(predictions: Predictions) -> Outcomes:
     return predictions.outcomes().unweighed("monitoring")
 
 
-def digest_of_rows(columns: Floats) -> str:
-    """Return a hash of confidences and correctness, by which references are distinguished."""
-    return hashlib.sha256(np.ascontiguousarray(columns[:2], dtype="<f8").tobytes()).hexdigest()
+def units_of(predictions: Predictions) -> Integers | None:
+    """Return the number of the unit of each row; None if rows have none."""
+    return None if predictions.units is None else predictions.units.cpu().numpy()
+
+
+def digest_of(predictions: Predictions) -> str:
+    """Return a hash of confidences, correctness and units, by which references are distinguished."""
+    digest = hashlib.sha256(np.ascontiguousarray(columns_of(predictions)[:2], dtype="<f8").tobytes())
+    if (units := units_of(predictions)) is not None:
+        digest.update(units.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def check_sum(columns: Floats, before: int = 0) -> int:
@@ -96,7 +108,9 @@ def check_sum(columns: Floats, before: int = 0) -> int:
     return zlib.crc32(np.ascontiguousarray(columns[:2].T, dtype="<f8").tobytes(), before)
 
 
-def measure_window(rows: Floats, *, last: int, n_bins: int, log_e_value: float, alarm: bool) -> Window:
+def measure_window(
+    rows: Floats, units: Integers | None, *, last: int, n_bins: int, log_e_value: float, alarm: bool
+) -> Window:
     """Measure the rows of a window, which have the form that ``columns_of`` returns."""
     confidence, correct, nll, brier = rows
     if np.isnan(brier).all():
@@ -104,63 +118,105 @@ def measure_window(rows: Floats, *, last: int, n_bins: int, log_e_value: float, 
         nll, brier = log_losses(**pairs).numpy(), squared_errors(**pairs).numpy()
     known = {"accuracy": correct, "mean_confidence": confidence, "brier": brier, "nll": nll}
     known = {name: terms for name, terms in known.items() if np.isfinite(terms).all()}
-    n = len(confidence)
+    n, n_units = len(confidence), None if units is None else len(np.unique(units))
     # The seed depends on the window alone, so intervals do not depend on how the stream was cut.
     means, ece = with_intervals(
-        np.stack(list(known.values())), correct, confidence, n_bins=n_bins, seed=last // n
+        np.stack(list(known.values())), correct, confidence, units, n_bins=n_bins, seed=last // n
     )
     measures: dict[str, Any] = {"brier": None, "nll": None, "ece": ece} | dict(zip(known, means, strict=True))
-    return Window(first=last - n + 1, last=last, n=n, log_e_value=log_e_value, alarm=alarm, **measures)
+    if n_units == 1:
+        measures = {name: _of_one_unit(name, each) for name, each in measures.items()}
+    return Window(
+        first=last - n + 1, last=last, n=n, log_e_value=log_e_value, alarm=alarm, n_units=n_units, **measures
+    )
 
 
-def with_intervals(terms: Floats, correct: Floats, confidence: Floats, *, n_bins: int, seed: int) -> _Means:
-    """Return the mean of each row of ``terms``, shape ``(m, n)``, and the ECE, with 95 % intervals."""
+def with_intervals(
+    terms: Floats,
+    correct: Floats,
+    confidence: Floats,
+    numbers: Integers | None = None,
+    *,
+    n_bins: int,
+    seed: int,
+) -> _Means:
+    """Return the mean of each row of ``terms``, shape ``(m, n)``, and the ECE, with 95 % intervals.
+
+    Args:
+        terms: What is averaged.
+        correct: Whether each prediction was right.
+        confidence: The confidences.
+        numbers: The unit of each row, if rows depend on each other.
+        n_bins: Number of bins of the ECE.
+        seed: Equal seeds give equal intervals.
+    """
+    is_one = numbers is not None and len(np.unique(numbers)) == 1
+    units = Units.of(None if is_one else numbers, len(confidence))
     if len(confidence) > _FEW:
-        return _of_many(terms, correct, confidence, n_bins=n_bins, seed=seed)
+        return _of_many(terms, correct, confidence, units, n_bins=n_bins, seed=seed)
     gaps = np.zeros((n_bins, len(confidence)))
     place = equal_width_index(confidence, n_bins)
     gaps[place, np.arange(len(confidence))] = correct - confidence
     ece = float(np.abs(gaps.sum(axis=1)).sum()) / len(confidence)
-    drawn = _means(np.concatenate([terms, gaps]), seed)
+    drawn = _means(np.concatenate([terms, gaps]), units, seed)
+    # The mean over units of unequal size is a ratio of sums, which has a bias.
+    biased = not units.are_rows and bool(np.ptp(units.sizes))
     means = [
-        _interval(float(of.mean()), means) for of, means in zip(terms, drawn.T[: len(terms)], strict=True)
+        _interval(float(of.mean()), means, biased=biased)
+        for of, means in zip(terms, drawn.T[: len(terms)], strict=True)
     ]
     found = _interval(ece, np.abs(drawn[:, len(terms) :]).sum(axis=1), biased=True)
     rng, n = generator(seed), len(confidence)
+    redraw = redrawn({"confidence": confidence, "correct": correct == 1}, units)
 
     def if_calibrated() -> float:
-        error = (rng.random(n) < confidence) - confidence
+        error = np.asarray(redraw(rng)["correct"]) - confidence
         return float(np.abs(np.bincount(place, weights=error, minlength=n_bins)).sum()) / n
 
     low = max(found.low, 0.0)
     return means, replace(found, low=0.0 if could_be_calibrated(ece, if_calibrated, level=_LEVEL) else low)
 
 
-def _means(terms: Floats, seed: int) -> Floats:
+def _means(terms: Floats, units: Units, seed: int) -> Floats:
     """Return the means of all terms in each resample, shape ``(resamples, terms)``."""
-    rng, n = generator(seed), terms.shape[1]
-    units, step = Units.of(None, n), max(1, _BLOCK // n)
+    rng, step = generator(seed), max(1, _BLOCK // units.n)
+    sums = np.stack([units.sums(of) for of in terms])
     blocks = []
     for start in range(0, _RESAMPLES, step):
-        # With the number of times each row was drawn, one matrix product gives the means of all terms.
-        times = units.draw_counts(min(step, _RESAMPLES - start), rng)
-        blocks.append(times.astype(np.float64) @ terms.T / n)
+        # With the number of times each unit was drawn, one matrix product gives the means of all terms.
+        times = units.draw_counts(min(step, _RESAMPLES - start), rng).astype(np.float64)
+        n = units.n if units.are_rows else (times @ units.sizes)[:, None]
+        blocks.append(times @ sums.T / n)
     return np.concatenate(blocks)
 
 
-def _of_many(terms: Floats, correct: Floats, confidence: Floats, *, n_bins: int, seed: int) -> _Means:
-    resamplers = [TermResampler(of) for of in terms]
-    means = [_interval(r.value, r.replicates(_RESAMPLES, generator(seed))) for r in resamplers]
+def _of_many(
+    terms: Floats, correct: Floats, confidence: Floats, units: Units, *, n_bins: int, seed: int
+) -> _Means:
+    resamplers = [mean_resampler(of, None, units) for of in terms]
+    means = [
+        _interval(r.value, r.replicates(_RESAMPLES, generator(seed)), biased=not r.is_mean)
+        for r in resamplers
+    ]
     ece = with_interval(
         expected_calibration_error,
         confidence=confidence,
         correct=correct == 1,
+        units=None if units.are_rows else units.code,
         n_bins=n_bins,
         n_resamples=_RESAMPLES,
         level=_LEVEL,
         seed=seed,
     )
     return means, ece
+
+
+def _of_one_unit(name: str, found: Interval | None) -> Interval | None:
+    """Return a measure of a single unit, which shows no variation: between all values that it can have."""
+    if found is None or name == "nll":  # which has no bound
+        return None
+    high = max(2.0 if name == "brier" else 1.0, found.value)
+    return replace(found, low=0.0, high=high, standard_error=high / 2)
 
 
 def _interval(value: float, drawn: Floats, *, biased: bool = False) -> Interval:

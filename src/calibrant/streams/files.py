@@ -173,6 +173,7 @@ class FileLayout:
         width: Number of classes; 1 for a vector.
         rows: Rows of each row group.
         largest: Compressed bytes of the largest row group, counting only columns that are read.
+        units: The columns and keys of folders that together name the unit of each row, if any are named.
     """
 
     columns: Mapping[str, Sequence[str]]
@@ -182,6 +183,7 @@ class FileLayout:
     width: int
     rows: tuple[int, ...]
     largest: int
+    units: tuple[str, ...] = ()
 
     @property
     def k(self) -> int | None:
@@ -192,20 +194,28 @@ class FileLayout:
 
     @property
     def read(self) -> list[str]:
-        """Names of the columns to read."""
+        """Names of the columns to read, and those of keys of folders, which are no columns."""
         own = [column for spread in self.columns.values() for column in spread]
-        return own if self.by is None or self.by in own else [*own, self.by]
+        return list(dict.fromkeys([*own, *([] if self.by is None else [self.by]), *self.units]))
 
 
-def read_layout(source: StreamFile, *, by: str | None, need_labels: bool) -> FileLayout:
+def read_layout(
+    source: StreamFile, *, by: str | None, need_labels: bool, units: tuple[str, ...] = ()
+) -> FileLayout:
     """Read the footer of a file and choose its columns."""
     with source.open() as file:
         schema, footer = file.schema_arrow, file.metadata
     used = select_form(find_columns(schema.names), schema.names, need_labels=need_labels)
     used.pop("features", None)
-    if by is not None and by not in schema.names and by not in source.partition:
-        shown = ", ".join(schema.names[:12])
-        raise FormatError(f"expected a column {by!r} to group by, got {shown}; name one of these")
+    if units:
+        used.pop("units", None)
+    for name, purpose in [
+        *([] if by is None else [(by, "group by")]),
+        *((each, "be units") for each in units),
+    ]:
+        if name not in schema.names and name not in source.partition:
+            shown = ", ".join(schema.names[:12])
+            raise FormatError(f"expected a column {name!r} to {purpose}, got {shown}; name one of these")
     by = by if by in schema.names else None
     columns = [column for spread in used.values() for column in spread]
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -223,6 +233,7 @@ def read_layout(source: StreamFile, *, by: str | None, need_labels: bool) -> Fil
         largest=max(
             (sum(c.total_compressed_size for c in g if _top(c) in columns) for g in chunks), default=0
         ),
+        units=units,
     )
 
 

@@ -32,6 +32,7 @@ class PredictionStream:
         need_labels: Whether files without labels are refused.
         place: The folder, pattern or address that was opened.
         left_out: The files and row groups that the last pass has left out.
+        columns_unit: The columns that name the unit of each row, if any are named.
     """
 
     sources: tuple[StreamFile, ...]
@@ -39,6 +40,7 @@ class PredictionStream:
     need_labels: bool = True
     place: str = ""
     left_out: list[LeftOut] = field(default_factory=list)
+    columns_unit: tuple[str, ...] = ()
 
     def layouts(self, *, skip_bad: bool = False) -> dict[StreamFile, FileLayout]:
         """Begin a pass: read all footers and check that the files have the same columns."""
@@ -105,13 +107,19 @@ class PredictionStream:
     def _try_layout(self, source: StreamFile) -> FileLayout | CalibrantError:
         try:
             with naming(source.name):
-                return read_layout(source, by=self.columns_by, need_labels=self.need_labels)
+                return read_layout(
+                    source, by=self.columns_by, need_labels=self.need_labels, units=self.columns_unit
+                )
         except CalibrantError as error:
             return error
 
 
 def open_stream(
-    source: str | os.PathLike[str], *, columns_by: str | None = None, need_labels: bool = True
+    source: str | os.PathLike[str],
+    *,
+    columns_by: str | None = None,
+    columns_unit: str | Sequence[str] = (),
+    need_labels: bool = True,
 ) -> PredictionStream:
     """Open a stream of predictions: a Parquet file, a folder of them, a pattern, or an address.
 
@@ -122,6 +130,8 @@ def open_stream(
         source: A ``.parquet`` file; a folder, for all such files below it; a pattern such as
             ``"runs/*/part-*.parquet"``; or, with fsspec, an address such as ``"s3://bucket/folder"``.
         columns_by: A column that groups the rows, or a key of folders named ``key=value``.
+        columns_unit: The column, or several, that name what rows belong to that depend on each other; or keys
+            of folders. By default a column ``units``, if there is one.
         need_labels: Whether files without labels are refused.
 
     Raises:
@@ -138,7 +148,8 @@ def open_stream(
         [('a.parquet', 1), ('b.parquet', 1)]
     """
     place = os.fspath(source)
-    return PredictionStream(find_stream_files(place), columns_by, need_labels, place)
+    units = (columns_unit,) if isinstance(columns_unit, str) else tuple(columns_unit)
+    return PredictionStream(find_stream_files(place), columns_by, need_labels, place, columns_unit=units)
 
 
 def ahead(items: Generator[T, None, None], *, most: int) -> Generator[T, None, None]:

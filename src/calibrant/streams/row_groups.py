@@ -11,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from calibrant.data.contents import class_names, labels_by_number
+from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions
 from calibrant.data.tables import to_values
 from calibrant.errors import CalibrantError, FormatError, InputError
@@ -95,7 +98,8 @@ class RowGroup:
         start = self.first_row
         for table in read_tables(file, self.number, rows, where, columns=self.layout.read, use_threads=False):
             with naming(where, first_row=start):
-                predictions = to_predictions(table, self.layout.columns, self.layout.names)
+                beside = units_in(table, self.source, self.layout)
+                predictions = to_predictions(table, self.layout.columns, self.layout.names, beside)
                 if predictions.k != self.k:
                     raise InputError(
                         f"expected {self.k} classes as before, got {predictions.k}; read them apart"
@@ -181,6 +185,27 @@ def groups_of(
     return () if by is None else (source.partition[by],), None
 
 
+def units_in(table: pa.RecordBatch, source: StreamFile, layout: FileLayout) -> dict[str, Tensor]:
+    """Return the units of rows as an argument of predictions; nothing if no columns are named for them."""
+    if not layout.units:
+        return {}
+    title = ", ".join(layout.units)
+    if len(layout.units) == 1 and title in table.schema.names:
+        column = table.column(title)
+        if not (pa.types.is_integer(column.type) or column.null_count):
+            # Every name is turned into a number once.
+            column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            names = numbered(column.dictionary.to_pylist(), title, n=len(column.dictionary))
+            return {"units": names[torch.from_numpy(np.from_dlpack(column.indices).astype(np.int64))]}
+    columns = [
+        table.column(name).to_pylist()
+        if name in table.schema.names
+        else [source.partition[name]] * len(table)
+        for name in layout.units
+    ]
+    return {"units": numbered(joined(columns), title, n=len(table))}
+
+
 def to_predictions(
     batch: pa.RecordBatch,
     columns: Mapping[str, Sequence[str]],
@@ -193,7 +218,7 @@ def to_predictions(
         batch: The rows.
         columns: The columns of each key of ``Predictions``.
         names: Names of the classes, if they are known.
-        beside: Groups and signals of the rows.
+        beside: Groups, signals and units of the rows.
     """
     values: dict[str, Any] = dict(beside or {})
     others: dict[str, list[str]] = {}
