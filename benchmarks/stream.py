@@ -4,8 +4,8 @@
 
 Makes a folder of float32 probabilities of ten classes: the bundled CIFAR-10 predictions, drawn again and
 again with a little noise. Times pyarrow reading the columns of predictions and labels alone, as a dataset and
-file by file, and evaluates the folder, the tenth part of it without and with weights, and the folder by a
-column. Every pass is the first one of a process of its own, whose imports are not counted, nor is the start
+file by file, and evaluates the folder, the tenth part of it without and with weights, the folder by a
+column, and by unit with intervals: ten rows of each unit, anywhere in the files. Every pass is the first one of a process of its own, whose imports are not counted, nor is the start
 of Ray's workers; the fastest of several is told, with the largest resident set. The process that only
 imports says how much of that is not the stream's.
 """
@@ -138,6 +138,7 @@ def _write(folder: Path, rows: int, *, weighted: bool = False) -> None:
             "probs": pa.FixedSizeListArray.from_arrays(pa.array(probs.ravel()), _CLASSES),
             "labels": real.labels.numpy()[drawn],
             "version": pa.array(rng.integers(0, 8, len(drawn)).astype(str)).dictionary_encode(),
+            "question": rng.integers(0, rows // 10, len(drawn)),
         }
         if weighted:
             table["weights"] = rng.gamma(1.0, size=len(drawn))
@@ -172,10 +173,11 @@ def _tables(folder: str) -> Work:
     return run
 
 
-def _calibrant(folder: str, by: str | None = None) -> Work:
+def _calibrant(folder: str, by: str | None = None, unit: str = "") -> Work:
     from calibrant.streams import evaluate_stream, open_stream
 
-    return lambda: evaluate_stream(open_stream(folder, columns_by=by))
+    stream = open_stream(folder, columns_by=by, columns_unit=unit or ())
+    return lambda: evaluate_stream(stream, intervals=bool(unit))
 
 
 def _ray(folder: str, *, kill: bool = False) -> Work:
@@ -222,6 +224,7 @@ _WORK: dict[str, Callable[[str], Work]] = {
     "calibrant, a tenth": _calibrant,
     "calibrant, a tenth with weights": _calibrant,
     "calibrant by group": lambda folder: _calibrant(folder, "version"),
+    "calibrant by unit": lambda folder: _calibrant(folder, unit="question"),
     "calibrant on ray": _ray,
     "calibrant on ray, a worker killed": lambda folder: _ray(folder, kill=True),
 }

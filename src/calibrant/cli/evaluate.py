@@ -104,7 +104,7 @@ def evaluate(
     on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
     wanted = word_or_list(measures, "core", "all")
     whole = {
-        "--intervals": intervals,
+        "--intervals": intervals and not columns.units,
         "--per-class": per_class,
         "--per-margin": per_margin,
         "--compare": compare,
@@ -113,9 +113,9 @@ def evaluate(
     }
     needs_all = [name for name, value in whole.items() if value] + _unserved(wanted)
     needs_all += ["columns under other names"] if columns.needs_whole_files else []
-    if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all):
-        options = {"n_bins": bins, "skip_bad": skip_bad}
-        _evaluate_stream(source, wanted, columns.groups, as_json=as_json, on_ray=on_ray, **options)
+    if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all, unless_small=intervals):
+        options = {"n_bins": bins, "skip_bad": skip_bad, "intervals": intervals}
+        _evaluate_stream(source, wanted, columns, as_json=as_json, on_ray=on_ray, **options)
         return
     if models is not None:
         _compare_models(source, replace(columns, groups=models), wanted, bins, whole, as_json=as_json)
@@ -183,7 +183,7 @@ def _unserved(measures: str | list[str]) -> list[str]:
 def _evaluate_stream(
     source: str,
     measures: str | list[str],
-    by: str | None,
+    columns: "Columns",
     *,
     as_json: bool,
     on_ray: bool,
@@ -197,7 +197,7 @@ def _evaluate_stream(
     from calibrant.streams.evaluate import GroupedStream, evaluate_stream
     from calibrant.streams.prediction_stream import open_stream
 
-    stream = open_stream(source, columns_by=by)
+    stream = open_stream(source, columns_by=columns.groups, columns_unit=columns.units)
     run: Callable[..., StreamEvaluation] = evaluate_stream
     if on_ray:
         from calibrant.streams.ray import evaluate_stream_on_ray
@@ -208,7 +208,8 @@ def _evaluate_stream(
         speed = Speed(progress)
         result = run(stream, progress=speed.show, **options)
     seconds, resolved = speed.seconds, resolve_measures(measures)
-    found = GroupedStream.of(result.only([name for name in MEASURES if name in resolved]), by or "")
+    shown = result.only([name for name in MEASURES if name in resolved])
+    found = GroupedStream.of(shown, columns.groups or "")
     if as_json:
         timed = {"seconds": seconds, "rows_per_second": result.n / seconds}
         typer.echo(json.dumps(found.to_dict() | timed, allow_nan=False))

@@ -251,9 +251,7 @@ class MeanAccumulator(Accumulator):
 
     def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
-        measure = MEASURES[self.measure]
-        assert measure.terms is not None
-        terms = measure.terms(**batch.arguments(measure), **measure.arguments(batch.n_bins))
+        terms = batch.terms_of(MEASURES[self.measure])
         self._include(n=len(batch), **weight_sums(batch.weights), sum=batch.summed(terms))
 
     def compute(self) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.groups import (
+    FEWEST_TESTED,
     GroupTest,
     group_tests,
     group_to_dict,
@@ -20,7 +21,9 @@ from calibrant.evaluation.groups import (
 )
 from calibrant.evaluation.tables import stream_groups_table
 from calibrant.files import without_nan
-from calibrant.inference.corrections import Correction
+from calibrant.inference.corrections import Correction, corrected
+from calibrant.inference.intervals import wilson_interval
+from calibrant.inference.rows import generator
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.results import FrozenDict, Result
@@ -79,28 +82,28 @@ class GroupedMeasures:
         for name, measures in other.measures.items():
             self._of(name).merge(measures)
 
-    def compute(self) -> StreamEvaluation:
-        """Return the measures of all rows, and those of the groups in the order of their names."""
+    def compute(self, *, intervals: bool = False) -> StreamEvaluation:
+        """Return the measures of all rows, with intervals if requested, and of the groups by name."""
         self.flush()
         if self.by is None:
-            return self.measures[""].compute()
+            return self.measures[""].compute(intervals=intervals)
         whole = self._new()
         for measures in self.measures.values():
             whole.merge(measures)
         # A group whose samples all have weight 0 is as absent as they are.
         counted = (name for name in sorted(self.measures) if self.measures[name].weight)
         groups = {name: self.measures[name].compute() for name in counted}
-        return dataclasses.replace(whole.compute(), groups=FrozenDict(groups))
+        return dataclasses.replace(whole.compute(intervals=intervals), groups=FrozenDict(groups))
 
     def flush(self) -> None:
         """Measure the buffered batches."""
         if not self.waiting:
             return
-        form, outputs, truth, weights = _joined(self.waiting)
+        form, outputs, truth, weights, units = _joined(self.waiting)
         present = {name for batch in self.waiting for name in batch.names or ("",)}
         if len(present) == 1:
             self.waiting = []
-            self._of(present.pop()).add(form, outputs, truth, weights)
+            self._of(present.pop()).add(form, outputs, truth, weights, units)
             return
         names, codes = self._codes()
         self.waiting = []
@@ -108,11 +111,11 @@ class GroupedMeasures:
         codes = codes.astype(np.min_scalar_type(len(names)))
         order = torch.from_numpy(np.argsort(codes, kind="stable"))
         outputs, truth = outputs.index_select(0, order), truth.index_select(0, order)
-        weights = None if weights is None else weights.index_select(0, order)
+        weights, units = (None if each is None else each.index_select(0, order) for each in (weights, units))
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
         for name, start, end in zip(names, [0, *ends[:-1]], ends, strict=True):
-            own = None if weights is None else weights[start:end]
-            self._of(name).add(form, outputs[start:end], truth[start:end], own)
+            own = (None if each is None else each[start:end] for each in (weights, units))
+            self._of(name).add(form, outputs[start:end], truth[start:end], *own)
 
     def _codes(self) -> tuple[list[str], npt.NDArray[np.integer]]:
         """Return the names of the groups of all buffered batches, and the number of each row's group."""
@@ -188,6 +191,7 @@ def evaluate_stream(
     *,
     n_bins: int = 15,
     by: str | None = None,
+    intervals: bool = False,
     progress: Progress | None = None,
     skip_bad: bool = False,
     most_groups: int = 1000,
@@ -200,6 +204,7 @@ def evaluate_stream(
         n_bins: Number of bins of the binned measures.
         by: A column that groups the rows, or a key of folders named ``key=value``; by default the one with
             which the stream was opened.
+        intervals: Whether to bootstrap a 95 % interval for each measure that allows it; rows need units.
         progress: Called with the current file, the rows that are done, and the total.
         skip_bad: Whether bad files and row groups are left out as a whole and listed in the result instead
             of refused.
@@ -232,7 +237,7 @@ def evaluate_stream(
             + (f" with {len(left_out)} files and row groups left out" if left_out else "")
         )
     ordered = sorted(_per_place(left_out), key=lambda left: (left.file, left.row_group or 0))
-    return dataclasses.replace(groups.compute(), left_out=tuple(ordered))
+    return dataclasses.replace(groups.compute(intervals=intervals), left_out=tuple(ordered))
 
 
 def stream_group_tests(
@@ -242,21 +247,60 @@ def stream_group_tests(
 
     The cumulative difference is known at the edges of the bins only. So the statistic is a bit too low, and
     the test a bit too cautious: opposite gaps within a bin go unseen. If samples have weights, a bin counts
-    as its effective number of samples.
+    as its effective number of samples. If they have units, hits are drawn with the covariance between bins
+    that units have, the interval of the gap is as wide as their variance demands, and groups with fewer than
+    ten units are not tested.
 
     Args:
         result: What :func:`evaluate_stream` returned for a stream with groups.
         correction: ``"holm"`` or ``"benjamini_hochberg"``, as in :func:`~calibrant.evaluation.by_group`.
         level: Level of the intervals and of the test.
     """
-    groups = result.groups.values()
-    cells = [CumulativeDifference.from_bins(group.bins, group.bin_sizes) for group in groups]
-    found = group_tests(cells, correction=correction, level=level)
+    groups = list(result.groups.values())
+    sums = [group.unit_sums for group in groups]
+    if all(each is None or each.are_rows for each in sums):
+        cells = [CumulativeDifference.from_bins(group.bins, group.bin_sizes) for group in groups]
+        found = group_tests(cells, correction=correction, level=level)
+    else:
+        found = _tests_by_unit(groups, correction=correction, level=level)
     tests = {
         name: dataclasses.replace(test, n=group.n)
         for (name, group), test in zip(result.groups.items(), found, strict=True)
     }
     return dict(sorted(tests.items(), key=lambda entry: worst_first(entry[1], level)))
+
+
+def _tests_by_unit(
+    groups: Sequence[StreamEvaluation], *, correction: Correction, level: float
+) -> list[GroupTest]:
+    """Return the gap of each group with its interval, and the corrected test, if rows have units."""
+    sums = [group.unit_sums for group in groups if group.unit_sums is not None]
+    tested = [each.n_units >= FEWEST_TESTED for each in sums]
+    found = [
+        each.kuiper_test(sum(tested), rng) if enough else (np.nan, np.nan)
+        for each, enough, rng in zip(sums, tested, generator(0).spawn(len(sums)), strict=True)
+    ]
+    p_corrected = corrected(np.array([p for _, p in found]), correction)
+    rows = []
+    for group, each, (statistic, p_value), p in zip(groups, sums, found, p_corrected, strict=True):
+        n, confidence, hits = (
+            float(of.sum()) for of in (group.bins.count, group.bins.confidence_sum, group.bins.correct_sum)
+        )
+        low, high = wilson_interval(min(hits / n, 1.0), n / each.design_effect, level=level)
+        rows.append(
+            GroupTest(
+                n=group.n,
+                accuracy=min(hits / n, 1.0),
+                mean_confidence=confidence / n,
+                gap=(confidence - hits) / n,
+                gap_low=confidence / n - high,
+                gap_high=confidence / n - low,
+                statistic=statistic,
+                p_value=p_value,
+                p_corrected=float(p),
+            )
+        )
+    return rows
 
 
 def _per_place(left_out: Sequence[LeftOut]) -> list[LeftOut]:
@@ -269,14 +313,16 @@ def _per_place(left_out: Sequence[LeftOut]) -> list[LeftOut]:
     return list(found.values())
 
 
-def _joined(batches: list[StreamBatch]) -> tuple[Form, Tensor, Tensor, Tensor | None]:
-    """Return the form, outputs, truth and weights of several batches as one."""
+def _joined(batches: list[StreamBatch]) -> tuple[Form, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the form, outputs, truth, weights and units of several batches as one."""
     if len(batches) == 1:
         return tensors_of(batches[0].predictions)
     parts = [tensors_of(batch.predictions) for batch in batches]
-    forms, outputs, truth, weights = zip(*parts, strict=True)
+    forms, outputs, truth, weights, units = zip(*parts, strict=True)
     joined = joined_weights(list(zip(weights, map(len, outputs), strict=True)))
-    return forms[0], torch.cat(outputs), torch.cat(truth), joined
+    # All files of a stream have the same columns.
+    numbers = None if units[0] is None else torch.cat(units)
+    return forms[0], torch.cat(outputs), torch.cat(truth), joined, numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

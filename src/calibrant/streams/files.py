@@ -271,13 +271,16 @@ def _kind(kind: pa.DataType) -> str:
     return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
-def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> bool:
+def is_streamed(
+    source: str, *, asked: bool, needs_all: Sequence[str] = (), unless_small: bool = False
+) -> bool:
     """Return whether a source is read as a stream; otherwise its files are loaded as a whole.
 
     Args:
         source: A path, pattern or address from the command line.
         asked: Whether an option asks for a stream.
         needs_all: The given options that need all samples at once.
+        unless_small: Whether files that are small are loaded, because that gives more.
     """
     if not asked and not is_followed(source):
         return False
@@ -285,11 +288,12 @@ def is_streamed(source: str, *, asked: bool, needs_all: Sequence[str] = ()) -> b
     whole = not all(file.is_parquet for file in files)
     small = bool(files) and sum(Path(file.path).stat().st_size for file in files) <= _LARGE
     if needs_all and not whole and not small and (asked or is_many(source)):
+        unit = ", or name the units of its rows with --unit" if needs_all == ["--intervals"] else ""
         raise InputError(
             f"{needs_all[0]}: expected a file that is loaded as a whole, got a stream, which is read only "
-            "once; leave the option out or name one file"
+            f"once; leave the option out or name one file{unit}"
         )
-    return not whole and not needs_all
+    return not whole and not needs_all and not (small and unless_small)
 
 
 def is_followed(source: str) -> bool:

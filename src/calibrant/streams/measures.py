@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,13 +18,14 @@ from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import NO_WEIGHTS
 from calibrant.evaluation.tables import remarks_on, title_of
 from calibrant.files import parse_json, without_nan
+from calibrant.inference.intervals import Interval
 from calibrant.metrics.accuracy import confidences, hits, top_k_misses
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import Outcomes, weighted_like
 from calibrant.results import FrozenDict, Result
-from calibrant.show.numbers import NOTHING, Cell, measured
+from calibrant.show.numbers import NOTHING, Cell, measured, pair
 from calibrant.show.table import Table
 from calibrant.streams.accumulators import (
     ClasswiseAccumulator,
@@ -39,8 +40,12 @@ from calibrant.streams.sketch import RankSketch, in_order
 from calibrant.streams.sketch_bounds import Bounded
 from calibrant.streams.sums import CheckedBatch, Form
 from calibrant.streams.totals import Accumulator
+from calibrant.streams.unit_sums import UnitAccumulator, UnitSums, Way
 
-_Way: TypeAlias = tuple[str, Callable[[Any], Any]]
+# Sketches with at most so many cells between 1/2 and 3/4 are those of many groups, which must be small.
+_OF_GROUPS = 1024
+# Buckets of units, cells of each, and units that are counted: of all rows, and of each of many groups.
+_BUCKETS, _CELLS, _UNITS = (1024, 256), (4, 0), (1 << 17, 1 << 14)
 
 
 def _mean_of_bins(bins: Bins, sums: Tensor) -> float:
@@ -49,7 +54,7 @@ def _mean_of_bins(bins: Bins, sums: Tensor) -> float:
 
 # Means that follow from the sums of every batch: their terms, what these read, their options, and the
 # accumulator with the function that returns the mean from its result. Other means are summed term by term.
-_SUMMED: tuple[tuple[Callable[..., Tensor], str, dict[str, Any], _Way], ...] = (
+_SUMMED: tuple[tuple[Callable[..., Tensor], str, dict[str, Any], Way], ...] = (
     (hits, "outcomes", {}, ("outcomes", lambda bins: _mean_of_bins(bins, bins.correct_sum))),
     (confidences, "outcomes", {}, ("outcomes", lambda bins: _mean_of_bins(bins, bins.confidence_sum))),
     (log_losses, "logits", {}, ("scores", attrgetter("negative_log_likelihood"))),
@@ -58,7 +63,7 @@ _SUMMED: tuple[tuple[Callable[..., Tensor], str, dict[str, Any], _Way], ...] = (
 )
 
 
-def streamed_measures() -> dict[str, _Way]:
+def streamed_measures() -> dict[str, Way]:
     """Return the measures that a stream gives, and how; others need all samples at once."""
     ways = {name: _way(name, measure) for name, measure in MEASURES.items()}
     return {name: way for name, way in ways.items() if way is not None}
@@ -77,6 +82,19 @@ def accumulators(*, n_bins: int, n_classes: int | None, resolution: int) -> dict
         if part not in parts:
             parts[part] = MeanAccumulator(measure=name)
     return parts
+
+
+def unit_accumulator(*, n_bins: int, resolution: int) -> UnitAccumulator:
+    """Return an empty accumulator of sums by unit, which is smaller if there are many groups."""
+    size = int(resolution <= _OF_GROUPS)
+    terms = [name for name in streamed_measures() if MEASURES[name].terms is not None]
+    return UnitAccumulator(
+        n_bins=n_bins,
+        buckets=_BUCKETS[size],
+        resolution=_CELLS[size],
+        most_units=_UNITS[size],
+        terms=",".join(terms),
+    )
 
 
 def measures_of(
@@ -99,7 +117,7 @@ def measures_of(
     return values
 
 
-def _way(name: str, measure: Measure) -> _Way | None:
+def _way(name: str, measure: Measure) -> Way | None:
     """Return the accumulator that a measure follows from, and how; None if it needs all samples at once."""
     for terms, reads, options, way in _SUMMED:
         if (terms, reads, options) == (measure.terms, measure.reads, dict(measure.options)):
@@ -131,6 +149,12 @@ class StreamEvaluation(Result):
         skipped: Measures that were not computed, with the reason: if samples have weights, those that take
             none.
         bin_sizes: Effective number of samples in each bin if they have weights.
+        n_units: Number of units that the samples belong to; an estimate if there are more than 131,072, or
+            16,384 in a group. None without units.
+        intervals: If requested, 95 % intervals by name, made by drawing units again. Measures that need more
+            than sums by unit have none: the classwise calibration error and, if the stream was grouped, those
+            that have bounds.
+        unit_sums: The sums by unit, from which intervals and tests of groups are made.
     """
 
     n: int
@@ -143,6 +167,9 @@ class StreamEvaluation(Result):
     left_out: tuple[LeftOut, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=FrozenDict)
     bin_sizes: Tensor | None = None
+    n_units: int | None = None
+    intervals: Mapping[str, Interval] = field(default_factory=FrozenDict)
+    unit_sums: UnitSums | None = None
 
     @property
     def is_weighted(self) -> bool:
@@ -156,6 +183,7 @@ class StreamEvaluation(Result):
             metrics=FrozenDict({name: self.metrics[name] for name in names if name in self.metrics}),
             bounds=FrozenDict({name: each for name, each in self.bounds.items() if name in names}),
             skipped=FrozenDict({name: why for name, why in self.skipped.items() if name in names}),
+            intervals=FrozenDict({name: each for name, each in self.intervals.items() if name in names}),
             groups=FrozenDict({name: each.only(names) for name, each in self.groups.items()}),
         )
 
@@ -167,7 +195,10 @@ class StreamEvaluation(Result):
             "metrics": dict(self.metrics),
             "bounds": {name: [each.low, each.high] for name, each in self.bounds.items()},
         }
+        answer |= {} if self.n_units is None else {"n_units": self.n_units}
         answer |= {"n_effective": self.n_effective} if self.is_weighted else {}
+        if self.intervals:
+            answer["intervals"] = {name: [each.low, each.high] for name, each in self.intervals.items()}
         answer |= {"skipped": dict(self.skipped)} if self.skipped else {}
         own = ("groups", "left_out")
         groups = {
@@ -182,13 +213,27 @@ class StreamEvaluation(Result):
         """Return the measures; an approximate one with the bounds of its exact value."""
         rows = []
         for name, value in self.metrics.items():
-            measure, bounds = MEASURES[name], self.bounds.get(name)
+            measure, bounds, interval = MEASURES[name], self.bounds.get(name), self.intervals.get(name)
             ends = NOTHING if bounds is None else _within(bounds.low, bounds.high, in_percent=measure.percent)
-            rows.append([Cell(name, title_of(measure)), measured(value, in_percent=measure.percent), ends])
+            row = [Cell(name, title_of(measure)), measured(value, in_percent=measure.percent), ends]
+            if self.intervals:
+                both = None if interval is None else (interval.low, interval.high)
+                row.insert(2, NOTHING if both is None else pair(*both, " to ", in_percent=measure.percent))
+            rows.append(row)
         notes = [*remarks_on(self.skipped), *(f"left out: {each.reason}" for each in self.left_out)]
-        title = f"{self.n:,} predictions" + ("" if self.k is None else f", {self.k} classes")
-        title += f", {weighted_like(self.n_effective)}" if self.is_weighted else ""
-        return Table.of(["measure", "value", "exact value within"], rows, title=title, notes=tuple(notes))
+        if without := [name for name in self.metrics if name not in self.intervals and self.intervals]:
+            notes.append(
+                f"no interval: {', '.join(without)}; for these, load a file with a sample of the units"
+            )
+        columns = ["measure", "value", *(["95 % interval"] if self.intervals else []), "exact value within"]
+        return Table.of(columns, rows, title=self._title(), notes=tuple(notes))
+
+    def _title(self) -> str:
+        """Return the numbers of samples, units and classes in words."""
+        about = "" if self.unit_sums is None or self.unit_sums.is_counted else "about "
+        units = "" if self.n_units is None else f" of {about}{self.n_units:,} units"
+        title = f"{self.n:,} predictions{units}" + ("" if self.k is None else f", {self.k} classes")
+        return title + (f", {weighted_like(self.n_effective)}" if self.is_weighted else "")
 
 
 def _within(low: float, high: float, *, in_percent: bool) -> Cell:
@@ -224,6 +269,7 @@ class StreamMeasures:
     def __init__(self, *, n_bins: int = 15, resolution: int = 8192) -> None:
         self._parts = accumulators(n_bins=n_bins, n_classes=None, resolution=resolution)
         self.n_bins = n_bins
+        self.resolution = resolution
         self.most_waiting = 1 << 19
         self._waiting: list[Outcomes] = []
 
@@ -252,10 +298,18 @@ class StreamMeasures:
         """Read a batch of predictions with labels, or of confidences with whether they were correct."""
         self.add(*tensors_of(predictions))
 
-    def add(self, form: Form, outputs: Tensor, truth: Tensor, weights: Tensor | None = None) -> None:
-        """Read a batch that has been checked; the arguments are those of ``Batch``."""
-        batch = CheckedBatch(form, outputs, truth, self.n_bins, weights)
+    def add(
+        self,
+        form: Form,
+        outputs: Tensor,
+        truth: Tensor,
+        weights: Tensor | None = None,
+        units: Tensor | None = None,
+    ) -> None:
+        """Read a batch that has been checked; the arguments are those of ``CheckedBatch``."""
+        batch = CheckedBatch(form, outputs, truth, self.n_bins, weights, units)
         self._check_classes(batch.k)
+        self._check_units(units is not None)
         for name, part in self._parts.items():
             if name not in ("outcomes", "ranks") and not part.why_not(batch.k):
                 part.add(batch)
@@ -277,6 +331,7 @@ class StreamMeasures:
         if other.n == 0:
             return
         self._check_classes(other.k)
+        self._check_units("units" in other._parts)
         self._settle()
         other._settle()
         if self._parts.keys() != other._parts.keys():
@@ -288,8 +343,8 @@ class StreamMeasures:
         for name, part in self._parts.items():
             part.merge(other._parts[name])
 
-    def compute(self) -> StreamEvaluation:
-        """Return the measures of all samples so far."""
+    def compute(self, *, intervals: bool = False) -> StreamEvaluation:
+        """Return the measures of all samples so far; intervals, if requested, need units."""
         self._settle()
         outcomes = self._parts["outcomes"]
         assert isinstance(outcomes, OutcomeAccumulator)
@@ -299,6 +354,15 @@ class StreamMeasures:
         values = {name: value for name, value in values.items() if name not in refused}
         bounds = {name: value for name, value in values.items() if isinstance(value, Bounded)}
         metrics = {name: v.value if isinstance(v, Bounded) else v for name, v in values.items()}
+        units, ranks = self._parts.get("units"), self._parts["ranks"]
+        assert isinstance(ranks, RankSketch)
+        sums = units.compute() if isinstance(units, UnitAccumulator) else None
+        if intervals and sums is None:
+            raise InputError(
+                "intervals: expected units in a stream, got none; name the column of what rows belong to, or "
+                "one with a name for each row if none depend on each other"
+            )
+        found = sums.intervals(metrics, streamed_measures(), ranks.cells()) if sums and intervals else {}
         return StreamEvaluation(
             n=self.n,
             n_effective=self.n if effective is None else effective,
@@ -308,6 +372,9 @@ class StreamMeasures:
             bins=bins,
             skipped=FrozenDict(dict.fromkeys(refused, NO_WEIGHTS)),
             bin_sizes=outcomes.sizes,
+            n_units=None if sums is None else sums.n_units,
+            intervals=FrozenDict(found),
+            unit_sums=sums,
         )
 
     def state(self) -> str:
@@ -324,6 +391,7 @@ class StreamMeasures:
                 for part, values in parse_json(state).items()
             }
             new = cls(n_bins=stored["outcomes"]["n_bins"], resolution=stored["ranks"]["resolution"])
+            new._check_units("units" in stored)
             new._parts = {name: part.from_state(stored[name]) for name, part in new._parts.items()}
         except InputError as error:
             raise InputError(f"state: {str(error).removeprefix('state: ')}") from None
@@ -345,20 +413,28 @@ class StreamMeasures:
                 if isinstance(part, OutcomeAccumulator | RankSketch):
                     part.add_sorted(ordered)
 
+    def _check_units(self, given: bool) -> None:
+        """Begin to sum by unit if the first samples have units; later ones have them if these do."""
+        if given and not self.n:
+            self._parts["units"] = unit_accumulator(n_bins=self.n_bins, resolution=self.resolution)
+        elif given != ("units" in self._parts):
+            before, now = ("units", "none") if "units" in self._parts else ("no units", "some")
+            raise InputError(f"predictions: expected {before} as before, got {now}; measure them apart")
+
     def _check_classes(self, k: int | None) -> None:
         if self.n and self.k != k:
             before, now = ("pairs" if each is None else f"{each} classes" for each in (self.k, k))
             raise InputError(f"predictions: expected {before} as before, got {now}; measure them apart")
 
 
-def tensors_of(predictions: Predictions) -> tuple[Form, Tensor, Tensor, Tensor | None]:
-    """Return the form, outputs, truth and weights of predictions, as ``StreamMeasures.add`` takes them."""
+def tensors_of(predictions: Predictions) -> tuple[Form, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return form, outputs, truth, weights and units of predictions, as ``StreamMeasures.add`` takes them."""
     forms: tuple[Form, ...] = ("logits", "probs", "confidence")
     form = next(name for name in forms if getattr(predictions, name) is not None)
     truth = predictions.correct if form == "confidence" else predictions.labels
     if truth is None:
         raise InputError("labels: expected the true class of each sample, got none")
-    return form, getattr(predictions, form), truth, predictions.weights
+    return form, getattr(predictions, form), truth, predictions.weights, predictions.units
 
 
 def joined_weights(parts: Sequence[tuple[Tensor | None, int]]) -> Tensor | None:

@@ -53,6 +53,7 @@ class StreamOptions(TypedDict, total=False):
 
     n_bins: int
     by: str | None
+    intervals: bool
     progress: Progress | None
     skip_bad: bool
     most_groups: int
@@ -102,7 +103,7 @@ def evaluate_stream_on_ray(
             Without one, Ray is used as this process has initialised it, else the cluster in the environment
             variable ``RAY_ADDRESS``; else a cluster of the cores of this machine is started for the call. A
             cluster that happens to run on this machine is not joined.
-        options: ``n_bins``, ``by``, ``progress``, ``skip_bad`` and ``most_groups`` of
+        options: ``n_bins``, ``by``, ``intervals``, ``progress``, ``skip_bad`` and ``most_groups`` of
             :func:`~calibrant.streams.evaluate_stream`.
 
     Raises:

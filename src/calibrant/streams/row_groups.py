@@ -190,13 +190,14 @@ def units_in(table: pa.RecordBatch, source: StreamFile, layout: FileLayout) -> d
     if not layout.units:
         return {}
     title = ", ".join(layout.units)
-    if len(layout.units) == 1 and title in table.schema.names:
+    if len(layout.units) == 1 and title in table.schema.names and not table.column(title).null_count:
         column = table.column(title)
-        if not (pa.types.is_integer(column.type) or column.null_count):
-            # Every name is turned into a number once.
-            column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-            names = numbered(column.dictionary.to_pylist(), title, n=len(column.dictionary))
-            return {"units": names[torch.from_numpy(np.from_dlpack(column.indices).astype(np.int64))]}
+        if pa.types.is_integer(column.type):
+            return {"units": numbered(np.from_dlpack(column), title, n=len(column))}
+        # Every name is turned into a number once.
+        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        names = numbered(column.dictionary.to_pylist(), title, n=len(column.dictionary))
+        return {"units": names[torch.from_numpy(np.from_dlpack(column.indices).astype(np.int64))]}
     columns = [
         table.column(name).to_pylist()
         if name in table.schema.names

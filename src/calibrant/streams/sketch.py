@@ -1,7 +1,7 @@
 """Rank sketch: bounds on measures that depend on the order of all confidences, from a stream."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -81,7 +81,7 @@ class RankSketch(Accumulator):
         self.resolution = check_count(resolution, "resolution")
         if self.resolution.bit_count() != 1 or self.resolution > 1 << 20:
             raise InputError(f"resolution: expected a power of two up to {1 << 20}, got {resolution}")
-        super().__init__(2 * int(_layout(self.resolution)[1][-1]) + 3)
+        super().__init__(n_cells(self.resolution))
 
     def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
@@ -112,22 +112,30 @@ class RankSketch(Accumulator):
 
         AURC and excess AURC depend on the number of samples, so those of weighted samples are NaN.
         """
-        n_bins = check_bins(n_bins)
-        seen, weighted = self._seen(), self.effective is not None
+        n_bins, weighted = check_bins(n_bins), self.effective is not None
+        return replace(rank_estimates(self.cells(), n_bins, weighted=weighted), n=self.n)
+
+    def cells(self) -> Cells:
+        """Return the cells that are not empty."""
+        seen = self._seen()
         filled = np.flatnonzero(seen["hits"] + seen["misses"])
         totals = {name: total[filled] for name, total in seen.items() if name not in NUMBERS}
-        if not weighted:
+        if self.effective is None:
             totals |= {name: totals[name].astype(np.int64) for name in ("hits", "misses")}
-        cells = Cells(**totals)
-        unknown = Bounded(np.nan, np.nan, np.nan)
-        return RankEstimates(
-            n=self.n,
-            equal_mass_error=bounded_equal_mass_error(cells, n_bins),
-            auroc_correctness=bounded_auroc(cells),
-            aurc=unknown if weighted else bounded_aurc(cells),
-            excess_aurc=unknown if weighted else bounded_excess_aurc(cells),
-            augrc=bounded_augrc(cells),
-        )
+        return Cells(**totals)
+
+
+def rank_estimates(cells: Cells, n_bins: int, *, weighted: bool) -> RankEstimates:
+    """Return the measures of cells, with ``n_bins`` bins of equal mass; NaN for those without weights."""
+    unknown = Bounded(np.nan, np.nan, np.nan)
+    return RankEstimates(
+        n=int(cells.count.sum()),
+        equal_mass_error=bounded_equal_mass_error(cells, n_bins),
+        auroc_correctness=bounded_auroc(cells),
+        aurc=unknown if weighted else bounded_aurc(cells),
+        excess_aurc=unknown if weighted else bounded_excess_aurc(cells),
+        augrc=bounded_augrc(cells),
+    )
 
 
 def in_order(outcomes: Outcomes) -> Outcomes:
@@ -167,6 +175,11 @@ def cell_index(values: Floats, resolution: int) -> npt.NDArray[np.int64]:
     return cells
 
 
+def n_cells(resolution: int) -> int:
+    """Return the number of cells between 0 and 1, both of which have their own."""
+    return 2 * int(_layout(resolution)[1][-1]) + 3
+
+
 @cache
 def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
     """Return the lowest number of a floating type in each cell, or in the next cell that contains one.
@@ -174,7 +187,7 @@ def _edges(resolution: int, kind: str) -> npt.NDArray[np.floating]:
     This bisects over the bits of the numbers between 0 and 1, which have the order of the numbers.
     """
     word = {4: np.int32, 8: np.int64}[np.dtype(kind).itemsize]
-    cells = np.arange(2 * int(_layout(resolution)[1][-1]) + 3)
+    cells = np.arange(n_cells(resolution))
     low, high = np.zeros(len(cells), word), np.full(len(cells), np.ones(1, kind).view(word)[0])
     while (low < high).any():
         middle = low + (high - low) // 2

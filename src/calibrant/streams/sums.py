@@ -25,6 +25,7 @@ from calibrant.inputs import (
     check_weights,
     to_tensor,
 )
+from calibrant.metrics.accuracy import confidences, hits, top_k_misses
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.outcomes import LEAST_PROB, Outcomes, check_outcomes, log_probs
@@ -68,6 +69,7 @@ class CheckedBatch:
         truth: Labels, or for confidences whether each prediction was correct.
         n_bins: Number of bins of each class's probability.
         weights: How much each row counts, float64, on the scale of all batches; none if all count 1.
+        units: The number of the unit of each row; none if rows have no units.
     """
 
     form: Form
@@ -75,6 +77,7 @@ class CheckedBatch:
     truth: Tensor
     n_bins: int = 1
     weights: Tensor | None = None
+    units: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.outputs, self.truth = at_least_float32(self.outputs.cpu()), self.truth.cpu()
@@ -135,6 +138,17 @@ class CheckedBatch:
             return self.class_sums.nll, self.class_sums.brier
         pairs = {"confidence": self.outputs, "correct": self.truth}
         return self.summed(log_losses(**pairs)), self.summed(squared_errors(**pairs))
+
+    def terms_of(self, measure: Measure) -> Tensor:
+        """Return one number per row, whose mean is the measure; what is known is not computed again."""
+        assert measure.terms is not None
+        if measure.terms is hits:
+            return self.outcomes.correct
+        if measure.terms is confidences:
+            return self.outcomes.confidence
+        if measure.terms is top_k_misses:
+            return torch.from_numpy(self.class_sums.ranks >= measure.options["k"])
+        return measure.terms(**self.arguments(measure), **measure.arguments(self.n_bins))
 
     def arguments(self, measure: Measure) -> dict[str, Tensor]:
         """Return what a measure reads; those of logits read probabilities if only these are known."""

@@ -63,11 +63,13 @@ class Accumulator(ABC):
 
     Accumulators can be pickled; ``state`` and ``from_state`` turn them into a dictionary of settings and
     tensors. ``settings`` names the options that must agree, ``reductions`` says how two of each tensor become
-    one, and ``needs_classes`` says whether confidences without class probabilities are refused.
+    one, ``growing`` names tensors of any length, and ``needs_classes`` says whether confidences without class
+    probabilities are refused.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
     reductions: ClassVar[Mapping[str, TotalsReduction]]
+    growing: ClassVar[tuple[str, ...]] = ()
     needs_classes: ClassVar[bool] = False
 
     # Totals are NumPy arrays: for so few numbers the threads of torch cost more than they gain.
@@ -79,7 +81,7 @@ class Accumulator(ABC):
             np.minimum: np.full(shape, np.inf),
             np.maximum: np.full(shape, -np.inf),
         }
-        self._totals = {name: empty[how] for name, how in self.reductions.items()}
+        self._totals = {name: empty[how] for name, how in self.reductions.items() if how in empty}
         self._totals |= {name: np.array(0) for name in ("n", "n_weighted")}
         self._totals |= {name: np.zeros(2) for name in ("weight", "squared_weight")}
 
@@ -168,7 +170,7 @@ class Accumulator(ABC):
         new = cls(**{name: state[name] for name in cls.settings if name in state})
         for name, total in new._totals.items():
             stored = torch.as_tensor(state[name], device="cpu")
-            if stored.shape != total.shape:
+            if stored.shape != total.shape and (name not in cls.growing or stored.ndim != total.ndim):
                 raise InputError(
                     f"state: expected {name} of shape {total.shape}, got shape {tuple(stored.shape)}"
                 )
