@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtrit
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, to_tensor
+from calibrant.inputs import ArrayLike, Floats, check_units
 
 Indices = npt.NDArray[np.intp]
 
@@ -43,11 +43,8 @@ class Units:
         """
         if units is None:
             return cls(np.arange(n_rows), n_rows)
-        given = to_tensor(units, "units")
-        if given.is_floating_point() or given.is_complex() or given.ndim != 1 or len(given) != n_rows:
-            kind = f"{given.dtype} of shape {tuple(given.shape)}".removeprefix("torch.")
-            raise InputError(f"units: expected {n_rows} integers, one per row, got {kind}")
-        _, first, place = np.unique(given.cpu().numpy(), return_index=True, return_inverse=True)
+        given = check_units(units, n=n_rows).cpu().numpy()
+        _, first, place = np.unique(given, return_index=True, return_inverse=True)
         if len(first) < at_least:
             raise InputError("units: expected at least two different ones, got 1; one unit has no variation")
         number = np.empty(len(first), dtype=np.intp)

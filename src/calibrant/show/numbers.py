@@ -50,16 +50,6 @@ def percent(share: float | None, digits: int | None = 2, *, undefined: str = "un
     return Cell(share, f"{100 * share:.3g} %" if digits is None else f"{100 * share:.{digits}f} %")
 
 
-def rows_of_units(n: int, n_units: int | None) -> str:
-    """Write a number of samples, with that of their units if they have any.
-
-    Example:
-        >>> rows_of_units(2700, None), rows_of_units(2700, 540)
-        ('2,700 samples', '2,700 rows of 540 units')
-    """
-    return f"{n:,} samples" if n_units is None else f"{n:,} rows of {n_units:,} units"
-
-
 def points(share: float | None, digits: int = 2, *, sign: bool = False) -> Cell:
     """Write a share times 100 without a unit, which stands in the heading; nothing for NaN."""
     if _is_missing(share):
