@@ -194,6 +194,18 @@ def answers(folder):
     (folder / "answers.csv").write_text("\n".join(("confidence,correct,subject", *lines)))
 
 
+def questions(folder):
+    """Several answers of each of three models to the same questions."""
+    rng = np.random.default_rng(0)
+    rows = ["model,question_id,subject,confidence,correct"]
+    for model in ("alpha", "beta", "gamma"):
+        for question, ease in enumerate(rng.normal(size=60)):
+            for _ in range(3):
+                stated = 1 / (1 + np.exp(-1 - ease - 0.3 * rng.normal()))
+                rows.append(f"{model},q{question},s{question % 4},{stated:.4f},{int(rng.random() < stated)}")
+    (folder / "answers.csv").write_text("\n".join(rows))
+
+
 def percent(folder):
     """Answers with a confidence in percent, some without one, and their subject in an object."""
     rng = np.random.default_rng(0)
@@ -273,6 +285,7 @@ WORLDS = {
     "docs/results/reproduces.md": (rows,),
     "docs/scale.md": (streams,),
     "docs/training.md": (pictures,),
+    "docs/tutorials/dependent-rows.md": (questions,),
     "docs/why-confidence-lies.md": MODELS,
 }
 # Commands of other pages that come before those of a page.
