@@ -38,7 +38,9 @@ def test_rows_that_one_model_lacks_are_left_out_and_counted():
 
 def test_an_id_may_repeat_only_within_a_unit():
     a, b = (Predictions(confidence=[0.9, 0.8, 0.7], correct=[1, 0, 1], ids=["x", "x", "y"]) for _ in "ab")
-    with pytest.raises(InputError, match="got the same in rows 0 and 1; name what such rows belong to"):
+    with pytest.raises(
+        InputError, match="got the same in rows 0 and 1; say what such rows belong to with units="
+    ):
         paired_comparison(a, b)
     a, b = (each.replaced(units=each.ids) for each in (a, b))
     ours, theirs = matched(a, b.take([2, 1, 0]))

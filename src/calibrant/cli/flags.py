@@ -15,7 +15,9 @@ _OTHER_NAMES = {
     "missing": "--read missing",
     "n_bins": "--bins",
     "n_folds": "--folds",
+    "ids": "--id",
     "percent": "--read percent",
+    "units": "--unit",
     "validation": "--val",
     "words": "--read words",
 }
@@ -28,6 +30,7 @@ _HINTS = (
     (re.compile(r"\b(logits|probs|labels|weights|options|answer)='(.+?)'"), r"--column \1=\2"),
     (re.compile(r"\b(confidence|correct)='(.+?)'"), r"--\1 \2"),
     (re.compile(r"\bgroups="), "--by COLUMN"),
+    (re.compile(r"\b(unit|id)s="), r"--\1 COLUMN"),
     (re.compile(r"\bsmall='include'"), "--include-small"),
     (re.compile(r"\bpaired=False"), "--unpaired"),
     (re.compile(r"\bresume=True"), "--resume"),

@@ -142,7 +142,9 @@ def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     if a.ids is None and b.ids is None:
         return a, b
     if a.ids is None or b.ids is None:
-        raise InputError("ids: expected names of the samples of both models, got those of one; name both")
+        raise InputError(
+            "ids: expected names of the samples of both models, got those of one; name them with ids="
+        )
     repeats = [_occurrence(each) for each in (a, b)]
     most = 1 + int(max(each.max() for each in repeats))
     _, codes = np.unique(np.concatenate([a.ids.cpu().numpy(), b.ids.cpu().numpy()]), return_inverse=True)
@@ -165,8 +167,8 @@ def _occurrence(predictions: Predictions) -> npt.NDArray[np.int64]:
         second = int(np.argmax(number > 0))
         first = int(np.argmax(place == place[second]))
         raise InputError(
-            f"ids: expected a different one in each row, got the same in rows {first} and {second}; name "
-            "what such rows belong to as their units too"
+            f"ids: expected a different one in each row, got the same in rows {first} and {second}; say "
+            "what such rows belong to with units="
         )
     return number
 
