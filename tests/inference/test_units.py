@@ -113,7 +113,12 @@ def test_a_band_draws_units_whole():
 
     found = curve_band(curve, confidence=CONFIDENCE, correct=CORRECT, units=UNEQUAL, n_resamples=100, seed=5)
     values = [CORRECT[rows].mean() for rows in drawn_again(UNEQUAL, 100, 5)]
-    assert (float(found.low), float(found.high)) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
+    low, high = np.quantile(values, [0.025, 0.975])
+    ratio = Units.of(UNEQUAL, len(UNEQUAL)).spread(CORRECT - CONFIDENCE).ratio(0.95)
+    assert 1.02 < ratio < 1.3
+    assert float(found.high) - float(found.low) == pytest.approx(ratio * (high - low), rel=0.03)
+    assert found.low < low
+    assert found.high > high
 
 
 def copies(n_units, per_unit, rng, *, slope=1.0):

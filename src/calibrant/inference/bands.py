@@ -13,7 +13,7 @@ from calibrant.errors import InputError
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import effective_rows
 from calibrant.inference.rows import check_level, generator
-from calibrant.inference.units import Units
+from calibrant.inference.units import ALONE, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
 from calibrant.outcomes import Outcomes, check_outcomes
 
@@ -134,7 +134,9 @@ def curve_band(
         confidence: Confidences of shape ``(n,)``.
         correct: Whether each prediction was right, shape ``(n,)``.
         weights: How much each sample counts, shape ``(n,)``; drawn samples keep their weights.
-        units: An integer for each sample, shape ``(n,)``: samples with equal ones are drawn together.
+        units: An integer for each sample, shape ``(n,)``: samples with equal ones are drawn together. The
+            band of few units is wider than the percentiles of their resamples, as for
+            :func:`~calibrant.inference.with_interval`.
         n_resamples: Number of resamples.
         level: Share of the resamples within the band at each place.
         seed: Equal seeds give equal bands.
@@ -164,10 +166,11 @@ def curve_band(
         rows = torch.from_numpy(drawn.draw_rows(rng)).to(outcomes.confidence.device)
         curves.append(curve(*(each[rows] for each in samples)).cpu().numpy())
     itself = curve(*samples).cpu().numpy()
-    return _band(np.stack(curves), itself, level)
+    confidence, hits, *weights = (each.double().cpu().numpy() for each in samples)
+    return _band(np.stack(curves), itself, level, drawn.spread(hits - confidence, *weights))
 
 
-def _band(values: Floats, itself: Floats, level: float) -> Band:
+def _band(values: Floats, itself: Floats, level: float, spread: Spread = ALONE) -> Band:
     """Return quantiles over the first dimension, widened to contain the accuracies of the sample itself.
 
     They are defined where more than half of the values are.
@@ -180,6 +183,9 @@ def _band(values: Floats, itself: Floats, level: float) -> Band:
         ends[:, always] = np.quantile(values[:, always], tails, axis=0)
     if (common & ~always).any():  # several times slower
         ends[:, common & ~always] = np.nanquantile(values[:, common & ~always], tails, axis=0)
+    # An accuracy of few units may be further away, but never below 0 or above 1.
+    if spread is not ALONE:
+        ends = spread.widened(ends, values).clip(0.0, 1.0)
     # A smoothed or monotone curve of a resample may lie on one side of that of the sample.
     known = np.isfinite(itself) & np.isfinite(ends[0])
     low, high = (

@@ -207,8 +207,6 @@ class DependentDifference(CumulativeDifference):
     @cached_property
     def effective(self) -> float:
         """Number of equal samples that would know the accuracy as well."""
-        if self.n_units == 1:
-            return 1.0
         hits, units = self.outcomes.correct.double().cpu().numpy(), self.dependence.units.code
         return effective_rows(hits, weights=self.outcomes.weights, units=units)
 

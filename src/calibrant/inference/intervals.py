@@ -273,7 +273,7 @@ def effective_rows(
     Without units it is the number of rows, or their effective number if they have weights. With units it is
     the variance of a row over that of the mean by unit, and reduced by the square of the ratio of quantiles
     of the normal and the t-distribution if units are few (Korn and Graubard). If all values are equal, their
-    dependence is unknown, and it is the effective number of units.
+    dependence is unknown, and it is the effective number of units; one unit counts like one row.
 
     Args:
         values: A number for each row, such as whether it is right.
@@ -292,9 +292,11 @@ def effective_rows(
         estimated from survey data", Survey Methodology 1998.
     """
     w = counts_of(checked_weights(weights, len(values)), len(values)).numpy(force=True)
-    drawn, rows = Units.of(units, len(values)), float(w.sum())
+    drawn, rows = Units.of(units, len(values), at_least=1), float(w.sum())
     if drawn.are_rows:
         return rows
+    if drawn.n == 1:
+        return 1.0
     sizes = drawn.sums(w)
     variance = float(w @ np.square(values - w @ values / rows)) / rows
     if variance == 0:

@@ -114,7 +114,7 @@ class Units:
     def spread(self, values: Floats, weights: Floats | None = None) -> "Spread":
         """Return how sure the units are of the variance of the mean of values, one for each row."""
         if self.are_rows:
-            return Spread()
+            return ALONE
         w = np.ones(len(values)) if weights is None else weights
         sizes, squares = self.sums(w), self.sums(w * w)
         error = w * (values - w @ values / w.sum())
@@ -173,13 +173,18 @@ class Spread:
         return cls(math.sqrt(total / trace), max(trace * trace / squares, 1.0))
 
     def widened(self, values: Floats, replicates: Floats) -> Floats:
-        """Return values on the scale of the replicates, as far from their mean as those of few units are."""
-        if math.isinf(self.degrees):
+        """Return values on the scale of the replicates, as far from their mean as those of few units are.
+
+        Replicates are along the first axis; those that are NaN do not count.
+        """
+        if math.isinf(self.degrees) or len(replicates) < 2:
             return values
-        centre, deviation = replicates.mean(), replicates.std(ddof=1)
-        if deviation == 0:
-            return values
-        z = (values - centre) / deviation
+        counted = np.isfinite(replicates)
+        n, kept = counted.sum(axis=0), np.where(counted, replicates, 0.0)
+        centre = kept.sum(axis=0) / np.maximum(n, 1)
+        squares = np.square(np.where(counted, replicates - centre, 0.0)).sum(axis=0)
+        deviation = np.sqrt(squares / np.maximum(n - 1, 1))
+        z = (values - centre) / np.where(deviation > 0, deviation, 1.0)
         far = -stdtrit(self.degrees, ndtr(-np.abs(z)))
         return np.asarray(centre + self.scale * deviation * np.sign(z) * far)
 
