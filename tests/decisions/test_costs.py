@@ -246,3 +246,23 @@ def test_a_misspelt_class_gets_a_hint():
 def test_samples_without_labels_have_no_observed_cost():
     with pytest.raises(InputError, match="labels: expected"):
         act_on_costs(Predictions(probs=[0.2]), Costs([[0], [1]]), methods=None)
+
+
+def test_intervals_of_costs_are_by_unit(overconfident):
+    given, costs = sharp(overconfident, 200), some_costs(5, 3)
+    rows = np.repeat(np.arange(200), 4)
+    plain, blind, by_unit, alone = (
+        act_on_costs(each, costs, methods=None)
+        for each in (
+            given,
+            given.take(rows),
+            given.take(rows).replaced(units=rows),
+            given.replaced(units=np.arange(200) + 3),
+        )
+    )
+    assert alone.to_dict() == plain.to_dict()
+    assert by_unit.before.observed == pytest.approx(plain.before.observed)
+    widths = [each.before.high - each.before.low for each in (plain, blind, by_unit)]
+    assert widths[2] == pytest.approx(widths[0], rel=1e-9)
+    assert widths[1] < 0.6 * widths[0]
+    assert (by_unit.n, by_unit.n_units) == (800, 200)

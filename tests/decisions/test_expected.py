@@ -4,12 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from calibrant import InputError, Predictions
 from calibrant.data import LabelPredictions, load_bundled
 from calibrant.decisions import estimate_quality
 from calibrant.decisions.expected import _chi_square, _largest_step, _terms
 from calibrant.evaluation import calibrated, evaluate
+from calibrant.evaluation.calibrated import fit_named
 from calibrant.metrics import brier_score, risk_at_coverage
 from calibrant.posthoc import Identity, TemperatureScaling
 from tests.conftest import draw, softmax
@@ -197,3 +199,58 @@ def test_what_makes_no_sense_is_refused_in_one_sentence():
     ):
         with pytest.raises(InputError, match=f"^{sentence}"):
             estimate_quality(labelled, rows, **options)
+
+
+def correlated_pairs(n_units, size, seed):
+    """Calibrated confidences; those of a unit, and whether its answers are right, agree most of the time."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n_units), size)
+
+    def uniform():
+        common, own = rng.normal(size=n_units)[units], rng.normal(size=n_units * size)
+        return ndtr(np.sqrt(0.9) * common + np.sqrt(0.1) * own)
+
+    confidence = 0.5 + uniform() / 2
+    return Predictions(confidence=confidence, correct=uniform() < confidence, units=units)
+
+
+def test_units_of_one_row_change_no_estimate():
+    labelled, unlabelled = as_pairs(predictions(200, 0)), as_pairs(predictions(150, 1))
+    calibrator = fit_named("platt", labelled)
+    plain = estimate_quality(labelled, unlabelled, calibrator=calibrator)
+    alone = (each.replaced(units=np.arange(each.n)[::-1].copy()) for each in (labelled, unlabelled))
+    assert estimate_quality(*alone, calibrator=calibrator).to_dict() == plain.to_dict()
+
+
+@pytest.mark.slow
+def test_estimates_by_unit_cover_and_the_tests_seldom_warn_where_rows_are_too_sure():
+    calibrator = fit_named("platt", as_pairs(predictions(2000, 0)))
+    covered, warned = np.zeros(4), np.zeros(2)
+    for seed in range(30):
+        labelled, unlabelled = correlated_pairs(60, 5, seed), correlated_pairs(100, 3, 1000 + seed)
+        truth = float(unlabelled.correct.double().mean())
+        surest = unlabelled.confidence.argsort(descending=True)[:150]
+        wrong = 1 - float(unlabelled.correct[surest].double().mean())
+        for place, units in enumerate((True, False)):
+            given = (each if units else each.replaced(units=None) for each in (labelled, unlabelled))
+            found = estimate_quality(*given, calibrator=calibrator)
+            covered[place] += found.accuracy.low <= truth <= found.accuracy.high
+            risk = found.risk.at(0.5)
+            covered[2 + place] += risk.low <= wrong <= risk.high
+            warned[place] += not found.trusted
+    # Of 30 intervals of 95 %, fewer than 26 cover with a probability of 1 in 60.
+    assert covered[[0, 2]].min() >= 26
+    assert covered[1] <= 22
+    assert covered[3] < covered[2]
+    assert warned[0] <= 5 < warned[1]
+
+
+def test_an_estimate_names_the_units_of_both_sets():
+    calibrator = fit_named("platt", as_pairs(predictions(500, 0)))
+    table = estimate_quality(
+        correlated_pairs(60, 5, 0), correlated_pairs(100, 3, 1), calibrator=calibrator
+    ).to_table()
+    assert "300 predictions of 100 units without labels" in str(table.title)
+    assert "on 300 labelled of 60 units" in str(table)
+    with pytest.raises(InputError, match="labelled: expected at least 20 units, got 19"):
+        estimate_quality(correlated_pairs(19, 5, 0), correlated_pairs(100, 3, 1), calibrator=calibrator)

@@ -1,6 +1,7 @@
 """Classes that became more or less frequent: the correction, the estimate, its tests and refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from calibrant.decisions.frequencies import (
     _share_of_chance,
 )
 from calibrant.evaluation import calibrated, compare, fit_method
+from calibrant.inference.units import Units
 from calibrant.metrics import negative_log_likelihood
 from calibrant.posthoc import (
     FrequencyCorrection,
@@ -43,6 +45,11 @@ def world(frequencies, n, seed, *, spread=1.0):
     x = MEANS[labels] + spread * rng.normal(size=(n, 3))
     logits = -np.square(x[:, None] - MEANS).sum(axis=2) / (2 * spread**2)
     return Predictions(logits=logits, labels=labels, class_names=["ant", "bee", "cow", "dog"])
+
+
+def rows_of(*sets):
+    """Each row as a unit."""
+    return tuple(Units.of(None, len(each)) for each in sets)
 
 
 EVEN, NEW = np.full(4, 0.25), np.array([0.6, 0.05, 0.25, 0.1])
@@ -248,7 +255,7 @@ def test_james_and_stein_draw_back_by_the_error_of_the_means():
     n, m, k = 4000, 1000, 6
     centre = rng.normal(size=k) * 0.08
     p, q = rng.normal(size=(n, k)), centre + rng.normal(size=(m, k))
-    found = _mean_test(p, q, rng)
+    found = _mean_test(p, q, rows_of(p, q), rng)
     difference = q.mean(axis=0) - p.mean(axis=0)
     expected = (k - 2) / (m * np.square(difference).sum())  # the rows have unit variance
     assert _share_of_chance(found.statistic, found.rank, n, m) == pytest.approx(expected, rel=0.1)
@@ -261,6 +268,7 @@ def test_the_test_of_a_shift_has_its_level_and_finds_small_shifts():
         _mean_test(
             softmax(world(EVEN, 150, seed).logits.numpy()),
             softmax(world(EVEN, 200, 1000 + seed).logits.numpy()),
+            (Units.of(None, 150), Units.of(None, 200)),
             np.random.default_rng(seed),
         ).p_value
         for seed in range(60)
@@ -274,7 +282,7 @@ def test_the_test_of_a_shift_has_its_level_and_finds_small_shifts():
 def test_hotellings_statistic_is_its_definition():
     rng = np.random.default_rng(0)
     p, q = softmax(rng.normal(size=(40, 3))), softmax(0.3 + rng.normal(size=(60, 3)))
-    found = _mean_test(p, q, rng)
+    found = _mean_test(p, q, rows_of(p, q), rng)
     both = np.concatenate([p, q])[:, :2]  # the last column follows from the others
     difference = p[:, :2].mean(axis=0) - q[:, :2].mean(axis=0)
     spread = np.cov(both.T) * (1 / 40 + 1 / 60)
@@ -287,7 +295,7 @@ def test_samples_that_look_different_are_not_explained_by_frequencies():
     found = estimate_frequencies(val, noisy.take(np.arange(2000)), n_resamples=100)
     assert not found.is_explained()
     c = np.random.default_rng(0).uniform(size=500)
-    assert _fit_test(c, np.ones(500), c[::-1], 50, np.random.default_rng(0)) == 1.0
+    assert _fit_test(c, np.ones(500), c[::-1], rows_of(c, c), 50, np.random.default_rng(0)) == 1.0
 
 
 def test_classes_that_nobody_can_tell_apart_are_refused_by_name():
@@ -388,3 +396,28 @@ def test_a_file_with_impossible_class_frequencies_is_refused(shares):
     assert restore(description, dict(known.state_dict())).class_frequencies == (0.25, 0.75)
     with pytest.raises(FormatError, match="class_frequencies"):
         restore(description | {"class_frequencies": shares}, dict(known.state_dict()))
+
+
+def test_units_of_one_row_change_nothing():
+    labelled, unlabelled = world(EVEN, 300, 0), world(NEW, 200, 1)
+    plain = estimate_frequencies(labelled, unlabelled, n_resamples=10)
+    alone = (replace(each, units=np.arange(each.n) + 7) for each in (labelled, unlabelled))
+    assert estimate_frequencies(*alone, n_resamples=10).to_dict() == plain.to_dict()
+
+
+def test_copies_of_rows_with_their_unit_say_no_more_about_frequencies_than_the_rows():
+    labelled, unlabelled = world(EVEN, 300, 0), world(EVEN, 200, 5)
+    plain = estimate_frequencies(labelled, unlabelled, n_resamples=60)
+    rows = [np.repeat(np.arange(each.n), 5) for each in (labelled, unlabelled)]
+    copies = [each.take(row) for each, row in zip((labelled, unlabelled), rows, strict=True)]
+    blind = estimate_frequencies(*copies, n_resamples=60)
+    by_unit = estimate_frequencies(
+        *(replace(each, units=row) for each, row in zip(copies, rows, strict=True)), n_resamples=60
+    )
+    assert (by_unit.n_labelled_units, by_unit.n_unlabelled_units) == (300, 200)
+    width, by_hand, too_small = ((each.high - each.low).mean() for each in (by_unit, plain, blind))
+    assert width == pytest.approx(by_hand, rel=0.2)
+    assert too_small < 0.6 * by_hand
+    assert by_unit.p_value == pytest.approx(plain.p_value, abs=0.05)
+    assert blind.p_value < plain.p_value / 2
+    assert "1,000 predictions of 200 units" in by_unit.to_table().title

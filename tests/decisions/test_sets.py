@@ -559,3 +559,101 @@ def test_sets_that_need_more_than_scores_are_not_exported(tmp_path):
         export_onnx(PredictionSets.fit(given, by="group"), tmp_path / "x.onnx")
     with pytest.raises(InputError, match="uniforms: expected one for each sample, got none"):
         randomised(torch.zeros(1, 3))
+
+
+def dependent(n_units, size, seed, *, k=4, **more):
+    """Class scores of units whose samples share most of the noise, and their class."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n_units), size)
+    labels = rng.integers(k, size=n_units)[units]
+    noise = 3 * rng.normal(size=(n_units, k))[units] + rng.normal(size=(len(units), k))
+    return Predictions(logits=4 * np.eye(k)[labels] + noise, labels=labels, units=units, **more)
+
+
+def test_units_of_one_row_change_no_set():
+    fitting, test = predictions(300, 4), predictions(200, 4, seed=1)
+    alone, others = (each.replaced(units=np.arange(each.n)[::-1].copy()) for each in (fitting, test))
+    assert compare_sets(alone, others).choose().to_dict() == compare_sets(fitting, test).choose().to_dict()
+    for by in ("class", None):
+        rules = [PredictionSets.fit(each, by=by, method="raps") for each in (fitting, alone)]
+        assert rules[0].guarantee == rules[1].guarantee
+        assert torch.equal(rules[0].thresholds, rules[1].thresholds)
+    plain, other = (calibrate_part(each, 0.3, seed=4)[1] for each in (fitting, alone))
+    assert torch.equal(plain.logits, other.logits)
+
+
+def test_the_threshold_counts_the_scores_of_a_new_unit_as_infinite():
+    # The smallest threshold with at most alpha times all samples missed, those of a new unit of 5 among them.
+    scores = torch.arange(100.0)
+    for alpha in (0.1, 0.25):
+        allowed = math.floor(Fraction(repr(alpha)) * 105) - 5
+        assert threshold(scores, alpha, unit_size=5) == 99 - allowed
+    assert threshold(scores[:44], 0.1, unit_size=5) == torch.inf
+    fitting = dependent(40, 5, 0)
+    rule = PredictionSets.fit(fitting, alpha=0.2)
+    of_labels = -torch.softmax(fitting.logits, dim=1).gather(1, fitting.labels[:, None])[:, 0]
+    missed = int((of_labels > rule.thresholds[0]).sum())
+    assert missed == math.floor(0.2 * 205) - 5
+
+
+def test_a_unit_is_never_divided_and_the_guarantee_names_units(tmp_path):
+    given = dependent(60, 5, 0).take(np.random.default_rng(0).permutation(300))
+    _, rest = calibrate_part(given, 0.4, seed=1)
+    assert sorted(rest.units.unique(return_counts=True)[1].tolist()) == [5] * 36
+    rule = PredictionSets.fit(given, method="raps")
+    assert (rule.n, rule.n_units) == (240, 48)
+    assert rule.guarantee == (
+        "Of the sets of new units at least 90 % hold the true class on average, their rows counted, if new "
+        "units are drawn like the fit's 240 rows of 48 units."
+    )
+    rule.save(tmp_path / "sets.safetensors")
+    loaded = load_rule(tmp_path / "sets.safetensors")
+    assert loaded.guarantee == rule.guarantee
+    assert loaded.law(100) == rule.law(100)
+
+
+def test_a_file_from_before_units_is_read_as_sets_of_independent_samples(tmp_path, monkeypatch):
+    rule = PredictionSets.fit(predictions(200, 3))
+    old = tuple(name for name in rule.options if name not in ("n_units", "place", "per_effective"))
+    monkeypatch.setattr(PredictionSets, "options", old)
+    rule.save(tmp_path / "sets.safetensors")
+    monkeypatch.undo()
+    loaded = load_rule(tmp_path / "sets.safetensors")
+    assert loaded.guarantee == rule.guarantee
+    assert loaded.law() == rule.law()
+
+
+def test_observed_coverage_has_an_interval_by_unit_and_the_law_is_wider():
+    fitting, test = dependent(150, 6, 0), dependent(100, 6, 1)
+    by_unit = PredictionSets.fit(fitting, alpha=0.2)
+    by_row = PredictionSets.fit(fitting.replaced(units=None), alpha=0.2)
+    found, blind = by_unit.measure(test), by_unit.measure(test.replaced(units=None))
+    assert (found.n, found.n_units, found.coverage) == (600, 100, blind.coverage)
+    assert found.high - found.low > 1.5 * (blind.high - blind.low)
+    assert found.low < found.coverage < found.high
+    wide, narrow = by_unit.law(), by_row.law()
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+    observed = compare_sets(fitting, test, alpha=0.2).choose().observed("test")
+    assert "of 600 sets of 100 units" in observed
+    assert "Of fits on 900 rows of 150 units, 99 % have" in observed
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_sets_of_new_units_hold_the_true_class_as_often_as_guaranteed(by):
+    test = dependent(500, 10, 0, k=2).replaced(units=None)
+    covered, by_row = [], []
+    for seed in range(1, 151):
+        fitting = dependent(10, 10, seed, k=2)
+        for given, found in ((fitting, covered), (fitting.replaced(units=None), by_row)):
+            rule = PredictionSets.fit(given, alpha=0.2, by=by, small="include", allow_empty=True)
+            found.append(rule.measure(test).coverage)
+    error = np.std(covered) / math.sqrt(150)
+    assert np.mean(covered) >= 0.8 - 2 * error
+    assert np.mean(by_row) < 0.8 - 2 * error
+
+
+def test_too_few_units_are_refused():
+    with pytest.raises(
+        InputError, match="expected at least 90 samples for alpha 0.1, as the unit of a sample has 10 on"
+    ):
+        PredictionSets.fit(dependent(8, 10, 0))

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm
 
 from calibrant import Predictions
 from calibrant.decisions import ThresholdRule, guaranteed_risks, threshold_for_coverage, threshold_for_risk
@@ -272,3 +272,76 @@ def test_risks_without_enough_samples_have_no_threshold_in_a_table():
     few, enough = Thresholds.of(pairs(100)).table([0.001, 0.3])
     assert few.rule is None
     assert enough.rule is not None
+
+
+def drawn_units(n_units, size, agreement, seed):
+    """Calibrated confidences in units; those of a unit, and whether it is right, agree more or less."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n_units), size)
+
+    def uniform():
+        common, own = rng.normal(size=n_units)[units], rng.normal(size=len(units))
+        return norm.cdf(math.sqrt(agreement) * common + math.sqrt(1 - agreement) * own)
+
+    confidence = 1 - uniform() ** 3
+    return Predictions(confidence=confidence, correct=uniform() < confidence, units=units)
+
+
+def test_units_of_one_row_change_no_threshold():
+    plain = pairs(500)
+    alone = plain.replaced(units=np.arange(500)[::-1].copy())
+    for risk in (0.05, 0.1, 0.3):
+        assert threshold_for_risk(alone, risk).to_dict() == threshold_for_risk(plain, risk).to_dict()
+    assert threshold_for_coverage(alone, 0.5).to_dict() == threshold_for_coverage(plain, 0.5).to_dict()
+    by_unit, by_row = (guaranteed_risks(plain.outcomes(), units=each) for each in (np.arange(500), None))
+    assert (by_unit.coverage, by_unit.risk) == (by_row.coverage, by_row.risk)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_of_answers_with_their_unit_make_no_threshold_bolder(seed):
+    plain = pairs(600, seed)
+    rows = np.repeat(np.arange(600), 5)
+    copies = plain.take(rows)
+    by_unit, blind = copies.replaced(units=rows), threshold_for_risk(copies, 0.1)
+    found, alone = threshold_for_risk(by_unit, 0.1), threshold_for_risk(plain, 0.1)
+    assert found.coverage <= alone.coverage + 0.02 < blind.coverage
+    bound, exact = threshold_for_coverage(by_unit, 0.5), threshold_for_coverage(plain, 0.5)
+    assert bound.risk == pytest.approx(exact.risk, rel=0.005)
+    assert bound.coverage_low == pytest.approx(exact.coverage_low, rel=0.005)
+    assert threshold_for_coverage(copies, 0.5).risk < 0.95 * exact.risk
+
+
+def test_a_threshold_says_for_which_units_it_is_guaranteed():
+    found = threshold_for_risk(drawn_units(200, 3, 0.5, 0), 0.1)
+    assert (found.n, found.n_units) == (600, 200)
+    assert found.sentence.endswith(", counted over the rows of new units like these 200 (600 rows)")
+    assert found.to_dict()["n_units"] == 200
+    wrong = Predictions(confidence=[0.9] * 400, correct=[True, False] * 200, units=np.arange(400) // 4)
+    assert "none that was tested on 400 rows of 100 units shows it" in threshold_for_risk(wrong, 0.1).sentence
+
+
+def test_too_few_units_are_refused_and_unequal_ones_count_by_the_largest():
+    given = Predictions(confidence=[0.9] * 100, correct=[True] * 100, units=np.arange(100) // 5)
+    with pytest.raises(InputError, match=r"expected at least 29 units .*, got 20; accept a larger risk"):
+        threshold_for_risk(given, 0.1)
+    sizes = np.append(np.full(50, 1), 50)
+    unequal = given.replaced(units=np.repeat(np.arange(51), sizes))
+    with pytest.raises(InputError, match="got 51 that count as 2, as the largest has 50 of 100 rows"):
+        threshold_for_risk(unequal, 0.1)
+
+
+@pytest.mark.slow
+def test_with_units_the_risk_is_above_the_limit_as_rarely_as_guaranteed():
+    above, rows_above, coverage = 0, 0, 0.0
+    for seed in range(60):
+        given = drawn_units(200, 5, 0.95, seed)
+        for units in (True, False):
+            found = threshold_for_risk(given if units else given.replaced(units=None), 0.1, level=0.9)
+            # The mean of the doubt u ** 3 of all samples up to the threshold.
+            risk = (1 - found.threshold) / 4 if found.rule else 0.0
+            above += units and risk > 0.1
+            rows_above += not units and risk > 0.1
+            coverage += units * found.coverage / 60
+    # Of 60 guarantees with 90 %, more than 12 fail with a probability of 1 in 100.
+    assert above <= 12 < rows_above
+    assert coverage > 0.5

@@ -85,7 +85,8 @@ def decide(
 
     Both guarantees hold for new samples drawn like those of VAL. They do not hold if the model or the
     calibrator was fitted on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on
-    half of VAL.
+    half of VAL. If rows depend on each other, such as several answers to one question, name the column of
+    the question with --unit: the guarantee then holds for the rows of new questions.
 
     --costs finds the action that costs least by a matrix of costs, and shows what calibration saves.
 
@@ -94,6 +95,8 @@ def decide(
     Example: calibrant decide val.npz --coverage 0.9 --calibrator calibrated/calibrator.safetensors
 
     Example: calibrant decide answers.csv --risk 0.1 --confidence stated --level 0.9
+
+    Example: calibrant decide answers.csv --risk 0.1 --confidence stated --unit question_id
 
     Example: calibrant decide val.npz --costs costs.csv --ask 2
 

@@ -44,7 +44,8 @@ def estimate(
 
     The estimate assumes that a confidence means the same in both files. Two tests compare their confidences
     and predicted classes. If these have changed, a warning says that the estimate cannot be trusted, and the
-    exit code is 3. Otherwise it is 0, or 2 if a file or an option is wrong.
+    exit code is 3. Otherwise it is 0, or 2 if a file or an option is wrong. With --unit, intervals and tests
+    treat the rows of a unit as one.
 
     Example: calibrant estimate val.npz production.npz
 

@@ -81,8 +81,9 @@ def sets(
 
     The probability is at least 1 - alpha for new samples drawn like those of VAL: over all samples, for each
     class (--by-class), or in each group (--by). This does not hold if the model or the calibrator was fitted
-    on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on half of VAL. The table
-    shows the sets of all methods, before and after calibration; --out saves one.
+    on VAL: use a calibrator fitted on other samples, or let --calibrate fit one on half of VAL. With --unit
+    the guarantee holds for the rows of new units, such as new patients. The table shows the sets of all
+    methods, before and after calibration; --out saves one.
 
     Example: calibrant sets val.npz --alpha 0.1 --test test.npz --out sets.safetensors
 

@@ -30,7 +30,7 @@ from calibrant.outcomes import counts_of, mean_of
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.results import FrozenDict, Result
-from calibrant.show.numbers import number, percent, span
+from calibrant.show.numbers import number, percent, rows_of_units, span
 from calibrant.show.table import Table
 
 #: The action that passes a sample on.
@@ -281,6 +281,8 @@ class CostResult(Result):
         best_single_cost: Its mean cost.
         break_even: When asking a person pays, by the calibrated probabilities if there are any.
         rule: The rule that acts, with the calibrator.
+        n_units: Number of units that the samples belong to, which are drawn for the intervals; None if every
+            sample is drawn by itself.
     """
 
     n: int
@@ -294,6 +296,7 @@ class CostResult(Result):
     best_single_cost: float
     break_even: BreakEven | None
     rule: CostRule
+    n_units: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without the rule."""
@@ -317,12 +320,13 @@ class CostResult(Result):
     def sentences(self) -> tuple[str, ...]:
         """What calibration saves, and when asking a person pays, if these are known."""
         found, asking = self.difference, self.break_even
+        drawn = "" if self.n_units is None else f" (over {rows_of_units(self.n, self.n_units)})"
         sentences = (
             []
             if found is None
             else [
                 f"Calibration changes the cost by {number(found.value, None, sign=True)} a sample, "
-                f"{percent(self.level, None)} interval {found.low:+.4g} to {found.high:+.4g}."
+                f"{percent(self.level, None)} interval {found.low:+.4g} to {found.high:+.4g}{drawn}."
             ]
         )
         if asking is not None:
@@ -369,7 +373,7 @@ def act_on_costs(
     rule holds the calibrator that was fitted on all samples.
 
     Args:
-        predictions: Labelled predictions, or the path of a file.
+        predictions: Labelled predictions, or the path of a file. Intervals are by unit if they have units.
         costs: What each action costs for each true class, or the path of a CSV file of them.
         calibrator: A calibrator that was fitted on other samples.
         methods: Methods to compare if there is no calibrator; None for no calibration.
@@ -400,7 +404,8 @@ def act_on_costs(
         method, fitted = chosen.name, chosen.calibrator
         held_out = calibrated_log_probs(chosen.held_out)
     rule = CostRule(ordered, n_classes=given.k, class_names=given.class_names, calibrator=fitted)
-    bootstrap = _Bootstrap(given.weights, level, n_resamples, seed)
+    units = Units.of(given.units, given.n)
+    bootstrap = _Bootstrap(given.weights, units, level, n_resamples, seed)
     raw = calibrated_log_probs(given)
     before, costs_before = _acting(rule, raw, y, bootstrap)
     after, difference = None, None
@@ -421,6 +426,7 @@ def act_on_costs(
         best_single_cost=single[best],
         break_even=_break_even(ordered, raw if held_out is None else held_out, after or before, bootstrap),
         rule=rule,
+        n_units=None if units.are_rows else units.n,
     )
 
 
@@ -484,6 +490,7 @@ class _Bootstrap:
     """Means over samples, by weight if there are weights, and their intervals."""
 
     weights: Tensor | None
+    units: Units
     level: float
     n_resamples: int
     seed: int
@@ -498,7 +505,7 @@ class _Bootstrap:
         return resampler.value, low, high
 
     def _resampler(self, values: Floats) -> Resampler:
-        return mean_resampler(values, self.weights, Units.of(None, len(values)))
+        return mean_resampler(values, self.weights, self.units)
 
 
 def _acting(rule: CostRule, log_probs: Tensor, y: Tensor, bootstrap: _Bootstrap) -> tuple[Acting, Floats]:

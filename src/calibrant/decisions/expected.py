@@ -18,6 +18,7 @@ from calibrant.evaluation.choose import make_choice
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.inference.rows import check_level
+from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Progress, check_seed
 from calibrant.outcomes import refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
@@ -25,7 +26,7 @@ from calibrant.results import Result
 from calibrant.show.numbers import Cell, number, p_equals, percent, span
 from calibrant.show.table import Table
 
-# Fewer samples say too little about any of both sets.
+# Fewer samples, or units of them, say too little about any of both sets.
 _LEAST_ROWS = 20
 
 _COVERAGES = np.arange(1, 101) / 100
@@ -35,6 +36,8 @@ _FEW_MISSES = 5
 
 _PERMUTATIONS = 999
 _CELLS = 256
+# Divisions of units count rows each time: of many rows there are fewer.
+_FEWEST_DIVISIONS, _MOST_DIVIDED = 199, 1 << 28
 _ROWS_AT_ONCE = 1 << 14
 
 
@@ -114,6 +117,9 @@ class ExpectedQuality(Result):
         alpha: Level of these tests.
         trusted: Whether no change was detected. If there was one, the estimates may be far off.
         predictions: The calibrated predictions of the unlabelled samples; not in :meth:`to_dict`.
+        n_labelled_units: Number of units that the labelled samples belong to; None if every sample is drawn
+            by itself.
+        n_unlabelled_units: The same of the unlabelled samples.
     """
 
     n_labelled: int
@@ -129,6 +135,8 @@ class ExpectedQuality(Result):
     alpha: float
     trusted: bool
     predictions: Predictions
+    n_labelled_units: int | None = None
+    n_unlabelled_units: int | None = None
 
     not_in_json = ("predictions",)
 
@@ -165,8 +173,14 @@ class ExpectedQuality(Result):
         for coverage in _SHOWN_COVERAGES:
             name = f"error rate of the surest {100 * coverage:.0f} %"
             rows.append(row(name, self.risk.at(coverage), percent, ""))
-        headings = ["estimate", f"{100 * self.level:.0f} % interval", f"on {self.n_labelled:,} labelled"]
-        title = f"{self.n_unlabelled:,} predictions without labels"
+        known = "" if self.n_labelled_units is None else f" of {self.n_labelled_units:,} units"
+        new = "" if self.n_unlabelled_units is None else f" of {self.n_unlabelled_units:,} units"
+        headings = [
+            "estimate",
+            f"{100 * self.level:.0f} % interval",
+            f"on {self.n_labelled:,} labelled{known}",
+        ]
+        title = f"{self.n_unlabelled:,} predictions{new} without labels"
         return Table.of(["after calibration", *headings], rows, title=title, notes=(f"{self.sentence}.",))
 
 
@@ -193,7 +207,10 @@ def estimate_quality(
     with calibrated confidences of :math:`m` unlabelled and of :math:`n` labelled samples, the latter by fits
     that have not seen them. The same holds for the Brier score, :math:`1 - \sum_y p_y^2` by expectation. The
     interval is for the accuracy on these :math:`m` samples: its variance is that of the second term, plus
-    :math:`\frac1{m^2} \sum_j c_j (1 - c_j)`, or what the labelled samples give for this if that is more.
+    :math:`\frac1{m^2} \sum_j c_j (1 - c_j)`, or what the labelled samples give for this if that is more. If
+    samples belong to units, the first variance is that of sums over units, the second has the covariance of
+    samples of a unit that the labelled units show, and the tests divide units. A unit that is in both sets
+    counts as two.
 
     All of it supposes that a confidence means the same as before. So two tests compare the model's own
     confidences and its predicted classes on both sets, by random divisions of all samples. A change says that
@@ -230,21 +247,22 @@ def estimate_quality(
     rng = np.random.default_rng(check_seed(seed))
     before = given_predictions(labelled, name="labelled")
     after = _check_both(before, given_unlabelled(unlabelled))
+    units = Units.of(before.units, before.n), Units.of(after.units, after.n)
     known, new, method = _calibrated(before, after, calibrator, methods, fast, seed, progress)
     ours, theirs = _terms(known), _terms(new)
     assert ours.right is not None
     assert ours.brier is not None
-    change = _change(before, after, rng)
+    change = _change(before, after, units, rng)
     z = _normal_quantile(share)
     return ExpectedQuality(
         n_labelled=before.n,
         n_unlabelled=after.n,
         method=method,
-        accuracy=_difference(theirs.confidence, theirs.hit_variance, ours.right - ours.confidence, z),
+        accuracy=_difference(theirs.confidence, theirs.hit_variance, ours.right - ours.confidence, units, z),
         brier=_difference(
-            theirs.expected_brier, theirs.brier_variance, ours.brier - ours.expected_brier, z, top=2.0
+            theirs.expected_brier, theirs.brier_variance, ours.brier - ours.expected_brier, units, z, top=2.0
         ),
-        risk=_risk(ours, theirs, z),
+        risk=_risk(ours, theirs, units, z),
         labelled_accuracy=float(ours.right.mean()),
         labelled_brier=float(ours.brier.mean()),
         level=share,
@@ -252,6 +270,8 @@ def estimate_quality(
         alpha=limit,
         trusted=change.p_value > limit,
         predictions=new,
+        n_labelled_units=None if units[0].are_rows else units[0].n,
+        n_unlabelled_units=None if units[1].are_rows else units[1].n,
     )
 
 
@@ -266,8 +286,9 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
     for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
         check_one_label(each, name=name)
         refuse_weights(each.weights, "an estimate without labels")
-        if each.n < _LEAST_ROWS:
-            raise InputError(f"{name}: expected at least {_LEAST_ROWS} samples, got {each.n}")
+        if each.n_units < _LEAST_ROWS:
+            what = "samples" if each.units is None else "units"
+            raise InputError(f"{name}: expected at least {_LEAST_ROWS} {what}, got {each.n_units}")
     if labelled.truth is None:
         raise InputError(
             "labelled: expected the class of each sample, or whether each answer was right, got neither; "
@@ -356,21 +377,50 @@ def _terms_of_pairs(predictions: Predictions) -> _Terms:
 
 
 def _difference(
-    values: Floats, variances: Floats, residuals: Floats, z: float, *, top: float = 1.0
+    values: Floats,
+    variances: Floats,
+    residuals: Floats,
+    units: tuple[Units, Units],
+    z: float,
+    *,
+    top: float = 1.0,
 ) -> Estimate:
     """Return the mean of unlabelled values, corrected by the mean of labelled residuals."""
     value = float(values.mean() + residuals.mean())
     # Confidences that are not calibrated state too small a variance; the labelled residuals show it.
     of_residuals = float(residuals.var(ddof=1))
     variance = of_residuals / len(residuals) + max(float(variances.mean()), of_residuals) / len(variances)
-    half = z * math.sqrt(variance)
+    variance += _of_dependence(residuals - residuals.mean(), of_residuals, *units)
+    half = z * math.sqrt(max(variance, 0.0))
     return Estimate(*(float(np.clip(each, 0.0, top)) for each in (value, value - half, value + half)))
 
 
-def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
+def _of_dependence(residuals: Floats, variance: float, own: Units, new: Units) -> float:
+    """Return what the dependence within units adds to the variance of two means of independent samples.
+
+    Args:
+        residuals: Residuals of labelled samples, of mean zero.
+        variance: Their variance, which is taken for the covariance within units if no labelled unit shows it.
+        own: Units of the labelled samples.
+        new: Units of the unlabelled samples, whose residuals are unknown.
+    """
+    pairs, new_pairs = (float((each.sizes * (each.sizes - 1)).sum()) for each in (own, new))
+    covariance, added = variance, 0.0
+    if pairs:
+        of_units, of_rows = (
+            float(np.square(each).sum()) * len(each) / (len(each) - 1)
+            for each in (own.sums(residuals), residuals)
+        )
+        covariance = max(0.0, (of_units - of_rows) / pairs)
+        added = (of_units - of_rows) / len(residuals) ** 2
+    return added + covariance * new_pairs / len(new.code) ** 2
+
+
+def _risk(ours: _Terms, theirs: _Terms, units: tuple[Units, Units], z: float) -> ExpectedRisk:
     """Return the curve: sums over the most confident samples of both sets, from each threshold on."""
     assert ours.right is not None
-    confidence = np.sort(theirs.confidence)[::-1]
+    ranks = np.argsort(-theirs.confidence, kind="stable")
+    confidence = theirs.confidence[ranks]
     places = np.ceil(_COVERAGES * len(confidence)).astype(np.int64).clip(1) - 1
     threshold = np.unique(confidence[places])[::-1]
     accepted = np.searchsorted(-confidence, -threshold, side="right")
@@ -390,7 +440,15 @@ def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
         share = (misses + 2) / (known + 4)
         of_residuals = np.where(misses < _FEW_MISSES, share * (1 - share) * known / (known + 4), of_residuals)
         of_rows = np.maximum(sums(variance, accepted) / accepted, of_residuals)
-        half = z * np.sqrt(of_residuals / known + of_rows / accepted)
+        total = of_residuals / known + of_rows / accepted
+        if not all(each.are_rows for each in units):
+            codes = units[0].code[order], units[1].code[ranks]
+            ends = zip(known.tolist(), accepted.tolist(), misses < _FEW_MISSES, strict=True)
+            total = total + [
+                _of_accepted(residual[:one], of, codes[0][:one], codes[1][:two], few=bool(few))
+                for (one, two, few), of in zip(ends, of_residuals.tolist(), strict=True)
+            ]
+        half = z * np.sqrt(np.maximum(total, 0.0))
     expected = 1 - sums(confidence, accepted) / accepted
     risk = expected + np.where(known > 0, gap, 0.0)
     low, high = (risk + sign * np.where(known > 0, half, np.nan) for sign in (-1, 1))
@@ -399,16 +457,46 @@ def _risk(ours: _Terms, theirs: _Terms, z: float) -> ExpectedRisk:
     )
 
 
-def _change(labelled: Predictions, unlabelled: Predictions, rng: np.random.Generator) -> ConfidenceChange:
+def _of_accepted(
+    residuals: Floats,
+    variance: float,
+    own: npt.NDArray[np.intp],
+    new: npt.NDArray[np.intp],
+    *,
+    few: bool,
+) -> float:
+    """Return what :func:`_of_dependence` does for the accepted samples, from the unit of each.
+
+    With few misses, their variance stands for the covariance within units, which they hardly show.
+    """
+    if not len(residuals) or not len(new):
+        return 0.0
+    first, second = (_units_of_part(code) for code in (own, new))
+    if not few:
+        return _of_dependence(residuals - residuals.mean(), variance, first, second)
+    pairs = (float((each.sizes * (each.sizes - 1)).sum()) / len(each.code) ** 2 for each in (first, second))
+    return variance * sum(pairs)
+
+
+def _units_of_part(code: npt.NDArray[np.intp]) -> Units:
+    found, place = np.unique(code, return_inverse=True)
+    return Units(place, len(found))
+
+
+def _change(
+    labelled: Predictions, unlabelled: Predictions, units: tuple[Units, Units], rng: np.random.Generator
+) -> ConfidenceChange:
     """Compare the model's own confidences, and its predicted classes, on both sets."""
     (one, guesses), (two, others) = (_own(each) for each in (labelled, unlabelled))
     edges = np.unique(np.quantile(np.concatenate([one, two]), np.linspace(0, 1, _CELLS + 1)[1:-1]))
-    cells = [np.bincount(np.searchsorted(edges, each), minlength=len(edges) + 1) for each in (one, two)]
-    distance, p_value = _division_test(*cells, statistic=_largest_step, rng=rng)
+    cells, other_cells = (np.searchsorted(edges, each) for each in (one, two))
+    distance, p_value = _division_test(
+        cells, other_cells, len(edges) + 1, units, statistic=_largest_step, rng=rng
+    )
     if guesses is None or others is None or not labelled.k:
         return ConfidenceChange(distance, p_value, None, None, None, p_value)
+    _, class_p_value = _division_test(guesses, others, labelled.k, units, statistic=_chi_square, rng=rng)
     counts = [np.bincount(each, minlength=labelled.k) for each in (guesses, others)]
-    _, class_p_value = _division_test(*counts, statistic=_chi_square, rng=rng)
     shares = [each / each.sum() for each in counts]
     place = int((shares[1] - shares[0]).argmax())
     name = str(place) if labelled.class_names is None else labelled.class_names[place]
@@ -449,13 +537,33 @@ def _chi_square(counts: npt.NDArray[np.int64], both: npt.NDArray[np.int64]) -> F
 def _division_test(
     one: npt.NDArray[np.int64],
     two: npt.NDArray[np.int64],
+    n_cells: int,
+    units: tuple[Units, Units],
     *,
     statistic: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], Floats],
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return a statistic of counts in cells, and its p-value among random divisions of all samples."""
-    both = one + two
-    found = float(statistic(one, both))
-    drawn = rng.multivariate_hypergeometric(both, int(one.sum()), size=_PERMUTATIONS, method="marginals")
+    """Return a statistic of counts in cells, and its p-value among random divisions of all samples or units.
+
+    Args:
+        one: The cell of each labelled sample.
+        two: The cell of each unlabelled sample.
+        n_cells: Number of cells.
+        units: Units of the labelled and of the unlabelled samples.
+        statistic: A function of the counts of some samples and of those of all.
+        rng: Draws the divisions.
+    """
+    counts, both = (np.bincount(each, minlength=n_cells) for each in (one, np.append(one, two)))
+    found = float(statistic(counts, both))
+    if all(each.are_rows for each in units):
+        drawn = rng.multivariate_hypergeometric(both, len(one), size=_PERMUTATIONS, method="marginals")
+    else:
+        cells, (own, new) = np.append(one, two), units
+        code, is_first = np.append(own.code, own.n + new.code), np.arange(own.n + new.n) < own.n
+        number = max(_FEWEST_DIVISIONS, min(_PERMUTATIONS, _MOST_DIVIDED // len(cells)))
+        drawn = np.empty((number, n_cells), dtype=np.int64)
+        for place in range(number):
+            rng.shuffle(is_first)
+            drawn[place] = np.bincount(cells[is_first[code]], minlength=n_cells)
     at_least = int((statistic(drawn, both) >= found * (1 - 1e-12)).sum())
-    return found, (1 + at_least) / (1 + _PERMUTATIONS)
+    return found, (1 + at_least) / (1 + len(drawn))

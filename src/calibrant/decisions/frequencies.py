@@ -18,6 +18,7 @@ from calibrant.evaluation.calibrated import calibrated, of_classes
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
+from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Integers, Progress, check_count, check_seed
 from calibrant.outcomes import LEAST_PROB, refuse_weights
 from calibrant.posthoc.calibrator import Calibrator, Identity
@@ -85,6 +86,9 @@ class FrequencyShift(Result):
         fit_p_value: Of the test whether other frequencies explain the unlabelled confidences; if it is
             small, samples of the same class look different now, and the frequencies mean little.
         calibrator: The calibrator, corrected for the frequencies; not in :meth:`to_dict`.
+        n_labelled_units: Number of units that the labelled samples belong to; None if every sample is drawn
+            by itself.
+        n_unlabelled_units: The same of the unlabelled samples.
     """
 
     classes: tuple[str, ...]
@@ -101,6 +105,8 @@ class FrequencyShift(Result):
     p_value: float
     fit_p_value: float
     calibrator: FrequencyCorrection
+    n_labelled_units: int | None = None
+    n_unlabelled_units: int | None = None
 
     not_in_json = ("calibrator",)
 
@@ -146,7 +152,8 @@ class FrequencyShift(Result):
             ]
             for place in order.tolist()
         ]
-        title = f"Class frequencies of {self.n_unlabelled:,} predictions without labels"
+        units = "" if self.n_unlabelled_units is None else f" of {self.n_unlabelled_units:,} units"
+        title = f"Class frequencies of {self.n_unlabelled:,} predictions{units} without labels"
         return Table.of(columns, rows, title=title, notes=self.sentences, most=_MOST_CLASSES)
 
 
@@ -175,7 +182,9 @@ def estimate_frequencies(
     The test whether frequencies have changed compares the mean probabilities of both sets (Hotelling's
     statistic) with those of random divisions of all rows. By the same statistic :math:`T`, with the error of
     the unlabelled rows alone, the estimate is drawn back to the old frequencies as James and Stein do, with
-    the share :math:`(k - 3)/T`: with few rows for many classes, this is nearer to the truth.
+    the share :math:`(k - 3)/T`: with few rows for many classes, this is nearer to the truth. If rows belong
+    to units, these are drawn and divided as a whole, and :math:`T` is that of sums over units. A unit that is
+    in both sets counts as two.
 
     Args:
         labelled: Predictions with labels, with the old frequencies, or the path of a file of them. They may
@@ -212,21 +221,21 @@ def estimate_frequencies(
     after = given_unlabelled(unlabelled)
     after = _check_both(before, after)
     base = Identity(n_classes=before.k) if calibrator is None else calibrator
-    log_before, y = _log_probs(base, before, rng)
-    log_after, _ = _log_probs(base, after, rng)
+    log_before, y, own = _log_probs(base, before, rng)
+    log_after, _, new = _log_probs(base, after, rng)
     k = log_before.shape[1]
     names = before.class_names or tuple(str(each) for each in range(k))
     _check_classes(y, k, names)
     bias = _Bias.fit(log_before, y)
     p, q = bias(log_before), bias(log_after)
-    _check_confusion(p, y, names, rng)
+    _check_confusion(p, y, own, names, rng)
     old = p.mean(axis=0)
     found = _likeliest(q / old, np.full(len(q), 1 / len(q)), old)
-    drawn = _resampled(bias, log_before, y, log_after, found, n_resamples, rng, progress)
+    drawn = _resampled(bias, log_before, y, log_after, (own, new), found, n_resamples, rng, progress)
     low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2], axis=0)
-    statistic, rank, p_value = _mean_test(p, q, rng)
+    statistic, rank, p_value = _mean_test(p, q, (own, new), rng)
     labels = np.bincount(y, minlength=k) / len(y)
-    kept = _share_of_chance(statistic, rank, len(p), len(q))
+    kept = _share_of_chance(statistic, rank, own.n, new.n)
     applied = kept * old + (1 - kept) * found
     corrected = FrequencyCorrection(
         base, torch.from_numpy(bias.intercept + log_ratios(applied, old)), float(bias.scale)
@@ -246,8 +255,10 @@ def estimate_frequencies(
         applied=applied,
         distance=float(np.abs(found - old).sum() / 2),
         p_value=p_value,
-        fit_p_value=_fit_test(p.max(axis=1), (found / old)[y], q.max(axis=1), n_resamples, rng),
+        fit_p_value=_fit_test(p.max(axis=1), (found / old)[y], q.max(axis=1), (own, new), n_resamples, rng),
         calibrator=corrected,
+        n_labelled_units=None if before.units is None or own.are_rows else before.n_units,
+        n_unlabelled_units=None if after.units is None or new.are_rows else after.n_units,
     )
 
 
@@ -414,8 +425,9 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
         raise InputError(
             f"unlabelled: expected the {labelled.k} classes of the labelled predictions, got {unlabelled.k}"
         )
-    if unlabelled.n < _LEAST_ROWS:
-        raise InputError(f"unlabelled: expected at least {_LEAST_ROWS} samples, got {unlabelled.n}")
+    if unlabelled.n_units < _LEAST_ROWS:
+        what = "samples" if unlabelled.units is None else "units"
+        raise InputError(f"unlabelled: expected at least {_LEAST_ROWS} {what}, got {unlabelled.n_units}")
     return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
@@ -431,8 +443,8 @@ def _check_classes(y: Integers, k: int, names: Sequence[str]) -> None:
 
 def _log_probs(
     calibrator: Calibrator, predictions: Predictions, rng: np.random.Generator
-) -> tuple[Floats, Integers]:
-    """Return log-probabilities and labels of all rows, or of a random part if there are very many."""
+) -> tuple[Floats, Integers, Units]:
+    """Return log-probabilities, labels and units of all rows, or of a random part if there are very many."""
     k = predictions.k or 1
     most = max(_MOST_OF_CLASS * k, _MOST_ENTRIES // k)
     if predictions.n > most:
@@ -441,7 +453,7 @@ def _log_probs(
     logits = calibrated(calibrator, predictions).to_logits().double()
     log_p = torch.log_softmax(logits, dim=1).clamp(min=math.log(LEAST_PROB))
     y: Tensor = torch.zeros(0, dtype=torch.int64) if predictions.labels is None else predictions.labels
-    return log_p.numpy(force=True), y.numpy(force=True)
+    return log_p.numpy(force=True), y.numpy(force=True), Units.of(predictions.units, predictions.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -559,6 +571,7 @@ def _resampled(
     log_before: Floats,
     labels: Integers,
     log_after: Floats,
+    units: tuple[Units, Units],
     found: Floats,
     n_resamples: int,
     rng: np.random.Generator,
@@ -568,7 +581,7 @@ def _resampled(
 
     The biases of a resample are one Newton step from those of the whole set, and so is the start of EM.
     """
-    n, m = len(log_before), len(log_after)
+    m = len(log_after)
     moves = bias.steps(log_before, labels)
     scaled = bias(log_after) / bias(log_before).mean(axis=0)
     scaled /= (scaled @ found)[:, None]
@@ -578,10 +591,10 @@ def _resampled(
     for number in range(n_resamples):
         if progress is not None:
             progress("resampling", number, n_resamples)
-        rows = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
+        rows, others = (_drawn_again(each, rng) for each in units)
         moved = bias.moved((rows - 1) @ moves)
-        old = (rows / n) @ moved(log_before)
-        weights = rng.multinomial(m, np.full(m, 1 / m)) / m
+        old = (rows / rows.sum()) @ moved(log_before)
+        weights = others / others.sum()
         used = weights > 0
         ratios, weights = moved(log_after[used]) / old, weights[used]
         gain = (weights / (ratios @ found)) @ ratios
@@ -598,13 +611,25 @@ class _MeanTest(NamedTuple):
     p_value: float
 
 
-def _mean_test(p: Floats, q: Floats, rng: np.random.Generator) -> _MeanTest:
-    """Test whether two sets of rows have the same means, by random divisions of all rows in two sets."""
+def _drawn_again(units: Units, rng: np.random.Generator) -> Floats:
+    """Return how often each row is in a resample of units."""
+    return units.of_rows(rng.multinomial(units.n, np.full(units.n, 1 / units.n))).astype(np.float64)
+
+
+def _mean_test(p: Floats, q: Floats, units: tuple[Units, Units], rng: np.random.Generator) -> _MeanTest:
+    """Test whether two sets of rows have the same means, by random divisions of all rows in two sets.
+
+    Rows of a unit count as one: their sum.
+    """
     from scipy.stats import chi2
 
-    n, m = len(p), len(q)
     rows = np.concatenate([p, q])
     rows = rows - rows.mean(axis=0)
+    (n, m), (own, new) = (each.n for each in units), units
+    if not (own.are_rows and new.are_rows):
+        sums = np.zeros((n + m, rows.shape[1]))
+        np.add.at(sums, np.append(own.code, n + new.code), rows)
+        rows = sums
     values, vectors = np.linalg.eigh(rows.T @ rows / (n + m - 1))
     used = values > 1e-10 * values[-1]
     white = rows @ (vectors[:, used] / np.sqrt(values[used]))
@@ -639,14 +664,18 @@ def _share_of_chance(statistic: float, rank: int, n: int, m: int) -> float:
 
 
 def _fit_test(
-    before: Floats, weights: Floats, after: Floats, n_resamples: int, rng: np.random.Generator
+    before: Floats,
+    weights: Floats,
+    after: Floats,
+    units: tuple[Units, Units],
+    n_resamples: int,
+    rng: np.random.Generator,
 ) -> float:
     """Return the p-value that confidences, weighted by the new frequencies, are those of unlabelled rows.
 
     The statistic is the largest distance of both distribution functions, and its distribution is that in
     resamples of both sets around their own distribution functions.
     """
-    n, m = len(before), len(after)
     grid = np.unique(np.quantile(np.concatenate([before, after]), np.linspace(0, 1, 257)[1:-1]))
     cell, other = (np.searchsorted(grid, each, side="left") for each in (before, after))
 
@@ -655,34 +684,41 @@ def _fit_test(
         two = np.bincount(other, weights=others, minlength=len(grid) + 1)
         return np.asarray(np.cumsum(one / one.sum() - two / two.sum()))
 
-    found = difference(np.ones(n), np.ones(m))
+    found = difference(np.ones(len(before)), np.ones(len(after)))
     at_least = 0
     for _ in range(n_resamples):
-        rows = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
-        others = rng.multinomial(m, np.full(m, 1 / m)).astype(np.float64)
+        rows, others = (_drawn_again(each, rng) for each in units)
         at_least += bool(np.abs(difference(rows, others) - found).max() >= np.abs(found).max())
     return (1 + at_least) / (1 + n_resamples)
 
 
-def _check_confusion(p: Floats, y: Integers, names: Sequence[str], rng: np.random.Generator) -> None:
+def _check_confusion(
+    p: Floats, y: Integers, units: Units, names: Sequence[str], rng: np.random.Generator
+) -> None:
     """Refuse classes whose mean probabilities cannot be told from a mixture of those of others.
 
     The smallest singular value of the confusion must stand out from its sampling error, which is measured on
-    resamples of the samples of each class.
+    resamples of the samples of each class, or of units.
     """
     counts = np.bincount(y, minlength=p.shape[1])
     starts = np.append(0, np.cumsum(counts)[:-1])
-    by_class = p[np.argsort(y, kind="stable")]
+    order = np.argsort(y, kind="stable")
+    by_class = p[order]
 
     def confusion(weights: Floats) -> Floats:
-        return np.asarray((np.add.reduceat(by_class * weights[:, None], starts) / counts[:, None]).T)
+        total = np.add.reduceat(weights, starts)[:, None]
+        return np.asarray((np.add.reduceat(by_class * weights[:, None], starts) / np.maximum(total, 1)).T)
+
+    def draw() -> Floats:
+        if units.are_rows:
+            parts = [rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64) for n in counts]
+            return np.concatenate(parts)
+        return _drawn_again(units, rng)[order]
 
     table = confusion(np.ones(len(y)))
     _, values, directions = np.linalg.svd(table)
-    errors = []
-    for _ in range(_DRAWS if len(counts) <= _MANY_CLASSES else 3):
-        drawn = [rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64) for n in counts]
-        errors.append(float(np.linalg.norm(confusion(np.concatenate(drawn)) - table, ord=2)))
+    draws = range(_DRAWS if len(counts) <= _MANY_CLASSES else 3)
+    errors = [float(np.linalg.norm(confusion(draw()) - table, ord=2)) for _ in draws]
     if values[-1] > _TIMES_ERROR * float(np.median(errors)):
         return
     weak = directions[-1] * np.sign(directions[-1][np.abs(directions[-1]).argmax()])

@@ -703,7 +703,7 @@ def _rule(cls: type[SetsT], score: SetScore, of_labels: Tensor, given: Predictio
     """Return the rule from the scores of the true classes."""
     units = Units.of(given.units, given.n)
     names, parts = _parts(given, common.by)
-    unit_sizes = [_unit_size(units.code[rows]) for rows in parts]
+    unit_sizes = [_unit_size(units.code[rows.numpy()]) for rows in parts]
     check_enough(given.n, common.alpha, unit_size=_unit_size(units.code))
     if common.by is not None and common.small == "refuse":
         _refuse_small(names, parts[: len(names)], unit_sizes[: len(names)], common)

@@ -44,7 +44,7 @@ _NEXT_START, _LAST_START = 2, 0.5
 _MOST_RANKS = 10_000
 # Ranks that are tested if samples belong to units, and for the guaranteed risk at each coverage: these tests
 # cost more.
-_MOST_RANKS_OF_UNITS, _MOST_RISKS_OF_UNITS = 1000, 200
+_MOST_RANKS_OF_UNITS, _MOST_RISKS_OF_UNITS = 500, 200
 # Units of several samples are rarely free of mistakes, so the first start leaves room for some.
 _FIRST_START_OF_UNITS = 1.5
 # Risks that are tried for the guaranteed risk at each coverage.
