@@ -5,9 +5,10 @@
 Makes a folder of float32 probabilities of ten classes: the bundled CIFAR-10 predictions, drawn again and
 again with a little noise. Times pyarrow reading the columns of predictions and labels alone, as a dataset and
 file by file, and evaluates the folder, the tenth part of it without and with weights, the folder by a
-column, and by unit with intervals: ten rows of each unit, anywhere in the files. Every pass is the first one of a process of its own, whose imports are not counted, nor is the start
-of Ray's workers; the fastest of several is told, with the largest resident set. The process that only
-imports says how much of that is not the stream's.
+column, and the folder by unit with intervals; a unit has ten rows on average, anywhere in the files. Every
+pass is the first one of a process of its own, whose imports are not counted, nor is the start of Ray's
+workers; the fastest of several is told, with the largest resident set. The process that only imports says how
+much of that is not the stream's.
 """
 
 import argparse

@@ -130,6 +130,17 @@ def test_groups_of_a_cluster_are_those_of_one_process(folder):
 
 
 @pytest.mark.usefixtures("cluster")
+def test_intervals_by_unit_of_a_cluster_are_those_of_one_process(tmp_path):
+    question = np.random.default_rng(3).integers(0, 400, 3000)  # in all files
+    stream = open_stream(write(tmp_path / "x", draw("probs", np.float32), q=question), columns_unit="q")
+    result, expected = evaluate_stream_on_ray(stream, intervals=True), evaluate_stream(stream, intervals=True)
+    assert_same(result, expected)
+    assert result.n_units == expected.n_units == len(np.unique(question))
+    for name, interval in expected.intervals.items():
+        assert dataclasses.astuple(result.intervals[name]) == pytest.approx(dataclasses.astuple(interval))
+
+
+@pytest.mark.usefixtures("cluster")
 def test_weighted_samples_of_a_cluster_are_those_of_one_process(tmp_path):
     rng = np.random.default_rng(2)
     weights = np.where(np.arange(3000) < 1500, 0.0, rng.gamma(0.5, size=3000))
