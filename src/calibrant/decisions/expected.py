@@ -286,9 +286,9 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
     for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
         check_one_label(each, name=name)
         refuse_weights(each.weights, "an estimate without labels")
-        if each.n_units < _LEAST_ROWS:
+        if each.n_independent < _LEAST_ROWS:
             what = "samples" if each.units is None else "units"
-            raise InputError(f"{name}: expected at least {_LEAST_ROWS} {what}, got {each.n_units}")
+            raise InputError(f"{name}: expected at least {_LEAST_ROWS} {what}, got {each.n_independent}")
     if labelled.truth is None:
         raise InputError(
             "labelled: expected the class of each sample, or whether each answer was right, got neither; "

@@ -425,9 +425,11 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
         raise InputError(
             f"unlabelled: expected the {labelled.k} classes of the labelled predictions, got {unlabelled.k}"
         )
-    if unlabelled.n_units < _LEAST_ROWS:
+    if unlabelled.n_independent < _LEAST_ROWS:
         what = "samples" if unlabelled.units is None else "units"
-        raise InputError(f"unlabelled: expected at least {_LEAST_ROWS} {what}, got {unlabelled.n_units}")
+        raise InputError(
+            f"unlabelled: expected at least {_LEAST_ROWS} {what}, got {unlabelled.n_independent}"
+        )
     return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
