@@ -96,7 +96,7 @@ def test_a_gate_counts_units():
     gate = check_requirements(answers(copies=4), ["accuracy > 0.7", "accuracy > 0.1"])
     assert (gate.n, gate.n_units) == (800, 200)
     table = gate.to_table()
-    assert table.title == "Gate of 800 samples of 200 units"
+    assert table.title == "Gate of 800 rows of 200 units"
     assert [column.heading for column in table.columns][-1] == "units needed"
     undecided = gate.verdicts[0]
     if undecided.outcome == "unknown":
@@ -120,7 +120,7 @@ def test_headings_state_rows_and_units():
     assert "n_units" not in evaluate(rows_alone(copied)).to_dict()
     assert count(copied) == "600 predictions of 200 units"
     title = paired_comparison(copied, copied, measures=["accuracy"]).to_table().title
-    assert title == "Two models on the same 600 samples of 200 units"
+    assert title == "Two models on the same 600 rows of 200 units"
     found = compare(copied, methods=["platt"])
     assert found.to_table().title == "Comparison: 1 methods, 600 validation samples of 200 units"
     assert found.to_dict()["n_units"] == 200

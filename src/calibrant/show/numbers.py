@@ -81,14 +81,16 @@ def count(n: float) -> Cell:
     return Cell(n, f"{n:,.1f}" if isinstance(n, float) else f"{n:,}")
 
 
-def rows_of_units(n: int, n_units: int | None, rows: str = "samples") -> str:
+def rows_of_units(n: int, n_units: int | None, rows: str | None = None) -> str:
     """Write a number of rows and of the units that they belong to, if there are units.
 
     Example:
-        >>> rows_of_units(8351, 109, "rows"), rows_of_units(8351, None)
-        ('8,351 rows of 109 units', '8,351 samples')
+        >>> rows_of_units(8351, 109), rows_of_units(8351, None), rows_of_units(8351, 109, "predictions")
+        ('8,351 rows of 109 units', '8,351 samples', '8,351 predictions of 109 units')
     """
-    return f"{n:,} {rows}" if n_units is None else f"{n:,} {rows} of {n_units:,} units"
+    if n_units is None:
+        return f"{n:,} {rows or 'samples'}"
+    return f"{n:,} {rows or 'rows'} of {n_units:,} units"
 
 
 def p_value(p: float | None) -> Cell:
