@@ -12,8 +12,9 @@ from calibrant.decisions import check_requirements
 from calibrant.evaluation import answer_when, compare, paired_comparison
 from calibrant.inference.bands import effective_counts, effective_size
 from calibrant.plots import ReliabilityDisplay, SmoothReliabilityDisplay
+from calibrant.report import compare_files, describe, write_report
 from calibrant.report.figures import binned
-from calibrant.report.sources import count
+from calibrant.report.sources import Sources, count
 
 
 def answers(n=200, copies=1, seed=0):
@@ -137,3 +138,20 @@ def test_with_one_sample_per_unit_every_number_is_that_of_rows():
         assert ours.by_chance == theirs.by_chance
     (a,), (b,) = (check_requirements(each, "ece < 0.2").verdicts for each in (named, alone))
     assert (a.least, a.most) == (b.least, b.most)
+
+
+def test_the_report_states_units(tmp_path):
+    page = tmp_path / "report.html"
+    write_report(describe(answers(copies=3), Sources("answers")), page)
+    text = page.read_text(encoding="utf-8")
+    assert "600 predictions of 200 units" in text
+    assert "Samples belong to 200 units" in text
+
+
+def test_a_report_of_two_models_matches_them_by_id():
+    first, other = (answers(seed=seed).replaced(ids=range(200), units=None) for seed in (0, 1))
+    order = np.random.default_rng(0).permutation(200)[:180]
+    page = compare_files({"first": first, "other": other.take(order)}, Sources("first"))
+    kept = np.sort(order)
+    expected = compare_files({"first": first.take(kept), "other": other.take(kept)}, Sources("first"))
+    assert page.pairs == expected.pairs

@@ -2,6 +2,7 @@
 
 import webbrowser
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from calibrant.report.page import Page
 
 
-@with_columns
+@partial(with_columns, without=())
 def report(
     paths: Annotated[
         list[Path],

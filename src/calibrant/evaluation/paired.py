@@ -156,6 +156,14 @@ def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     return a.take(of_a[order]), b.take(of_b[order])
 
 
+def all_matched(models: Mapping[str, Predictions]) -> dict[str, Predictions]:
+    """Return the samples that all models have, in the order of the first; without ids, all as they are."""
+    (_, first), *others = models.items()
+    for _, other in others:
+        first, _ = matched(first, other)
+    return {name: matched(first, each)[1] for name, each in models.items()}
+
+
 def _occurrence(predictions: Predictions) -> npt.NDArray[np.int64]:
     """Return how many samples before each one have its id; repeated ids need units."""
     assert predictions.ids is not None

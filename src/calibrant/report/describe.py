@@ -12,7 +12,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import Evaluation, evaluate, why_not
-from calibrant.evaluation.paired import paired_comparison
+from calibrant.evaluation.paired import all_matched, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
 from calibrant.inference.paired import Measured
@@ -57,10 +57,11 @@ def compare_files(
     """Put models side by side; the page is about the first.
 
     Args:
-        models: Predictions of each model for the same samples.
+        models: Predictions of each model for the same samples: in the same order, or with ids.
         sources: What the page is about.
         measures: Measures beside the core ones: ``"all"``, or names.
     """
+    models = all_matched(models)
     first, *others = models.values()
     for each in others:
         paired_comparison(first, each, measures=())  # refuses other samples
@@ -368,7 +369,8 @@ def _choices(comparison: "Comparison", choice: "Choice") -> dict[str, str]:
             f"it changes the negative log-likelihood by {gain.difference:+.4f} "
             f"({gain.level:.0%} interval {gain.low:+.4f} to {gain.high:+.4f}, {gain.n_resamples:,} resamples)"
         ),
-        "Folds": f"{comparison.n_folds}, of the validation set",
+        "Folds": f"{comparison.n_folds}, of the validation set"
+        + ("" if comparison.n_units is None else f"; none splits any of {comparison.n_units:,} units"),
     }
     if pool is not None:
         facts["Pool"] = (
@@ -387,6 +389,11 @@ def _notes(predictions: Predictions, *, out_of_fold: bool = False) -> tuple[str,
         notes.append(
             "Samples count by their weights; measures that take none, such as AURC, are left out. The number "
             "of samples in a bin is a sum of weights; all of them add up to the effective number of samples."
+        )
+    if predictions.n_units is not None:
+        notes.append(
+            f"Samples belong to {predictions.n_units:,} units, within which they depend on each other. So "
+            "units are drawn in intervals and tests, no fold splits one, and guarantees are for new units."
         )
     if (predictions.k or 0) > 1000:
         notes.append(f"Of {predictions.class_count} the table lists the 1,000 least calibrated.")
