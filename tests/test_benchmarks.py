@@ -36,9 +36,10 @@ ROWS = {
     "zeros": 6,
     "sets": 24,
     "pool_rules": 9,
+    "units": 20,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
-LONG = {"commands", "scaling", "posthoc", "posthoc_quality", "measures", "sets", "stream"}
+LONG = {"commands", "scaling", "posthoc", "posthoc_quality", "measures", "sets", "stream", "units"}
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
 

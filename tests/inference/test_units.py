@@ -350,3 +350,15 @@ def test_a_group_with_rows_of_one_unit_is_not_tested():
     assert np.isnan(rows["single"].p_value)
     assert rows["single"].gap_high - rows["single"].gap_low > 0.7
     assert rows["others"].p_value > 0
+
+
+@pytest.mark.parametrize("statistic", ["ece", "kuiper", "skce", smooth_ece])
+def test_units_of_one_row_change_no_test(statistic):
+    pairs = {"confidence": CONFIDENCE, "correct": CORRECT}
+    names = np.random.default_rng(1).permutation(len(CONFIDENCE)) - 50
+    given = {"statistic": statistic, "n_resamples": 39}
+    assert calibration_test(**pairs, units=names, **given) == calibration_test(**pairs, **given)
+    assert by_chance(smooth_ece, **pairs, units=names) == by_chance(smooth_ece, **pairs)
+    assert effective_rows(CONFIDENCE, units=names, weights=WEIGHTS) == effective_rows(
+        CONFIDENCE, weights=WEIGHTS
+    )
