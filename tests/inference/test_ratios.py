@@ -57,7 +57,7 @@ def test_copies_of_rows_say_no_more_and_agreement_costs():
     wrong = np.arange(200) < 9
     rows, copies = of_rows(9, 200), UnitRatios.of([(5 * wrong, np.full(200, 5))])
     assert copies.upper(0.95) == pytest.approx(rows.upper(0.95), rel=1e-9)
-    spread = UnitRatios.of([(np.arange(200) < 45, np.full(200, 5))])
+    spread = UnitRatios.of([((np.arange(200) < 45).astype(np.int64), np.full(200, 5))])
     assert spread.upper(0.95) < 0.95 * copies.upper(0.95)
 
 

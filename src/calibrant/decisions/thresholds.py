@@ -285,9 +285,9 @@ def threshold_for_risk(
     and no larger: among all answers to their samples, at most the risk is wrong. The p-value is then that
     of :class:`~calibrant.inference.ratios.UnitRatios`, which is the binomial one if each unit is one sample,
     and the number of answers is how many of the largest units they would fill. What this costs: 540 units
-    of 5 samples, a confidence that is calibrated, and a risk of 5 % answer 55 to 57 % (as samples of a unit
-    agree much or not at all), where 61 % are possible with 2,700 independent samples, and 47 % with one
-    sample of each unit. Very unequal units cost more, as the largest of them could have been lucky.
+    of 5 samples, a confidence that is calibrated, and a risk of 5 % answer 54 % if samples of a unit agree
+    much and 58 % if they are independent. 2,700 samples without units answer 61 %, and one sample of each
+    unit 46 %. Very unequal units cost more, as the largest of them could have been lucky.
 
     Args:
         predictions: Labelled predictions, or the path of a file, **that neither the model nor the calibrator
