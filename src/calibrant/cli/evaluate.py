@@ -89,6 +89,8 @@ def evaluate(
 
     Example: calibrant evaluate predictions/ --by model_version
 
+    Example: calibrant evaluate predictions/ --unit question_id --intervals
+
     Example: calibrant evaluate answers.jsonl --confidence stated --correct is_right --read percent
 
     Example: calibrant evaluate answers.csv --unit question_id --models model --id question_id
@@ -104,14 +106,15 @@ def evaluate(
     on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
     wanted = word_or_list(measures, "core", "all")
     whole = {
-        "--intervals": intervals and not columns.units,
+        "--intervals": intervals,
         "--per-class": per_class,
         "--per-margin": per_margin,
         "--compare": compare,
         "--models": models,
         "--ood": ood,
     }
-    needs_all = [name for name, value in whole.items() if value] + _unserved(wanted)
+    by_unit = {"--intervals"} if columns.units else set()  # which a stream has, too
+    needs_all = [name for name, value in whole.items() if value and name not in by_unit] + _unserved(wanted)
     needs_all += ["columns under other names"] if columns.needs_whole_files else []
     if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all, unless_small=intervals):
         options = {"n_bins": bins, "skip_bad": skip_bad, "intervals": intervals}

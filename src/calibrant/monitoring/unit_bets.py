@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calibrant.errors import InputError
 from calibrant.files import Count, between
-from calibrant.inputs import ArrayLike, Floats, Integers, to_tensor
+from calibrant.inputs import ArrayLike, Floats, Integers, check_units
 
 #: A unit that returns after fewer other units than this is refused.
 MOST_RECENT = 1000
@@ -109,11 +109,7 @@ class UnitBets:
 
     def check(self, units: ArrayLike, n: int) -> Integers:
         """Return the unit of each of ``n`` rows; refuse a unit that returns after others."""
-        given = to_tensor(units, "units")
-        if given.is_floating_point() or given.ndim != 1 or len(given) != n:
-            kind = f"{given.dtype} of shape {tuple(given.shape)}".removeprefix("torch.")
-            raise InputError(f"units: expected {n} integers, one per row, got {kind}")
-        numbers: Integers = given.cpu().numpy().astype(np.int64)
+        numbers: Integers = check_units(units, n=n).cpu().numpy()
         rows = np.flatnonzero(self._begins(numbers))
         sequence = np.concatenate([self.recent, numbers[rows]])
         order = np.argsort(sequence, kind="stable")

@@ -14,7 +14,7 @@ from calibrant.inference.chance import could_be_calibrated, redrawn
 from calibrant.inference.draws import mean_resampler
 from calibrant.inference.intervals import Interval, corrected_ends, with_interval
 from calibrant.inference.rows import generator
-from calibrant.inference.units import Units
+from calibrant.inference.units import Spread, Units
 from calibrant.inputs import Floats, Integers
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.metrics.proper import log_losses, squared_errors
@@ -162,10 +162,11 @@ def with_intervals(
     # The mean over units of unequal size is a ratio of sums, which has a bias.
     biased = not units.are_rows and bool(np.ptp(units.sizes))
     means = [
-        _interval(float(of.mean()), means, biased=biased)
+        _interval(float(of.mean()), means, units.spread(of), biased=biased)
         for of, means in zip(terms, drawn.T[: len(terms)], strict=True)
     ]
-    found = _interval(ece, np.abs(drawn[:, len(terms) :]).sum(axis=1), biased=True)
+    spread = units.spread(correct - confidence)
+    found = _interval(ece, np.abs(drawn[:, len(terms) :]).sum(axis=1), spread, biased=True)
     rng, n = generator(seed), len(confidence)
     redraw = redrawn({"confidence": confidence, "correct": correct == 1}, units)
 
@@ -195,7 +196,7 @@ def _of_many(
 ) -> _Means:
     resamplers = [mean_resampler(of, None, units) for of in terms]
     means = [
-        _interval(r.value, r.replicates(_RESAMPLES, generator(seed)), biased=not r.is_mean)
+        _interval(r.value, r.replicates(_RESAMPLES, generator(seed)), r.spread, biased=not r.is_mean)
         for r in resamplers
     ]
     ece = with_interval(
@@ -219,6 +220,6 @@ def _of_one_unit(name: str, found: Interval | None) -> Interval | None:
     return replace(found, low=0.0, high=high, standard_error=high / 2)
 
 
-def _interval(value: float, drawn: Floats, *, biased: bool = False) -> Interval:
-    low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased)
+def _interval(value: float, drawn: Floats, spread: Spread, *, biased: bool = False) -> Interval:
+    low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased, spread=spread)
     return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)

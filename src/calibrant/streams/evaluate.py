@@ -12,7 +12,6 @@ from torch import Tensor
 
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.groups import (
-    FEWEST_TESTED,
     GroupTest,
     group_tests,
     group_to_dict,
@@ -21,9 +20,7 @@ from calibrant.evaluation.groups import (
 )
 from calibrant.evaluation.tables import stream_groups_table
 from calibrant.files import without_nan
-from calibrant.inference.corrections import Correction, corrected
-from calibrant.inference.intervals import wilson_interval
-from calibrant.inference.rows import generator
+from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.results import FrozenDict, Result
@@ -256,13 +253,7 @@ def stream_group_tests(
         correction: ``"holm"`` or ``"benjamini_hochberg"``, as in :func:`~calibrant.evaluation.by_group`.
         level: Level of the intervals and of the test.
     """
-    groups = list(result.groups.values())
-    sums = [group.unit_sums for group in groups]
-    if all(each is None or each.are_rows for each in sums):
-        cells = [CumulativeDifference.from_bins(group.bins, group.bin_sizes) for group in groups]
-        found = group_tests(cells, correction=correction, level=level)
-    else:
-        found = _tests_by_unit(groups, correction=correction, level=level)
+    found = group_tests(map(_difference, result.groups.values()), correction=correction, level=level)
     tests = {
         name: dataclasses.replace(test, n=group.n)
         for (name, group), test in zip(result.groups.items(), found, strict=True)
@@ -270,37 +261,10 @@ def stream_group_tests(
     return dict(sorted(tests.items(), key=lambda entry: worst_first(entry[1], level)))
 
 
-def _tests_by_unit(
-    groups: Sequence[StreamEvaluation], *, correction: Correction, level: float
-) -> list[GroupTest]:
-    """Return the gap of each group with its interval, and the corrected test, if rows have units."""
-    sums = [group.unit_sums for group in groups if group.unit_sums is not None]
-    tested = [each.n_units >= FEWEST_TESTED for each in sums]
-    found = [
-        each.kuiper_test(sum(tested), rng) if enough else (np.nan, np.nan)
-        for each, enough, rng in zip(sums, tested, generator(0).spawn(len(sums)), strict=True)
-    ]
-    p_corrected = corrected(np.array([p for _, p in found]), correction)
-    rows = []
-    for group, each, (statistic, p_value), p in zip(groups, sums, found, p_corrected, strict=True):
-        n, confidence, hits = (
-            float(of.sum()) for of in (group.bins.count, group.bins.confidence_sum, group.bins.correct_sum)
-        )
-        low, high = wilson_interval(min(hits / n, 1.0), n / each.design_effect, level=level)
-        rows.append(
-            GroupTest(
-                n=group.n,
-                accuracy=min(hits / n, 1.0),
-                mean_confidence=confidence / n,
-                gap=(confidence - hits) / n,
-                gap_low=confidence / n - high,
-                gap_high=confidence / n - low,
-                statistic=statistic,
-                p_value=p_value,
-                p_corrected=float(p),
-            )
-        )
-    return rows
+def _difference(group: StreamEvaluation) -> CumulativeDifference:
+    if group.unit_sums is None or group.unit_sums.are_rows:
+        return CumulativeDifference.from_bins(group.bins, group.bin_sizes)
+    return group.unit_sums.difference(group.bins, group.n)
 
 
 def _per_place(left_out: Sequence[LeftOut]) -> list[LeftOut]:

@@ -22,8 +22,9 @@ from calibrant.inference.chance import could_be_calibrated
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import Interval, corrected_ends
 from calibrant.inference.rows import defined, generator
-from calibrant.inference.units import Units
+from calibrant.inference.units import Spread, Units
 from calibrant.inputs import Floats, Integers
+from calibrant.metrics.cumulative import CumulativeDifference
 from calibrant.metrics.names import MEASURES
 from calibrant.streams.accumulators import applies
 from calibrant.streams.sketch import RankEstimates, cell_index, n_cells, rank_estimates
@@ -37,9 +38,9 @@ Way: TypeAlias = tuple[str, Callable[[Any], Any]]
 _LEVEL = 0.95
 # Measures of ranks take about a millisecond for each resample, so that they have fewer.
 _RANKED = 200
-# Draws of a test; more if the p-value is among the smallest and is corrected for many groups.
-_DRAWS, _FEW, _DRAWS_EACH, _MOST_DRAWS = 999, 4, 25, 25_000
 _ROUNDING = 1e-9
+# More degrees of freedom are as good as infinitely many.
+_MOST_DEGREES = 1e9
 
 
 def _together(left: Integers, right: Integers) -> Integers:
@@ -255,17 +256,17 @@ class UnitSums:
         rng = generator(seed)
         times = Units.of(None, self.n_buckets).draw_counts(RESAMPLES, rng).astype(np.float64)
         size = times @ self.bins[0].sum(axis=1)
-        sources = {"outcomes": _Source(self.bins, times, self._to_bins)}
+        sources = {"outcomes": _Source(self.bins, times, self._to_bins, self.spread)}
         if self.cells.size:
             to_ranks = partial(self._to_ranks, _coarse(fine, self.resolution))
-            sources["ranks"] = _Source(self.cells, times[:_RANKED], to_ranks)
+            sources["ranks"] = _Source(self.cells, times[:_RANKED], to_ranks, self.spread)
         found = {}
         for name, value in values.items():
             source, compute = ways[name]
             if not np.isfinite(value):
                 continue
             if name in self.sums:
-                found[name] = _interval(value, times @ self.sums[name] / size)
+                found[name] = _interval(value, times @ self.sums[name] / size, self.spread)
             elif source in sources:
                 of_all = compute if source == "outcomes" else partial(_values, compute)
                 found[name] = sources[source].interval(value, of_all, rng, at_zero=MEASURES[name].noise_floor)
@@ -288,31 +289,39 @@ class UnitSums:
             found.append(rank_estimates(cells, self.bins.shape[2], weighted=self.scale is not None))
         return found
 
-    @property
-    def design_effect(self) -> float:
-        """The variance of the mean gap compared with that of as many independent rows; at least 1."""
+    @cached_property
+    def _squares(self) -> tuple[float, float]:
+        """Squares of what rows, and buckets of units, differ by from the mean gap, summed."""
         count, confidence, hits = self.bins.sum(axis=2)
         gap = float((hits - confidence).sum() / count.sum())
-        of_rows = float(self.squares @ np.array([gap * gap, -2 * gap, 1.0]))
-        of_units = float(np.square(hits - confidence - gap * count).sum()) * _enlarged(self.n_buckets)
-        return max(1.0, of_units / of_rows) if of_rows > 0 else 1.0
+        of_rows = float((self.squares * [gap * gap, -2 * gap, 1.0]).sum())
+        return max(of_rows, 0.0), float(np.square(hits - confidence - gap * count).sum())
 
-    def kuiper_test(self, n_tests: int, rng: np.random.Generator) -> tuple[float, float]:
-        """Return the range of the cumulative difference of the bins, in standard deviations, and its p-value.
+    @cached_property
+    def spread(self) -> Spread:
+        """What few units do not show of the variance of the mean gap, as in ``Units.spread``."""
+        sizes, (of_rows, of_units) = self.bins[0].sum(axis=1), self._squares
+        alone = sizes * (self.squares[0] / sizes.sum())
+        pairs = float((sizes * sizes - alone).sum()) * of_rows / float(alone.sum())
+        correlation = min(max((of_units - of_rows) / pairs, 0.0), 1.0) if pairs > 0 else 0.0
+        return Spread.of(sizes, alone + correlation * (sizes * sizes - alone))
 
-        Args:
-            n_tests: Number of tests that are corrected for: more need smaller p-values, and more draws.
-            rng: Random numbers.
-        """
-        reach = float(_range((self.bins[2] - self.bins[1]).sum(axis=0)))
-        chance, p_value = _Chance.of(self.bins), 0.0
-        if chance.deviation == 0:
-            return (np.inf, 0.0) if reach > _ROUNDING else (0.0, 1.0)
-        for n_draws in (_DRAWS, min(_DRAWS_EACH * n_tests, _MOST_DRAWS)):
-            if n_draws >= _DRAWS and p_value <= _FEW / (1 + _DRAWS):
-                at_least = np.count_nonzero(_range(chance.draw(n_draws, rng)) >= reach)
-                p_value = (1 + at_least) / (1 + n_draws)
-        return reach / chance.deviation, p_value
+    def difference(self, bins: Bins, n: int) -> "UnitDifference":
+        """Return the cumulative difference of ``n`` rows at the edges of their bins."""
+        used, (of_rows, of_units) = bins.count > 0, self._squares
+        # As ``effective_rows`` of what hits differ by from their confidences; unknown if they do not.
+        effective = min(float(bins.count.sum()), float(self.n_buckets))
+        if of_rows > 0:
+            ratio = self.spread.ratio(_LEVEL) ** 2 * of_units / of_rows
+            effective = float(bins.count.sum()) / max(1.0, ratio)
+        return UnitDifference(
+            confidence=bins.confidence[used].clamp(0, 1).numpy(),
+            count=bins.count[used].numpy(),
+            hits=bins.correct_sum[used].numpy(),
+            chance=_Chance.of(self.bins[:, :, used.numpy()], self.spread),
+            scale=1.0 if self.scale is None else self.scale,
+            numbers=(n, self.n_units, effective),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,11 +332,13 @@ class _Source:
         table: Counts, confidences and hits, shape ``(3, buckets, n)``.
         times: How often each resample contains each bucket.
         make: Returns what measures of several resamples are computed from, for sums of shape ``(3, r, n)``.
+        spread: What few units do not show of the variance.
     """
 
     table: Floats
     times: Floats
     make: Callable[[Floats], Any]
+    spread: Spread
 
     @cached_property
     def _resamples(self) -> Any:  # noqa: ANN401  # what measures are computed from
@@ -335,7 +346,7 @@ class _Source:
 
     @cached_property
     def _chance(self) -> "_Chance":
-        return _Chance.of(self.table)
+        return _Chance.of(self.table, self.spread)
 
     def interval(
         self, value: float, compute: Callable[[Any], Any], rng: np.random.Generator, *, at_zero: bool
@@ -350,7 +361,7 @@ class _Source:
 
         own = measured(hits)
         # The cells of buckets are wider than those of all rows, which changes a measure a bit.
-        found = _interval(value, np.asarray(compute(self._resamples)) + (value - own))
+        found = _interval(value, np.asarray(compute(self._resamples)) + (value - own), self.spread)
         if at_zero and found.low > 0:
             draw = lambda: measured(confidence + self._chance.draw(1, rng)[0])  # noqa: E731  # short
             if could_be_calibrated(own, draw, level=_LEVEL):
@@ -362,22 +373,24 @@ class _Source:
 class _Chance:
     """What hits minus confidences of each bin or cell are by chance, if the model is calibrated.
 
-    Their covariance is that between buckets, around the gap of the bin. It is estimated, so draws from it are
-    those of a multivariate t-distribution.
+    Their covariance is that between buckets, around the gap of the bin. It is estimated, so draws are those
+    of a multivariate t-distribution.
 
     Attributes:
         rest: What each bucket differs by from the gap of its bins, shape ``(buckets, n)``.
+        spread: What few units do not show of the variance.
     """
 
     rest: Floats
+    spread: Spread
 
     @classmethod
-    def of(cls, table: Floats) -> Self:
+    def of(cls, table: Floats, spread: Spread) -> Self:
         """Return what follows from the counts, confidences and hits of each bucket."""
         count, confidence, hits = table
         difference, total = hits - confidence, count.sum(axis=0)
         gap = difference.sum(axis=0) / np.where(total > 0, total, 1)
-        return cls((difference - count * gap) * np.sqrt(_enlarged(len(count))))
+        return cls(spread.scale * (difference - count * gap), spread)
 
     @property
     def deviation(self) -> float:
@@ -386,14 +399,52 @@ class _Chance:
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> Floats:
         """Return the differences of some draws, shape ``(n_draws, n)``."""
-        n = len(self.rest)
-        spread = np.sqrt(max(n - 1, 1) / rng.chisquare(max(n - 1, 1), size=(n_draws, 1)))
-        return np.asarray(spread * (rng.standard_normal((n_draws, n)) @ self.rest))
+        drawn = rng.standard_normal((n_draws, len(self.rest))) @ self.rest
+        degrees = min(self.spread.degrees, _MOST_DEGREES)
+        return np.asarray(drawn * np.sqrt(degrees / rng.chisquare(degrees, size=(n_draws, 1))))
 
 
-def _interval(value: float, replicates: Floats) -> Interval:
+@dataclass(frozen=True, eq=False)
+class UnitDifference(CumulativeDifference):
+    """The cumulative difference of bins of rows that depend on each other.
+
+    Attributes:
+        chance: The difference of each bin by chance, before counts are scaled.
+        scale: What counts are multiplied by.
+        numbers: Numbers of samples and of units, and how many independent samples would know as much.
+    """
+
+    chance: _Chance
+    scale: float
+    numbers: tuple[int, int, float]
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return self.numbers[0]
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return self.numbers[1]
+
+    @property
+    def effective(self) -> float:
+        """Number of equal samples that would know the accuracy as well."""
+        return self.numbers[2]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the total difference, as units differ; at least that of independent rows."""
+        return max(self.scale * self.chance.deviation, float(np.sqrt(self.variances.sum())))
+
+    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> Floats:
+        return np.asarray(self.count * self.confidence + self.scale * self.chance.draw(n_resamples, rng))
+
+
+def _interval(value: float, replicates: Floats, spread: Spread) -> Interval:
     known = defined(replicates)
-    low, high = corrected_ends(value, known, level=_LEVEL)
+    low, high = corrected_ends(value, known, level=_LEVEL, spread=spread)
     # What is never negative, or never above 1, on any resample is not so on the population.
     low = max(low, 0.0) if known.min() >= -_ROUNDING else low
     high = min(high, 1.0) if known.max() <= 1 + _ROUNDING else high
@@ -414,17 +465,6 @@ def _coarse(fine: Cells, resolution: int) -> Floats:
     np.minimum.at(lowest, place, fine.lowest)
     np.maximum.at(highest, place, fine.highest)
     return np.stack([lowest, highest])
-
-
-def _range(differences: Floats) -> Floats:
-    """Return the range of sums from the first on, including their start at 0."""
-    sums = np.cumsum(differences, axis=-1)
-    return np.asarray(sums.max(axis=-1, initial=0.0) - sums.min(axis=-1, initial=0.0))
-
-
-def _enlarged(n: int) -> float:
-    """Return the factor by which a variance around the mean of ``n`` is too small."""
-    return n / max(n - 1, 1)
 
 
 def _values(compute: Callable[[RankEstimates], Bounded], estimates: list[RankEstimates]) -> list[float]:
