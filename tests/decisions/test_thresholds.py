@@ -293,7 +293,9 @@ def test_units_of_one_row_change_no_threshold():
     for risk in (0.05, 0.1, 0.3):
         assert threshold_for_risk(alone, risk).to_dict() == threshold_for_risk(plain, risk).to_dict()
     assert threshold_for_coverage(alone, 0.5).to_dict() == threshold_for_coverage(plain, 0.5).to_dict()
-    by_unit, by_row = (guaranteed_risks(plain.outcomes(), units=each) for each in (np.arange(500), None))
+    by_unit, by_row = (
+        guaranteed_risks(plain.replaced(units=each).outcomes()) for each in (np.arange(500), None)
+    )
     assert (by_unit.coverage, by_unit.risk) == (by_row.coverage, by_row.risk)
 
 

@@ -21,7 +21,7 @@ from calibrant.files import Allowed
 from calibrant.inference.ratios import UnitRatios
 from calibrant.inference.rows import check_level
 from calibrant.inference.units import Units
-from calibrant.inputs import ArrayLike, Floats, Integers
+from calibrant.inputs import Floats, Integers
 from calibrant.outcomes import Outcomes, refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import declare, one_number
@@ -493,7 +493,6 @@ class GuaranteedRisks(Result):
 def guaranteed_risks(
     outcomes: Outcomes,
     *,
-    units: ArrayLike | None = None,
     level: float = 0.95,
     most_ranks: int = _MOST_RANKS,
 ) -> GuaranteedRisks:
@@ -501,7 +500,6 @@ def guaranteed_risks(
 
     Args:
         outcomes: Confidences, and whether each prediction was right, without weights.
-        units: An integer for each sample: samples with equal ones depend on each other.
         level: As for :func:`threshold_for_risk`.
         most_ranks: With more samples, this many ranks are tested, fixed in advance.
 
@@ -514,7 +512,9 @@ def guaranteed_risks(
     """
     level = check_level(level)
     c = outcomes.unweighed(_BOUNDED).confidence.double().cpu().numpy()
-    ranking = RankedAnswers.of(c, ~outcomes.correct.cpu().numpy(), tie=0.0, units=Units.of(units, len(c)))
+    ranking = RankedAnswers.of(
+        c, ~outcomes.correct.cpu().numpy(), tie=0.0, units=Units.of(outcomes.units, len(c))
+    )
     coverage: list[float] = []
     risks: list[float] = []
     most = most_ranks if ranking.units is None else min(most_ranks, _MOST_RISKS_OF_UNITS)

@@ -72,7 +72,7 @@ class GuaranteedRiskDisplay(Display):
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         outcomes = predictions.outcomes()
-        guaranteed = guaranteed_risks(outcomes, units=predictions.units, level=level)
+        guaranteed = guaranteed_risks(outcomes, level=level)
         curve = risk_coverage_curve(
             confidence=outcomes.confidence, correct=outcomes.correct, max_points=_THRESHOLDS_POINTS
         )

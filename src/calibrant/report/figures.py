@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 
 from calibrant.bins import equal_width_bins
-from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.thresholds import guaranteed_risks
 from calibrant.evaluation.answering import Answering, answer_when
@@ -96,9 +95,9 @@ def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, 
 
 def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) -> NumberList:
     """Return the risk that is guaranteed at each coverage; nothing for samples that are not like draws."""
-    if outcomes.weights is not None or isinstance(predictions, LabelPredictions):
+    if outcomes.weights is not None or predictions.n_rows < predictions.n:
         return ()
-    found = guaranteed_risks(outcomes, units=predictions.units, most_ranks=RANKS)
+    found = guaranteed_risks(outcomes, most_ranks=RANKS)
     return _or_none(found.at(coverage.tolist()))
 
 
