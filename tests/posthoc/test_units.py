@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions, compare
 from calibrant.evaluation import make_choice
-from calibrant.posthoc import ByGroup, FittingSet, StructuredSMART, TemperatureScaling
+from calibrant.posthoc import ByGroup, Combination, FittingSet, StructuredSMART, TemperatureScaling
 from calibrant.posthoc.fitting import affine, order_preserving, temperature_curve
 from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.weighing import design_effect, error_of_mean
@@ -97,6 +97,20 @@ def test_a_group_of_copies_is_corrected_no_further_than_one_of_them():
     assert spread[1] == pytest.approx(spread[0])
     assert spread[2] > spread[0]
     assert torch.allclose(one.intercepts, copied.intercepts, atol=0.02)
+
+
+def test_copies_do_not_make_a_signal_of_noise_look_real():
+    rng = np.random.default_rng(3)
+    s, noise = rng.normal(size=150), rng.normal(size=150)
+    y = (rng.random(150) < 1 / (1 + np.exp(-s))).astype(int)
+    units = np.arange(150).repeat(8)
+    copied = {"logits": s.repeat(8), "labels": y.repeat(8), "features": noise[:, None].repeat(8, axis=0)}
+    once = Combination.fit(s, y, features=noise[:, None])
+    by_unit, by_row = (Combination.fit(**copied, units=each) for each in (units, None))
+    grid = np.linspace(-2, 2, 9)
+    moved = [np.ptp(fit.predict_proba(np.zeros(9), grid[:, None])[:, 1]) for fit in (once, by_unit, by_row)]
+    assert moved[1] == pytest.approx(moved[0], abs=0.02)
+    assert moved[2] > moved[1] + 0.02
 
 
 def test_units_are_whole_numbers_one_per_sample(sample):

@@ -115,7 +115,7 @@ class Combination(Calibrator):
             ridge: How strongly all coefficients but the intercept are pulled to 0, in samples. By default
                 each signal, each product, and all signals of two values together have a ridge of their own:
                 those that make the answers likeliest (empirical Bayes), so that a signal which is noise is
-                left out.
+                left out. Samples that depend on each other are less evidence.
             interactions: Whether products of two signals are used: by default with at most eight signals
                 that have more than two values.
 
@@ -138,7 +138,8 @@ class Combination(Calibrator):
             check_flag(interactions, "interactions")
         inputs = _Inputs(h, interactions, w)
         if ridge is None:
-            theta, _ = fit_likeliest_ridge(inputs.table, answers, inputs.blocks, weights=w)
+            counts = data.evidence(answers - torch.sigmoid(own))
+            theta, _ = fit_likeliest_ridge(inputs.table, answers, inputs.blocks, weights=counts)
         else:
             strength = torch.full_like(inputs.table[0], check_number(ridge, "ridge"))
             theta = fit_ridge(inputs.table, answers, strength, weights=w)

@@ -34,7 +34,7 @@ from calibrant.inputs import (
 from calibrant.outcomes import effective, mean_of
 from calibrant.posthoc.fitting.folds import random_folds, shuffled
 from calibrant.posthoc.fitting.masked import within_reach
-from calibrant.posthoc.fitting.weighing import size_of, sum_of
+from calibrant.posthoc.fitting.weighing import design_effect, size_of, sum_of
 from calibrant.threads import few_threads
 
 P = ParamSpec("P")
@@ -167,6 +167,16 @@ class FittingSet:
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean over the samples of values of shape ``(n,)``, by weight."""
         return mean_of(values, self.weights)
+
+    def evidence(self, residuals: Tensor) -> Tensor | None:
+        """Return how many independent samples each row stands for; None if each is one.
+
+        That is its weight, divided by the design effect of residuals if samples depend on each other.
+        """
+        if self.units is None:
+            return self.weights
+        each = torch.ones_like(residuals) if self.weights is None else self.weights
+        return each / design_effect(residuals, self.weights, self.units)
 
     @cached_property
     def masked(self) -> bool:
