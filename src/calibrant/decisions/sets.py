@@ -35,6 +35,7 @@ from calibrant.evaluation.choose import choose
 from calibrant.evaluation.compare import compare
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.files import Allowed, at_least
+from calibrant.inference.intervals import effective_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import Progress, check_choice, check_count, check_flag, check_number, check_seed
 from calibrant.posthoc.calibrator import Calibrator
@@ -766,16 +767,9 @@ def _unit_size(code: npt.NDArray[np.intp]) -> UnitSize:
 
 
 def _per_effective(covered: Tensor, units: Units) -> float:
-    """Return how many samples say as much about the coverage as one that is independent of all others.
-
-    This is the variance of the coverage by unit, divided by that of independent samples (design effect).
-    """
+    """Return how many samples say as much about the coverage as one that is independent of all others."""
     held = covered.double().numpy()
-    share = float(held.mean())
-    if not 0 < share < 1:
-        return len(held) / units.effective
-    of_units = float(np.square(units.sums(held - share)).sum()) * units.n / (units.n - 1)
-    return max(1.0, of_units / (len(held) * share * (1 - share)))
+    return len(held) / effective_rows(held, units=units.code, level=0.99)
 
 
 def _refuse_small(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any
@@ -272,8 +272,9 @@ def effective_rows(
 
     Without units it is the number of rows, or their effective number if they have weights. With units it is
     the variance of a row over that of the mean by unit, and reduced by the square of the ratio of quantiles
-    of the normal and the t-distribution if units are few (Korn and Graubard). If all values are equal, their
-    dependence is unknown, and it is the effective number of units; one unit counts like one row.
+    of the normal and the t-distribution if units are few (Korn and Graubard) or values are rare. It is never
+    below the effective number of units, that of rows which are copies. If all values are equal, their
+    dependence is unknown, and it is that number.
 
     Args:
         values: A number for each row, such as whether it is right.
@@ -295,12 +296,15 @@ def effective_rows(
     drawn, rows = Units.of(units, len(values), at_least=1), float(w.sum())
     if drawn.are_rows:
         return rows
-    if drawn.n == 1:
-        return 1.0
     sizes = drawn.sums(w)
-    variance = float(w @ np.square(values - w @ values / rows)) / rows
-    if variance == 0:
-        return rows**2 / float(sizes @ sizes)
-    squares = float(np.square(drawn.sums(w * (values - w @ values / rows))).sum())
+    copies = rows**2 / float(sizes @ sizes)
+    away = values - w @ values / rows
+    variance = float(w @ np.square(away)) / rows
+    if variance == 0 or drawn.n == 1:
+        return copies
+    squares = float(np.square(drawn.sums(w * away)).sum())
     spread = drawn.spread(values, w)
-    return min(rows, variance * rows**2 / max(squares, 1e-300) / spread.ratio(level) ** 2)
+    # The variance of a square over the square of its mean: 2 for normal values, more for rare ones.
+    unsure = max(2.0, float(w @ away**4) / rows / variance**2 - 1)
+    ratio = replace(spread, degrees=max(spread.degrees * 2 / unsure, 1.0)).ratio(level)
+    return min(rows, max(copies, variance * rows**2 / max(squares, 1e-300) / ratio**2))
