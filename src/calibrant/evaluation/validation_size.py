@@ -11,6 +11,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.evaluation.calibrated import calibrated, fit_named, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Progress, check_count, check_seed
 from calibrant.posthoc.names import canonical_name, resolve_for_pairs
 from calibrant.results import FrozenDict, Result
@@ -64,7 +65,8 @@ def by_validation_size(
 ) -> ValidationSizes:
     """Fit methods on random subsets of the validation set of growing size; measure them on the test set.
 
-    All methods use the same subsets. A subset on which a method cannot be fitted is left out of its mean.
+    All methods use the same subsets, which are made of whole units, but for the last one of each. A subset on
+    which a method cannot be fitted is left out of its mean.
 
     Args:
         validation: Logits or probabilities with labels, held out from training, or confidences with hits.
@@ -83,7 +85,8 @@ def by_validation_size(
         resolve_for_pairs(names)
     steps = _sizes(validation.n, sizes)
     rng = np.random.default_rng(check_seed(seed))
-    orders = [rng.permutation(validation.n) for _ in range(check_count(n_repeats, "n_repeats"))]
+    drawn = Units.of(validation.units, validation.n)
+    orders = [drawn.rows_of(rng.permutation(drawn.n)) for _ in range(check_count(n_repeats, "n_repeats"))]
     before = evaluate(test, measures=[measure], n_bins=n_bins).metrics[measure]
     curves = {}
     for done, name in enumerate(names):
