@@ -181,8 +181,14 @@ class Comparison(Result):
             chosen=chosen,
             title=f"Comparison: {len(self.results)} methods, "
             + rows_of_units(self.n_validation, self.n_units, "validation samples"),
-            notes=remarks_on(self.skipped),
+            notes=[*remarks_on(self.skipped), *self._about_units],
         )
+
+    @property
+    def _about_units(self) -> list[str]:
+        if self.n_units is None:
+            return []
+        return [f"{rows_of_units(self.n_validation, self.n_units)}: no fold splits a unit"]
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the table without times, which differ from run to run."""
