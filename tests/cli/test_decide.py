@@ -184,3 +184,17 @@ def test_weights_are_refused(run, tmp_path, given):
     code, _, err = run("decide", path, "--risk", 0.1)
     assert code == 2
     assert err.startswith("calibrant: weights: expected none for a threshold with a guarantee")
+
+
+def test_the_unit_of_rows_is_a_column_and_the_sentence_names_new_units(run, tmp_path):
+    path = tmp_path / "answers.csv"
+    rows = [f"{0.99 if unit % 3 else 0.6},{unit % 3 > 0 or unit % 2 == 0},q{unit}" for unit in range(300)]
+    path.write_text("stated,right,question\n" + "\n".join(rows * 3))
+    asked = ("decide", path, "--risk", "0.05", "--confidence", "stated", "--correct", "right")
+    code, out, _ = run(*asked, "--unit", "question", columns=300)
+    assert code == 0
+    assert "counted over the rows of new units like these 300 (900 rows)." in out
+    assert "if they are drawn like these 900 rows of 300 units." in out
+    by_unit, by_row = (json.loads(run(*asked, "--json", *more)[1]) for more in (["--unit", "question"], []))
+    assert (by_unit["n_units"], by_row["n_units"]) == (300, None)
+    assert by_unit["coverage_low"] < by_row["coverage_low"]
