@@ -37,9 +37,20 @@ ROWS = {
     "sets": 24,
     "pool_rules": 9,
     "units": 20,
+    "unit_guarantees": 21,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
-LONG = {"commands", "scaling", "posthoc", "posthoc_quality", "measures", "sets", "stream", "units"}
+LONG = {
+    "commands",
+    "scaling",
+    "posthoc",
+    "posthoc_quality",
+    "measures",
+    "sets",
+    "stream",
+    "units",
+    "unit_guarantees",
+}
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
 
