@@ -301,3 +301,33 @@ def test_a_stream_of_confidences_has_proper_scores(run, answers):
     assert result["metrics"]["brier"] == pytest.approx(((confidence - correct) ** 2).mean(), abs=1e-12)
     right = np.clip(np.where(correct == 1, confidence, 1 - confidence), 1e-6, 1)
     assert result["metrics"]["nll"] == pytest.approx(-np.log(right).mean(), abs=1e-5)
+
+
+def with_questions(folder):
+    """Give every row of a folder one of 500 questions, which have rows in all files."""
+    for number, file in enumerate(sorted(folder.glob("*.parquet"))):
+        table = pq.read_table(file)
+        names = [f"q{(number + 7 * row) % 500}" for row in range(table.num_rows)]
+        pq.write_table(table.append_column("question", pa.array(names)), file)
+    return folder
+
+
+def test_a_large_stream_has_intervals_by_unit(run, folder, monkeypatch):
+    with_questions(folder)
+    small = json.loads(run("evaluate", folder, "--unit", "question", "--intervals", "--json")[1])
+    assert "bounds" not in small  # it was loaded
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
+    large = json.loads(run("evaluate", folder, "--unit", "question", "--intervals", "--json")[1])
+    assert (large["n"], large["n_units"]) == (4000, 500)
+    assert set(large["metrics"]) - set(large["intervals"]) == {"classwise_ece"}
+    for name, (low, high) in large["intervals"].items():
+        assert [low, high] == pytest.approx(small["intervals"][name], abs=0.25 * (high - low))
+    out = run("evaluate", folder, "--unit", "question", "--intervals", columns=140)[1]
+    assert "4,000 predictions of 500 units, 5 classes" in out
+    assert "95 % interval" in out
+    assert "no interval: classwise_ece" in out
+
+
+def test_a_stream_without_units_says_how_to_name_them(run, folder, monkeypatch):
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
+    assert "or name the units of its rows with --unit" in run("evaluate", folder, "--intervals")[2]

@@ -113,13 +113,22 @@ def days(folder):
     for path in ("predictions/1.parquet", "days/1/part-1.parquet", "days/2.csv"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         save_predictions(later, folder / path)
+    _questions(folder / "before.csv", 1500)
+    (folder / "answers").mkdir()
+    _questions(folder / "answers" / "1.csv", 500)
     (folder / "node_exporter").mkdir()
     _to_bucket(reference, "reference/1.parquet")
     _to_bucket(later, "predictions/1.parquet")
 
 
+def _questions(path, n):
+    """Five answers to each question, of a confidence of 0.8."""
+    rows = [f"0.8,{int(row // 5 % 5 > 0)},q{row // 5}" for row in range(n)]
+    path.write_text("\n".join(["confidence,correct,question_id", *rows, ""]))
+
+
 def streams(folder):
-    """Parquet files with a column of model versions, in folders and in a bucket."""
+    """Parquet files with columns of model versions and questions, in folders and in a bucket."""
     _empty_bucket()
     for part in range(2):
         predictions = _taken("cifar10_test", range(300 * part, 300 * part + 300))
@@ -128,7 +137,9 @@ def streams(folder):
             save_predictions(predictions, folder / path)
             table = pq.read_table(folder / path)
             versions = pa.array([f"v{row % 2 + 1}" for row in range(table.num_rows)])
-            pq.write_table(table.append_column("model_version", versions), folder / path)
+            table = table.append_column("model_version", versions)
+            questions = pa.array([f"q{row % 100}" for row in range(table.num_rows)])
+            pq.write_table(table.append_column("question_id", questions), folder / path)
         _to_bucket(predictions, f"predictions/day={DAYS[part]}/0.parquet")
     val = _taken("cifar10_val", range(400))
     save_predictions(val, folder / "huge.parquet")

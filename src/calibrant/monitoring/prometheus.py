@@ -180,6 +180,12 @@ METRICS: tuple[Metric, ...] = (
         "calibrant_rows_total", "counter", "Rows read since the state was begun.", _one(lambda each: each.n)
     ),
     Metric(
+        "calibrant_units_total",
+        "counter",
+        "Units of these rows; without units every row is one.",
+        _one(lambda each: each.n if each.n_units is None else each.n_units),
+    ),
+    Metric(
         "calibrant_waiting_rows",
         "gauge",
         "Rows of the incomplete window: tested, but not measured.",
