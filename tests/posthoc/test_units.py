@@ -43,16 +43,19 @@ def test_with_one_sample_per_unit_everything_is_as_without_units(sample):
 def test_searches_within_a_fit_split_no_unit(name, sample, monkeypatch):
     logits, labels = (torch.cat([each] * 2) for each in sample)
     units = torch.arange(240).repeat(2)
-    split = []
+    split, dealt = [], FittingSet.dealt
 
     def watched(folds):
         split.append(folds)
         yield from each_fold(folds)
 
+    def watched_dealt(*given):
+        split.append(dealt(*given))
+        return split[-1]
+
     for module in (affine, order_preserving, temperature_curve):
         monkeypatch.setattr(module, "each_fold", watched)
-    dealt = FittingSet.dealt
-    monkeypatch.setattr(FittingSet, "dealt", lambda *given: split.append(dealt(*given)) or split[-1])
+    monkeypatch.setattr(FittingSet, "dealt", watched_dealt)
     method_named(name).fit(logits, labels, units=units)
     assert split
     for folds in split:
