@@ -112,9 +112,12 @@ def by_chance(
             f"metric: expected a calibration error, got {metric.__name__}, which a calibrated model "
             "need not have at 0"
         )
+    drawn_units = Units.of(units, n_rows(rows))
+    if max_work is not None and not drawn_units.are_rows and max_work < _FEWEST * n_rows(rows):
+        return None  # before their dependence is measured
     with few_threads(n_numbers(rows)):
         value = check_finite(apply_to(metric, rows, options))
-        draws = _draws(metric, measure, rows, options, Units.of(units, n_rows(rows)))
+        draws = _draws(metric, measure, rows, options, drawn_units)
         if max_work is not None:
             n_draws = min(n_draws, max_work // max(1, draws.work))
         if n_draws < _FEWEST:
