@@ -633,10 +633,11 @@ TEXTS = {
     "coverage": (
         "Intervals",
         """
-        How often 95 % intervals cover the true value: {many} runs for means, {runs} for `ece`, {few} for
-        `smece`. Where the true error is 0, the interval of a calibration error covers it if it begins at 0, which it does in 97.5 % of
-        the runs or more, by design; intervals of calibration errors allow for the largest bias
-        that resamples suggest, so they cover a bit more than 95 % in small samples.
+        How often 95 % intervals cover the true value: {many} runs for means, {runs} for `ece`,
+        {few} for `smece`. Where the true error is 0, the interval of a calibration error covers it
+        if it begins at 0, which it does in 97.5 % of the runs or more, by design; intervals of
+        calibration errors allow for the largest bias that resamples suggest, so they cover a bit
+        more than 95 % in small samples.
         """,
     ),
     "tests": (
