@@ -273,11 +273,11 @@ def test_a_run_that_is_asked_to_stop_keeps_and_tells_what_it_has_read(
     keep = ("--state", tmp_path / "state.json", "--json")
     read, calls = Monitoring.read, []
 
-    def ask(self, rows):
+    def ask(self, rows, units):
         calls.append(rows)
         if len(calls) == 9:
             signal.raise_signal(number)
-        return read(self, rows)
+        return read(self, rows, units)
 
     with monkeypatch.context() as asked:
         asked.setattr(Monitoring, "read", ask)

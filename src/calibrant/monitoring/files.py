@@ -234,8 +234,11 @@ def follow(
         for piece in pieces:
             file = files[piece.source]
             rows, own = file.new_rows(piece)
-            with naming(piece.source.name, first_row=piece.end - rows.shape[1]):
+            try:
                 windows = monitoring.read(rows, own)
+            except InputError as refusal:
+                with naming(piece.source.name, first_row=piece.end - rows.shape[1]):
+                    raise refusal from None
             if piece.end >= file.n_old:
                 monitoring.files[file.path] = SeenFile(stream, piece.end, piece.total, file.check, file.mark)
             yield Step(piece.source.name, rows.shape[1], tuple(windows), file.number, len(files))
