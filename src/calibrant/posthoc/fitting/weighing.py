@@ -70,7 +70,7 @@ def design_effect(values: Tensor, weights: Tensor | None, units: Tensor) -> floa
     """Return how many times larger the variance of a mean is than for independent values, at least 1.
 
     Example:
-        >>> design_effect(torch.tensor([1.0, 1.0, -1.0, -1.0]), None, torch.tensor([0, 0, 1, 1]))
+        >>> round(design_effect(torch.tensor([1.0, 1.0, -1.0, -1.0]), None, torch.tensor([0, 0, 1, 1])), 6)
         2.0
     """
     alone = float(error_of_mean(values, weights, None))
