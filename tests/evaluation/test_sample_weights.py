@@ -53,7 +53,18 @@ def numbers(value):
     """Return all numbers within a result except counts of samples, times and resampled ends."""
     if dataclasses.is_dataclass(value):
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        skipped = {"n", "count", "low", "high", "gap_low", "gap_high", "statistic", "p_value", "p_corrected"}
+        skipped = {
+            "n",
+            "n_units",
+            "count",
+            "low",
+            "high",
+            "gap_low",
+            "gap_high",
+            "statistic",
+            "p_value",
+            "p_corrected",
+        }
         return numbers({name: each for name, each in fields.items() if name not in skipped})
     if isinstance(value, dict) or hasattr(value, "items"):
         return [number for name in value for number in numbers(value[name])]

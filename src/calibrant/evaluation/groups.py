@@ -33,6 +33,7 @@ class GroupTest(Result):
 
     Attributes:
         n: Number of samples.
+        n_units: Number of units, whole or in part, that they belong to; without units, of samples.
         accuracy: Share of right predictions, by weight if samples have weights.
         mean_confidence: Mean confidence.
         gap: Mean confidence minus accuracy: positive is overconfident.
@@ -45,6 +46,7 @@ class GroupTest(Result):
     """
 
     n: int
+    n_units: int
     accuracy: float
     mean_confidence: float
     gap: float
@@ -238,6 +240,7 @@ def group_tests(
         rows.append(
             GroupTest(
                 n=each.n,
+                n_units=each.n_units,
                 accuracy=accuracy,
                 mean_confidence=confidence,
                 gap=confidence - accuracy,
@@ -297,6 +300,7 @@ def group_to_dict(test: GroupTest) -> dict[str, Any]:
     """Return the gap and the test of a group as plain values."""
     return {
         "n": test.n,
+        **({"n_units": test.n_units} if test.n_units < test.n else {}),
         "accuracy": test.accuracy,
         "mean_confidence": test.mean_confidence,
         "gap": test.gap,

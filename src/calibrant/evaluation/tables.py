@@ -200,7 +200,8 @@ def groups_table(found: "GroupTable", by: str = "group") -> Table:
     names, level = list(found.overall), found.level
     shares = ("with it", "prob.") if by == LABEL else ("acc.", "conf.")
     corrected = {"holm": "p\nHolm", "benjamini_hochberg": "p\nBH"}[found.correction]
-    columns = [Column(by, align="left"), Column(""), Column("samples")]
+    by_unit = any(row.n_units < row.n for row in found.rows)
+    columns = [Column(by, align="left"), Column(""), Column("samples"), *_units_column(by_unit)]
     columns += [Column(each, "%") for each in (*shares, "gap")] + [Column(f"{level:.0%}\ninterval")]
     columns += [*map(column_of, names), Column("Kuiper\nsd"), Column(corrected)]
     rows = []
@@ -211,6 +212,7 @@ def groups_table(found: "GroupTable", by: str = "group") -> Table:
                 Cell(row.name, row.name, "best" if significant else ""),
                 Cell(significant, "*" if significant else ""),
                 count(row.n),
+                *([count(row.n_units)] if by_unit else []),
                 points(row.accuracy, 1),
                 points(row.mean_confidence, 1),
                 points(row.gap, 1, sign=True),
@@ -242,17 +244,25 @@ def stream_groups_table(
     """Lay out the groups of a stream, one a row; columns without a better direction are left out."""
     known = list(next(iter(groups.values())))
     names = [name for name in known if MEASURES[name].better != "neither"] or known
+    by_unit = any(test.n_units < test.n for test in tests.values())
     rows = [
         [
             group,
             Cell(test.p_corrected <= 1 - level, "*" if test.p_corrected <= 1 - level else ""),
             count(test.n),
+            *([count(test.n_units)] if by_unit else []),
             *(bare(groups[group][name], in_percent=MEASURES[name].percent) for name in names),
         ]
         for group, test in tests.items()
     ]
-    columns = [Column(by, align="left"), Column(""), Column("samples"), *map(column_of, names)]
+    columns = [Column(by, align="left"), Column(""), Column("samples"), *_units_column(by_unit)]
+    columns += map(column_of, names)
     return Table.of(columns, rows, notes=(f"* {note}",), dense=True)
+
+
+def _units_column(by_unit: bool) -> list[Column]:
+    """Return the column of the number of units, if groups have units."""
+    return [Column("units", optional=1)] if by_unit else []
 
 
 def classes_table(rows: "Sequence[ClassRow]") -> Table:
