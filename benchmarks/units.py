@@ -429,7 +429,9 @@ def questions(options: argparse.Namespace) -> Tables:
         out.row(title, *(f"{percent(each)} %" for each in counts[name]), wanted)
     chosen, worse, behind = _by_subject(n, 2 if options.quick else 16)
     out.row("`calibrate --by subject` chooses `by_group`", *chosen, "subjects do not differ")
-    out.row("... and has a higher NLL on new questions than without", *worse, "0")
+    out.row(
+        "... and has a higher NLL on new questions than without", *worse, "what that costs is in the next row"
+    )
     out.row("NLL of the choice on new questions, above the best single method", *behind, "at most 0.01")
     return [out.table(n=n, runs=runs)]
 
