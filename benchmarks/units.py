@@ -41,11 +41,12 @@ CORRELATIONS = (0.0, 0.3, 0.9)
 SIZES = ("equal", "unequal", "very unequal")
 # How much larger the logits of a model are than the true ones.
 CALIBRATED, OVERCONFIDENT = 1.0, 1.7
-# Few resamples, so that many runs are possible; p-values of 119 resamples reach 5 % exactly.
-RESAMPLES = 119
+# Few resamples, so that many runs are possible; p-values of 119 resamples reach 5 % exactly, and ends of
+# intervals need more.
+RESAMPLES, FOR_ENDS = 119, 399
 # Means over samples take a millisecond: they get this many times the runs, and others a part of them.
 MANY = 3
-SLOW = {"ece": MANY, "smece": 4 * MANY}
+SLOW = {"ece": MANY, "smece": 5 * MANY}
 # Questions with several answers: the shape of a log of language models.
 QUESTIONS, ANSWERS, AGREEMENT, SUBJECTS = 540, 5, 0.8, 14
 
@@ -192,10 +193,10 @@ def coverage(options: argparse.Namespace) -> Tables:
     tables = []
     for factor in (OVERCONFIDENT, CALIBRATED):
         truth = Truth(factor, 20_000 if options.quick else 200_000)
+        # The means of a calibrated model are like those of another one.
         values = {name: truth.value(name) for name in MEASURED}
-        if factor == CALIBRATED:
-            values |= {"ece": 0.0, "smece": 0.0}
-        out, ends = Writer("units", "rows per unit", "correlation", *MEASURED), []
+        values = values if factor == OVERCONFIDENT else {"ece": 0.0, "smece": 0.0}
+        out, ends = Writer("units", "rows per unit", "correlation", *values), []
         for n in (12,) if options.quick else (100, 300) if factor == OVERCONFIDENT else (100,):
             for kind, rho in grid(options):
                 hits = covered(kind, n, rho, factor, values, MANY * runs_of(options))
@@ -221,7 +222,7 @@ def covered(
             given = rows_for(name, probs, rows["labels"]) | MEASURES[name].arguments(N_BINS)
             for place, of in enumerate((None, units)):
                 found = with_interval(
-                    MEASURES[name].function, **given, units=of, n_resamples=RESAMPLES, seed=seed
+                    MEASURES[name].function, **given, units=of, n_resamples=FOR_ENDS, seed=seed
                 )
                 hits[name][place].append(found.low <= true + 1e-12 and true <= found.high + 1e-12)
     return hits
@@ -298,7 +299,7 @@ def gate(options: argparse.Namespace) -> Tables:
                 for name, text in wanted.items():
                     if not options.quick and seed % SLOW.get(name, 1):
                         continue
-                    found = check_requirements(given, [text], n_resamples=RESAMPLES, seed=seed)
+                    found = check_requirements(given, [text], n_resamples=FOR_ENDS, seed=seed)
                     failed[name][place].append(found.outcome == "failed")
         out.row(kind, rho, *(f"{percent(one)} / {percent(other)}" for one, other in failed.values()))
         most += [100 * float(np.mean(other)) for _, other in failed.values()]
@@ -595,7 +596,7 @@ def page(keep: Path) -> str:
     for name, found in stored.items():
         title, words = TEXTS[name]
         first, n_runs = found["tables"][0], found["runs"]
-        runs = {"runs": n_runs, "many": MANY * n_runs, "few": n_runs // 4}
+        runs = {"runs": n_runs, "many": MANY * n_runs, "few": n_runs // 5}
         parts += [f"## {title}", wrapped(words.format(**{**runs, **first}))]
         for table in found["tables"]:
             if name == "coverage":
