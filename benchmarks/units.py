@@ -46,7 +46,7 @@ CALIBRATED, OVERCONFIDENT = 1.0, 1.7
 RESAMPLES, FOR_ENDS = 119, 399
 # Means over samples take a millisecond: they get this many times the runs, and others a part of them.
 MANY = 3
-SLOW = {"ece": MANY, "smece": 5 * MANY}
+SLOW = {"ece": MANY, "smece": 3 * MANY}
 # Questions with several answers: the shape of a log of language models.
 QUESTIONS, ANSWERS, AGREEMENT, SUBJECTS = 540, 5, 0.8, 14
 
@@ -596,7 +596,7 @@ def page(keep: Path) -> str:
     for name, found in stored.items():
         title, words = TEXTS[name]
         first, n_runs = found["tables"][0], found["runs"]
-        runs = {"runs": n_runs, "many": MANY * n_runs, "few": n_runs // 5}
+        runs = {"runs": n_runs, "many": MANY * n_runs, "few": n_runs // 3}
         parts += [f"## {title}", wrapped(words.format(**{**runs, **first}))]
         for table in found["tables"]:
             if name == "coverage":
