@@ -113,18 +113,17 @@ def days(folder):
     for path in ("predictions/1.parquet", "days/1/part-1.parquet", "days/2.csv"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         save_predictions(later, folder / path)
-    _questions(folder / "before.csv", 1500)
-    (folder / "answers").mkdir()
-    _questions(folder / "answers" / "1.csv", 500)
     (folder / "node_exporter").mkdir()
     _to_bucket(reference, "reference/1.parquet")
     _to_bucket(later, "predictions/1.parquet")
 
 
-def _questions(path, n):
-    """Five answers to each question, of a confidence of 0.8."""
-    rows = [f"0.8,{int(row // 5 % 5 > 0)},q{row // 5}" for row in range(n)]
-    path.write_text("\n".join(["confidence,correct,question_id", *rows, ""]))
+def answers_of_days(folder):
+    """Five answers to each question, of a confidence of 0.8, before and since."""
+    (folder / "answers").mkdir()
+    for path, n in (("before.csv", 1500), ("answers/1.csv", 500)):
+        rows = [f"0.8,{int(row // 5 % 5 > 0)},q{row // 5}" for row in range(n)]
+        (folder / path).write_text("\n".join(["confidence,correct,question_id", *rows, ""]))
 
 
 def streams(folder):
@@ -291,7 +290,7 @@ WORLDS = {
     "docs/howto/calibrate.md": MODELS,
     "docs/howto/report.md": MODELS,
     "docs/measures.md": MODELS,
-    "docs/monitoring.md": (days,),
+    "docs/monitoring.md": (days, answers_of_days),
     "docs/posthoc.md": MODELS,
     "docs/results/reproduces.md": (rows,),
     "docs/scale.md": (streams,),
