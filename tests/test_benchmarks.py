@@ -42,6 +42,7 @@ ROWS = {
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
     "commands",
+    "hardening",
     "scaling",
     "posthoc",
     "posthoc_quality",
