@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.answers import Answers, read_answers, wanted_columns
-from calibrant.data.columns import Columns, FileRows
+from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
 from calibrant.data.numbering import joined, numbered
@@ -90,8 +91,8 @@ def load_answers(
         _check_is_file(path)
         source = form(path)
         answers = _with_row_names(_answers(source, columns, need_labels=need_labels), source, columns)
-        column = lambda name: source.read_columns([name]).columns[name]  # noqa: E731
-        return replace(answers, repeats=find_repeats(answers.predictions, source.names(), column))
+        repeats = find_repeats(answers.predictions, source.names(), partial(_column, source))
+        return replace(answers, repeats=repeats)
 
 
 def _answers(source: Format, columns: Columns, *, need_labels: bool) -> Answers:
@@ -106,6 +107,10 @@ def _answers(source: Format, columns: Columns, *, need_labels: bool) -> Answers:
         _explain_answers(source)
         raise
     return Answers(predictions, np.ones(predictions.n_rows, dtype=bool))
+
+
+def _column(source: Format, name: str) -> ColumnName:
+    return source.read_columns([name]).columns[name]
 
 
 def _with_row_names(answers: Answers, source: Format, columns: Columns) -> Answers:

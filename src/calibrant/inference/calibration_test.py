@@ -105,7 +105,8 @@ def calibration_test(
         units: An integer for each sample, shape ``(n,)``. Outcomes of samples with equal ones are drawn with
             the dependence that they have (:class:`~calibrant.inference.chance.Dependence`). It is estimated,
             so with 100 units the test at 5 % rejects up to 9 % of calibrated models. For ``"skce"`` units
-            are paired at random, which needs hundreds of them: with 100 it rejects up to 16 %.
+            are paired at random, and the law of large samples needs hundreds of them: choose another
+            statistic if there are fewer.
         statistic: The statistic that is compared with its distribution for a calibrated model.
         n_resamples: Number of resamples; the p-value is at least ``1 / (1 + n_resamples)``.
         seed: Equal seeds give equal p-values.
