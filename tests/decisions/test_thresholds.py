@@ -107,7 +107,8 @@ def test_everything_is_answered_if_all_of_it_is_good_enough():
 def test_no_threshold_is_a_result_with_a_sentence():
     found = threshold_for_risk(Predictions(confidence=[0.9] * 200, correct=[True, False] * 100), 0.05)
     assert found.rule is None
-    assert math.isnan(found.threshold)
+    assert found.threshold is None
+    assert found.observed is None
     assert found.sentence.startswith("No threshold answers with at most 5 % wrong with 95 % probability")
     assert found.to_dict()["threshold"] is None
 

@@ -138,13 +138,13 @@ class Threshold(Result):
         risk: The guaranteed share of wrong answers: the one that was asked for, or the upper bound at the
             coverage that was asked for.
         level: The probability with which the risk is guaranteed, and that of ``coverage_low``.
-        threshold: The lowest confidence that is answered; 0 if everything is, NaN if no threshold has the
+        threshold: The lowest confidence that is answered; 0 if everything is, None if no threshold has the
             guarantee.
         answered: Number of samples that are answered.
         coverage: Their share.
         coverage_low: At least this share of new samples is answered.
         wrong: Number of wrong answers.
-        observed: Their share of the answers; NaN if nothing is answered.
+        observed: Their share of the answers; None if nothing is answered.
         rule: The rule that answers; None if no threshold has the guarantee.
         n_units: Number of units that the samples belong to, for new ones of which the guarantee holds; None
             if every sample is drawn by itself.
@@ -153,12 +153,12 @@ class Threshold(Result):
     n: int
     risk: float
     level: float
-    threshold: float
+    threshold: float | None
     answered: int
     coverage: float
     coverage_low: float
     wrong: int
-    observed: float
+    observed: float | None
     rule: ThresholdRule | None
     n_units: int | None = None
 
@@ -439,7 +439,7 @@ class Thresholds:
         return self._threshold(seen, risk, max(0.0, seen.coverage - distance) if seen.answered else 0.0)
 
     def _threshold(self, seen: "AnswerStep", risk: float, coverage_low: float) -> Threshold:
-        rule, threshold = None, math.nan
+        rule, threshold = None, None
         if seen.answered:
             threshold = _between(seen.lowest, seen.highest)
             rule = ThresholdRule(
@@ -459,7 +459,7 @@ class Thresholds:
             coverage=seen.coverage,
             coverage_low=coverage_low,
             wrong=seen.wrong,
-            observed=seen.wrong / seen.answered if seen.answered else math.nan,
+            observed=seen.wrong / seen.answered if seen.answered else None,
             rule=rule,
             n_units=None if self._units.are_rows else self._units.n,
         )

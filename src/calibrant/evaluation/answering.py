@@ -1,6 +1,5 @@
 """Answer only when the confidence is at least a threshold: how much that answers, and how much is wrong."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,24 +23,24 @@ class Answering:
     """What is answered, and how much of that is wrong, if the confidence must be at least a threshold.
 
     Attributes:
-        threshold: The lowest confidence that is answered; NaN if every threshold leaves more wrong answers
+        threshold: The lowest confidence that is answered; None if every threshold leaves more wrong answers
             than accepted.
         at_most_wrong: The share of wrong answers that was accepted; the threshold is the lowest that leaves
             no more on these samples. None if the threshold itself was given.
         n: Number of samples that are answered.
         answered: Their share of all samples, by weight if samples have weights.
-        wrong: Share of wrong ones among them, by weight; NaN if nothing is answered.
-        low: Lower end of Wilson's 95 % interval of that share, with the effective number of samples.
+        wrong: Share of wrong ones among them, by weight; None if nothing is answered.
+        low: Lower end of Wilson's 95 % interval of that share; None if nothing is answered.
         high: Upper end.
     """
 
-    threshold: float
+    threshold: float | None
     at_most_wrong: float | None
     n: int
     answered: float
-    wrong: float
-    low: float
-    high: float
+    wrong: float | None
+    low: float | None
+    high: float | None
 
 
 def answer_when(
@@ -86,18 +85,18 @@ def answer_when(
     for share in at_most_wrong:
         enough = starts[rates <= share]
         place = int(enough[0]) if len(enough) else len(confidence)
-        threshold = float(confidence[place]) if len(enough) else math.nan
-        rows.append(_answering(threshold, float(share), ordered, place, total, wrong))
+        lowest = float(confidence[place]) if len(enough) else None
+        rows.append(_answering(lowest, float(share), ordered, place, total, wrong))
     return tuple(rows)
 
 
 def _answering(
-    threshold: float, share: float | None, ordered: Outcomes, place: int, total: Floats, wrong: Floats
+    threshold: float | None, share: float | None, ordered: Outcomes, place: int, total: Floats, wrong: Floats
 ) -> Answering:
     """Return what answering from a place on leaves wrong, from sums over all samples from each place on."""
     n = len(ordered) - place
     if n == 0:
-        return Answering(threshold, share, 0, 0.0, math.nan, math.nan, math.nan)
+        return Answering(threshold, share, 0, 0.0, None, None, None)
     rate = min(float(wrong[place]) / float(total[place]), 1.0)
     low, high = wilson_interval(rate, effective_size(ordered.take(torch.arange(place, len(ordered)))))
     return Answering(threshold, share, n, float(total[place]) / float(total[0]), rate, low, high)

@@ -102,8 +102,8 @@ def _guaranteed(predictions: Predictions, outcomes: Outcomes, coverage: Tensor) 
 
 
 def _answer_rule(found: Answering) -> AnswerRule:
-    threshold, wrong, low, high = without_nan([found.threshold, found.wrong, found.low, found.high])
-    return AnswerRule(found.at_most_wrong, threshold, found.n, found.answered, wrong, low, high)
+    share, at_most = found.answered, found.at_most_wrong
+    return AnswerRule(at_most, found.threshold, found.n, share, found.wrong, found.low, found.high)
 
 
 def binned(outcomes: Outcomes, n_bins: int) -> Binned:
