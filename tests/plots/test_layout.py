@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -135,6 +136,20 @@ def test_texts_stay_inside_and_apart_and_legends_beside_the_data(display, width,
     boxes = seen(figure, monkeypatch)
     assert figure.get_size_inches()[0] == width
     assert len(boxes) > 5
+    assert flaws(figure, boxes) == ([], [], [])
+
+
+@pytest.mark.parametrize("layout", at_length((None, "constrained"), (None,)))
+def test_axes_of_the_user_keep_everything_inside_them_with_any_layout(display, layout, monkeypatch):
+    figure = Figure(figsize=(8, 9), layout=layout)
+    display.plot(figure.subplots(), title="A title")
+    boxes = seen(figure, monkeypatch)
+    assert len(boxes) > 5
+    assert flaws(figure, boxes) == ([], [], [])
+
+
+def flaws(figure, boxes):
+    """Return texts that are cut off, pairs that overlap, and what covers data."""
     whole = figure.bbox
     cut = [text for text, box in boxes if not (whole.x0 <= box.x0 and box.x1 <= whole.x1)]
     cut += [text for text, box in boxes if not (whole.y0 <= box.y0 and box.y1 <= whole.y1)]
@@ -149,4 +164,4 @@ def test_texts_stay_inside_and_apart_and_legends_beside_the_data(display, width,
         for ax, area in areas.items()
         if text.axes is not ax and shared(area, box) > TOUCHING
     ]
-    assert (cut, over, covered) == ([], [], [])
+    return cut, over, covered

@@ -54,7 +54,6 @@ class BinErrorsDisplay(Display):
     bins: Sequence[int]
 
     width = style.PAGE
-    title_pad = style.ABOVE_TITLES
 
     def proportion(self, ax: "Axes") -> float:
         """Return the height of the data area in a new figure as a share of its width."""
@@ -134,7 +133,6 @@ class CorrespondenceDisplay(Display):
     train_share: Floats
 
     width = style.PAGE
-    title_pad = style.ABOVE_TITLES
 
     def proportion(self, ax: "Axes") -> float:
         """Return the height of the data area in a new figure as a share of its width."""

@@ -42,9 +42,6 @@ class Display(ABC):
     width: ClassVar[float] = style.COLUMN
     ratio: ClassVar[float] = 0.68
 
-    #: Points between axes of the user's and the title; more where panels have titles of their own.
-    title_pad: ClassVar[float] = 4.0
-
     ax_: "Axes"
     figure_: "Figure"
 
@@ -74,9 +71,11 @@ class Display(ABC):
             share = self.proportion(axes)
             self.draw(axes)
             if title is not None:
-                layout.set_title(axes, title, own=ax is None, pad=self.title_pad)
+                layout.set_title(axes, title)
             if ax is None:
                 layout.settle(axes, share)
+            else:
+                layout.keep_inside(axes)
         self.ax_, self.figure_ = axes, layout.figure_of(axes)
         return self
 

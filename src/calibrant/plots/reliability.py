@@ -104,7 +104,6 @@ class ClassReliabilityDisplay(Display):
     bins: Sequence[Bins]
 
     width = style.PAGE
-    title_pad = style.ABOVE_TITLES
 
     def proportion(self, ax: "Axes") -> float:
         """Return the height of the data area in a new figure as a share of its width."""
@@ -150,7 +149,9 @@ class ClassReliabilityDisplay(Display):
         """Draw a grid of diagrams, each below its name, its error and the number of samples of its class."""
         columns = self._columns(ax)
         points = self._points(ax)
-        grid = layout.panels(ax, math.ceil(len(self.names) / columns), columns, gap=(_ACROSS, _down(points)))
+        grid = layout.panels(
+            ax, math.ceil(len(self.names) / columns), columns, gap=(_ACROSS, _NAMED), strip=style.STRIP
+        )
         strips: list[Axes] = []
         for number, (panel, name, bins) in enumerate(zip(grid, self.names, self.bins, strict=False)):
             _draw_bars(panel, bins, name="frequency")

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: Width in inches of one column, and of the whole page, of a two-column paper.
 COLUMN, PAGE = 3.3, 6.8
 
-#: Points between the panels and the title of the figure, where panels have titles of their own.
-ABOVE_TITLES = 17.0
-
 #: The strip above axes with the space below it, and this space, as shares of the height of the axes.
 STRIP, _GAP = 0.2, 0.04
 

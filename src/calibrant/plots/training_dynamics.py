@@ -63,7 +63,6 @@ class TrainingDynamicsDisplay(Display):
     first_epoch: int = 1
 
     width = style.PAGE
-    title_pad = style.ABOVE_TITLES
 
     def __post_init__(self) -> None:
         if not self.table:
