@@ -51,6 +51,8 @@ def to_tensor(value: ArrayLike, name: str) -> Tensor:
         array = array.astype(np.float64)  # longdouble and other byte orders
     if any(stride < 0 for stride in array.strides):
         array = array.copy()
+    if array.flags.writeable:
+        return torch.from_numpy(array)
     with warnings.catch_warnings():
         # Calibrant never writes to its input, so a read-only array needs no copy.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -144,16 +146,23 @@ def check_logits(logits: ArrayLike, *, name: str = "logits") -> Tensor:
     if z.ndim == 1:
         _check_finite(z, name)
         return torch.stack([torch.zeros_like(z), z], dim=1)
-    masked = masked_classes(z)
-    _check_finite(z if masked is None else z.masked_fill(masked, 0.0), name)
-    if masked is not None and bool(masked.all(dim=1).any()):
+    low, high = (float(end) for end in torch.aminmax(z))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        _check_masked(z, name)
+    elif low >= 0 and look_like_probs(z, tolerance=_tolerance(raw)):
+        _warn_of_probs(name)
+    return z
+
+
+def _check_masked(z: Tensor, name: str) -> None:
+    """Refuse numbers that are neither finite nor ``-inf``, and rows in which all classes are masked."""
+    masked = torch.isneginf(z)
+    _check_finite(z.masked_fill(masked, 0.0), name)
+    if bool(masked.all(dim=1).any()):
         row = int(masked.all(dim=1).nonzero()[0])
         raise InputError(
             f"{name}: expected a class that is not masked in every row, got only -inf in row {row}"
         )
-    if look_like_probs(z, tolerance=_tolerance(raw)):
-        _warn_of_probs(name)
-    return z
 
 
 def masked_classes(logits: Tensor) -> Tensor | None:
@@ -484,7 +493,7 @@ def _check_unit_interval(x: Tensor, name: str, *, slack: float, advice: Callable
 
 
 def _check_finite(x: Tensor, name: str) -> None:
-    if all(torch.isfinite(end) for end in torch.aminmax(x)):
+    if all(math.isfinite(float(end)) for end in torch.aminmax(x)):
         return
     where = (~torch.isfinite(x)).nonzero()[0].tolist()
     place = f"row {where[0]}" + (f", column {where[1]}" if len(where) > 1 else "")

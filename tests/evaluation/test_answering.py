@@ -1,6 +1,5 @@
 """Answer when at least: against a plain loop over samples, and against scipy's interval."""
 
-
 import pytest
 import torch
 from scipy.stats import binomtest

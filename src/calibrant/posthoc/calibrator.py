@@ -191,9 +191,7 @@ class Calibrator(nn.Module, ABC):
             groups: The name of the group of each sample, where groups have maps of their own; samples of
                 other groups, and all samples without this argument, get the common map.
         """
-        z = within_reach(check_logits(logits))
-        if not self.applies_to_masked and masked_classes(z) is not None:
-            raise refused_masked(type(self).__name__)
+        z = self._within_reach(check_logits(logits))
         if self.n_classes not in (None, z.shape[1]):
             raise InputError(
                 f"logits: expected the {self.n_classes} classes that {type(self).__name__} was fitted on, "
@@ -201,11 +199,19 @@ class Calibrator(nn.Module, ABC):
             )
         if self.needs_features:
             required_features(features, type(self).__name__)
-        allowed = self.missing_features
-        h = None if features is None else check_features(features, n=len(z), missing=allowed).to(z.device)
+        h = None
+        if features is not None:
+            h = check_features(features, n=len(z), missing=self.missing_features).to(z.device)
         if groups is None or self.group_names is None:
             return self._in_blocks(z, h)
         return self._in_blocks(z, h, group_places(groups, self.group_names, n=len(z)).to(z.device))
+
+    def _within_reach(self, z: Tensor) -> Tensor:
+        """Refuse masked classes that the map does not take; bring others that are very low within reach."""
+        reached = within_reach(z)
+        if reached is not z and not self.applies_to_masked and masked_classes(z) is not None:
+            raise refused_masked(type(self).__name__)
+        return reached
 
     def _in_blocks(self, *rows_of: Tensor | None) -> Tensor:
         """Apply the map to some rows at a time, so that its own arrays are small beside the logits."""

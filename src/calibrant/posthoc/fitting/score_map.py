@@ -1,8 +1,8 @@
 """The base of every method that maps the log-odds of binary questions, and the piecewise maps they learn.
 
-The maps are built from gathers and comparisons only, so that they export to ONNX and compile with any batch
-size. A table has one row per column of the input; shorter rows are filled up with ``+inf``, which no input
-reaches.
+The maps export to ONNX and compile with any batch size: for ONNX, which cannot search in sorted numbers,
+they are built from gathers and comparisons only. A table has one row per column of the input; shorter rows
+are filled up with ``+inf``, which no input reaches.
 """
 
 from abc import abstractmethod
@@ -117,13 +117,17 @@ def count_below(x: Tensor, thresholds: Tensor) -> Tensor:
         thresholds: Ascending rows of shape ``(m, b)``.
     """
     table = thresholds.to(x.dtype)
-    size = table.shape[1]
-    count = torch.zeros_like(x, dtype=torch.int64)
-    for bit in reversed(range(size.bit_length())):
-        trial = count + (1 << bit)
-        below = take(table, (trial - 1).clamp(max=size - 1)) < x
-        count = torch.where(below & (trial <= size), trial, count)
-    return count
+    if not torch.onnx.is_in_onnx_export():
+        return torch.searchsorted(table, x.T.contiguous()).T
+    bits = table.shape[1].bit_length()
+    # Filled up, the halves of a search never end outside of the table.
+    size = (1 << bits) - 1
+    flat = F.pad(table, (0, size - table.shape[1]), value=torch.inf).reshape(-1)
+    start = size * torch.arange(len(table), device=table.device)
+    place = torch.zeros_like(x, dtype=torch.int64) + start
+    for bit in reversed(range(bits)):
+        place = place + (flat[place + ((1 << bit) - 1)] < x) * (1 << bit)
+    return place - start
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
