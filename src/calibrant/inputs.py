@@ -8,7 +8,7 @@ Whether values are logits or probabilities is never guessed: the caller names th
 import math
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeAliasType
 
-from calibrant.errors import InputError, did_you_mean
+from calibrant.errors import InputError, did_you_mean, listed
 from calibrant.mistakes import (
     advice_on_label_matrix,
     advice_on_range,
@@ -434,6 +434,52 @@ def check_choice(value: str, name: str, choices: Iterable[ChoiceT]) -> ChoiceT:
             return choice
     shown = " or ".join(map(repr, known)) if len(known) == 2 else f"one of {', '.join(known)}"
     raise InputError(f"{name}: expected {shown}, got {value!r}{did_you_mean(str(value), known)}")
+
+
+def names_of_columns(value: ArrayLike, form: str) -> list[str] | None:
+    """Return the names of the columns of a DataFrame, without the form in front; none if they only count.
+
+    Example:
+        >>> import pandas as pd
+        >>> names_of_columns(pd.DataFrame({"probs_cat": [0.9], "probs_dog": [0.1]}), "probs")
+        ['cat', 'dog']
+    """
+    columns = getattr(value, "columns", None)
+    if columns is None or form == "confidence":
+        return None
+    names = [str(name) for name in columns]
+    if all(name.startswith(f"{form}_") for name in names):
+        names = [name.removeprefix(f"{form}_") for name in names]
+    counted = (
+        [str(i) for i in range(len(names))],
+        [f"column_{i}" for i in range(len(names))],
+    )  # pandas, polars
+    return None if names in counted else names
+
+
+def class_order(
+    wanted: Sequence[str] | None, given: Sequence[str] | None, *, name: str = "predictions"
+) -> Tensor | None:
+    """Return the place of each wanted class among the given ones; None if they are the same or unknown.
+
+    Args:
+        wanted: Names of classes in the wanted order, if they are known.
+        given: Names of the classes that there are, if they are known.
+        name: What has them, for error messages.
+
+    Example:
+        >>> class_order(["dog", "cat", "fox"], ["cat", "dog", "fox"])
+        tensor([1, 0, 2])
+    """
+    if wanted is None or given is None or tuple(wanted) == tuple(given):
+        return None
+    places = {each: place for place, each in enumerate(given)}
+    if set(wanted) != places.keys():
+        raise InputError(
+            f"{name}: expected the classes {listed(list(wanted))}, got {listed(list(given))}; give "
+            "predictions of the same classes"
+        )
+    return torch.tensor([places[each] for each in wanted])
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated, fit_method
 from calibrant.metrics import expected_calibration_error, negative_log_likelihood
 from calibrant.posthoc import MatrixScaling, StructuredMatrixScaling, TemperatureScaling
-from calibrant.posthoc.names import METHODS, resolve_methods
+from calibrant.posthoc.names import METHODS, method_named, resolve_methods
 from tests.conftest import draw
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -309,3 +309,18 @@ def test_an_error_of_our_own_making_is_not_hidden_as_a_skipped_method(validation
     monkeypatch.setattr(TemperatureScaling, "fit", broken)
     with pytest.raises(ZeroDivisionError):
         compare(validation, methods=["temperature"], n_resamples=20)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_of_a_data_frame_are_found_by_the_names_of_their_classes(library):
+    frames = pytest.importorskip(library)
+    logits, labels = draw(300, 3, seed=5, sharpen=2.0)
+    names = ["cat", "dog", "emu"]
+    fitted = fit_method(method_named("vector"), Predictions(logits=logits, labels=labels, class_names=names))
+    frame = frames.DataFrame({name: logits[:, place] for place, name in enumerate(names)})
+    expected = fitted.predict_proba(logits)
+    turned = fitted.predict_proba(frame[["emu", "cat", "dog"]])
+    np.testing.assert_allclose(turned, expected[:, [2, 0, 1]], rtol=1e-12)
+    assert np.abs(turned - expected).max() > 0.1
+    with pytest.raises(InputError, match="^logits: expected the classes cat, dog, emu, got cat, dog, yak"):
+        fitted.predict_proba(frames.DataFrame({name: [0.5] for name in ("cat", "dog", "yak")}))

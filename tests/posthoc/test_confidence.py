@@ -129,3 +129,22 @@ def test_a_pool_is_drawn_back_to_what_fits_the_problem():
     assert safe_method(["temperature", "platt", "combination"], of_pairs=False) == "temperature"
     assert safe_method(["temperature", "platt"], of_pairs=True) == "platt"
     assert safe_method(["platt", "combination"], of_pairs=True) == "combination"
+
+
+def test_one_number_gives_one_number():
+    stated, right = boaster()
+    fitted = ConfidenceCalibrator.fit_pairs(stated, right, method="platt")
+    assert [fitted(0.95)] == [fitted.predict_confidence(0.95)] == fitted.predict_confidence([0.95])
+    assert isinstance(fitted(0.95), float)
+    assert isinstance(fitted(1), float)
+    with pytest.raises(InputError, match="confidence: expected numbers between 0 and 1, got 95"):
+        fitted(95)
+
+
+def test_one_number_takes_the_name_of_its_group():
+    stated, right = boaster()
+    groups = np.where(np.arange(600) % 2, "law", "art")
+    answers = Predictions(confidence=stated, correct=right & (groups == "law"), groups=groups)
+    found = compare(answers, methods=["platt"])
+    repaired = found["by_group"].calibrator
+    assert repaired(0.95, groups="law") > repaired(0.95, groups="art") + 0.1

@@ -109,3 +109,15 @@ def test_a_label_that_no_row_has_gets_a_map_too():
         p = LabelCalibrator.fit_labels(s, y, maps=maps).predict_proba(s)
         assert np.isfinite(p).all()
         assert maps != "shrunk" or p[:, 2].mean() < 0.1
+
+
+def test_columns_of_a_data_frame_are_found_by_the_names_of_their_labels():
+    pandas = pytest.importorskip("pandas")
+    s, y, _ = drawn(100)
+    found = LabelCalibrator.fit_labels(s, y, label_names=NAMES, maps="separate", method="platt")
+    frame = pandas.DataFrame(s, columns=NAMES)
+    expected = pandas.DataFrame(found.predict_proba(s), columns=NAMES)
+    turned = NAMES[::-1]
+    np.testing.assert_allclose(found.predict_proba(frame[turned]), expected[turned], rtol=1e-12)
+    with pytest.raises(InputError, match="logits: expected the classes news, arts"):
+        found.predict_proba(frame.rename(columns={"news": "views"}))

@@ -22,6 +22,8 @@ from calibrant.inputs import (
     check_logits,
     check_probs,
     check_weights,
+    class_order,
+    names_of_columns,
     to_array,
     to_tensor,
 )
@@ -181,7 +183,7 @@ class Predictions:
         }
         given = {name: value for name, value in values.items() if value is not None}
         form = _check_form(list(given))
-        names = _names_of_columns(given[form], form) if class_names is None else class_names
+        names = names_of_columns(given[form], form) if class_names is None else class_names
         main = _keep_type(_FORMS[form], given[form], form)
         n, k = len(main), main.shape[-1]  # pairs have no k, and none of the arguments that need it below
         given[form] = main
@@ -582,31 +584,6 @@ def _named(predictions: Predictions) -> list[str]:
     return [f"{what}: {listed(list(names))}" for what, names in named.items() if names]
 
 
-def class_order(
-    wanted: Sequence[str] | None, given: Sequence[str] | None, *, name: str = "predictions"
-) -> Tensor | None:
-    """Return the place of each wanted class among the given ones; None if they are the same or unknown.
-
-    Args:
-        wanted: Names of classes in the wanted order, if they are known.
-        given: Names of the classes that there are, if they are known.
-        name: What has them, for error messages.
-
-    Example:
-        >>> class_order(["dog", "cat", "fox"], ["cat", "dog", "fox"])
-        tensor([1, 0, 2])
-    """
-    if wanted is None or given is None or tuple(wanted) == tuple(given):
-        return None
-    places = {each: place for place, each in enumerate(given)}
-    if set(wanted) != places.keys():
-        raise InputError(
-            f"{name}: expected the classes {listed(list(wanted))}, got {listed(list(given))}; give "
-            "predictions of the same classes"
-        )
-    return torch.tensor([places[each] for each in wanted])
-
-
 def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
     """Return the samples of several sets of predictions, such as the files of a folder, as one.
 
@@ -710,27 +687,6 @@ def _check_signals(signals: Mapping[str, ArrayLike], n: int, device: torch.devic
             )
         checked[str(name)] = signal
     return MappingProxyType(checked)
-
-
-def _names_of_columns(value: ArrayLike, form: str) -> list[str] | None:
-    """Return the names of the columns of a DataFrame, without the form in front; none if they only count.
-
-    Example:
-        >>> import pandas as pd
-        >>> _names_of_columns(pd.DataFrame({"probs_cat": [0.9], "probs_dog": [0.1]}), "probs")
-        ['cat', 'dog']
-    """
-    columns = getattr(value, "columns", None)
-    if columns is None or form == "confidence":
-        return None
-    names = [str(name) for name in columns]
-    if all(name.startswith(f"{form}_") for name in names):
-        names = [name.removeprefix(f"{form}_") for name in names]
-    counted = (
-        [str(i) for i in range(len(names))],
-        [f"column_{i}" for i in range(len(names))],
-    )  # pandas, polars
-    return None if names in counted else names
 
 
 def _places_of_labels(labels: ArrayLike, names: tuple[str, ...] | None) -> ArrayLike:

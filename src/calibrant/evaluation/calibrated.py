@@ -6,8 +6,9 @@ import numpy as np
 from torch import Tensor
 
 from calibrant.data.labels import LabelPredictions
-from calibrant.data.predictions import ClassPredictions, Predictions, class_order
+from calibrant.data.predictions import ClassPredictions, Predictions
 from calibrant.errors import InputError
+from calibrant.inputs import class_order
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
 from calibrant.posthoc.fitting_set import FittingSet

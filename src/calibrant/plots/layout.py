@@ -122,7 +122,7 @@ def keep_inside(ax: "Axes") -> None:
         is_measuring = True
         try:
             current = ax.get_position(original=True)
-            for _ in range(_ROUNDS):
+            for _round in range(_ROUNDS):
                 current = _inside(ax, renderer)
             _attach(ax, renderer)
         finally:

@@ -16,7 +16,9 @@ from calibrant.inputs import (
     at_least_float32,
     check_features,
     check_logits,
+    class_order,
     masked_classes,
+    names_of_columns,
     same_kind,
 )
 from calibrant.outcomes import refused_weights
@@ -186,12 +188,16 @@ class Calibrator(nn.Module, ABC):
         They are float64 for float64 logits, else float32.
 
         Args:
-            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
+            logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1. The columns of a data
+                frame may stand in any order, in which the result has them too; if the calibrator knows the
+                names of its classes, others are refused.
             features: Penultimate activations of shape ``(n, d)``, for methods that use them.
             groups: The name of the group of each sample, where groups have maps of their own; samples of
                 other groups, and all samples without this argument, get the common map.
         """
+        order = class_order(self.class_names, names_of_columns(logits, "logits"), name="logits")
         z = self._within_reach(check_logits(logits))
+        z = z if order is None else z[:, order.to(z.device)]
         if self.n_classes not in (None, z.shape[1]):
             raise InputError(
                 f"logits: expected the {self.n_classes} classes that {type(self).__name__} was fitted on, "
@@ -202,9 +208,11 @@ class Calibrator(nn.Module, ABC):
         h = None
         if features is not None:
             h = check_features(features, n=len(z), missing=self.missing_features).to(z.device)
-        if groups is None or self.group_names is None:
-            return self._in_blocks(z, h)
-        return self._in_blocks(z, h, group_places(groups, self.group_names, n=len(z)).to(z.device))
+        rows = [z, h]
+        if groups is not None and self.group_names is not None:
+            rows.append(group_places(groups, self.group_names, n=len(z)).to(z.device))
+        calibrated = self._in_blocks(*rows)
+        return calibrated if order is None else calibrated[:, order.argsort().to(z.device)]
 
     def _within_reach(self, z: Tensor) -> Tensor:
         """Refuse masked classes that the map does not take; bring others that are very low within reach."""

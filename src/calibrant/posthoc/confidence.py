@@ -1,7 +1,8 @@
 """Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
-from typing import Self, Unpack
+from typing import Any, Self, TypeGuard, Unpack, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,6 +92,8 @@ class ConfidenceCalibrator(Calibrator):
             >>> honest = ConfidenceCalibrator.fit_pairs(confidence, correct, method="isotonic")
             >>> [round(each, 2) for each in honest.predict_confidence([0.9, 0.95, 1.0])]
             [0.75, 0.75, 0.75]
+            >>> round(honest(0.9), 2)
+            0.75
         """
         c = check_confidence(confidence)
         right = check_correct(correct, n=len(c)).to(c.device)
@@ -115,16 +118,31 @@ class ConfidenceCalibrator(Calibrator):
     def predict_confidence(
         self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> ArrayLike:
-        """Return repaired confidences of shape ``(n,)`` in the caller's kind of array.
+        """Return repaired confidences of shape ``(n,)`` in the caller's kind of array, or one number for one.
+
+        ``calibrator(0.9)`` does the same for one number.
 
         Args:
-            confidence: Stated probabilities of being right, of shape ``(n,)``.
+            confidence: Stated probabilities of being right, of shape ``(n,)``, or one of them.
             features: Signals beside the confidence, if the calibrator was fitted with them.
             groups: The group of each answer, if there is a map for each group; unknown ones get the common
                 map.
         """
+        if _is_number(confidence):
+            group = [groups] if isinstance(groups, str) else groups
+            return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
         log_probs = self.predict_log_proba(log_odds(check_confidence(confidence)), features, groups)
         return same_kind(log_probs[:, 1].exp(), like=confidence)
+
+    def __call__(self, *inputs: Any, **others: Any) -> Any:  # noqa: ANN401  # as of every module
+        """Return the repaired confidence of one number; tensors of log-odds are passed to :meth:`forward`."""
+        if inputs and _is_number(inputs[0]):
+            return self.predict_confidence(*inputs, **others)
+        return super().__call__(*inputs, **others)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float, np.floating, np.integer))
 
 
 def ends_of(logits: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from calibrant.inputs import (
     check_label_matrix,
     check_units,
     check_weights,
+    class_order,
+    names_of_columns,
 )
 from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, group_places
@@ -194,12 +196,16 @@ class LabelCalibrator(Calibrator):
         groups: ArrayLike | None = None,
     ) -> Tensor:
         """Check log-odds of shape ``(n, l)`` and return the calibrated log-probability of each label."""
+        order = class_order(self.names, names_of_columns(logits, "logits"), name="logits")
         s = check_label_logits(logits)
         if s.shape[1] != len(self.names):
             raise InputError(
                 f"logits: expected the {len(self.names)} labels that were fitted, got {s.shape[1]}"
             )
-        return self._in_blocks(s)
+        if order is None:
+            return self._in_blocks(s)
+        order = order.to(s.device)
+        return self._in_blocks(s[:, order])[:, order.argsort()]
 
 
 def logits_of_two(log_odds: Tensor) -> Tensor:
