@@ -10,7 +10,9 @@ import torch
 
 from calibrant.errors import CalibrantError, InputError
 from calibrant.integrations.onnx import export_onnx
+from calibrant.integrations.sklearn import CalibratedClassifier
 from calibrant.posthoc import (
+    CalibratedModel,
     Calibrator,
     ConfidenceCalibrator,
     FeatureClipping,
@@ -187,3 +189,16 @@ def test_sizes_that_the_calibrator_does_not_know_have_to_be_given(tmp_path):
         InputError, match="^n_features: expected 6, which the calibrator was fitted on, got 5"
     ):
         export_onnx(by_features, tmp_path / "graph.onnx", n_classes=3, n_features=5)
+
+
+def test_what_holds_a_calibrator_is_refused_by_its_name(tmp_path):
+    model = CalibratedModel(torch.nn.Linear(3, 2), TemperatureScaling(2.0))
+    with pytest.raises(
+        InputError, match=r"got CalibratedModel; pass its \.calibrator, which takes"
+    ):
+        export_onnx(model, tmp_path / "x.onnx")
+    classifier = CalibratedClassifier(method="temperature", on_fit_error="warn")
+    classifier.fit(*linear_model(60)[:2])
+    with pytest.raises(InputError, match=r"got CalibratedClassifier; pass its \.calibrator_, which takes"):
+        export_onnx(classifier, tmp_path / "x.onnx")
+    assert not list(tmp_path.iterdir())

@@ -162,6 +162,26 @@ def test_importing_the_displays_does_not_import_matplotlib():
     assert result.stdout.strip() == "False"
 
 
+def test_a_read_only_system_is_told_in_one_sentence():
+    code = """
+import os, tempfile
+from calibrant.errors import CalibrantError
+from calibrant.plots import LossShapeDisplay
+
+def refuse(*_, **__):
+    raise OSError(30, "Read-only file system")
+
+tempfile.mkdtemp = refuse
+os.environ["MPLCONFIGDIR"] = "/proc/none"
+try:
+    LossShapeDisplay.from_functions({"log loss": lambda nll: nll})
+except CalibrantError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("plot: expected a folder in which matplotlib may keep its list of fonts")
+
+
 def computing_names(tree):
     """Names that a module imports from where things are computed."""
     layers = (

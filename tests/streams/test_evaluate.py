@@ -105,6 +105,12 @@ def test_it_does_not_matter_how_rows_are_batched(form, cuts):
     assert_equals_evaluate(whole.compute(), arrays)
 
 
+def test_a_state_is_read_before_it_is_merged():
+    measures = StreamMeasures()
+    with pytest.raises(InputError, match="merge: expected StreamMeasures, got str; read a state with"):
+        measures.merge(measures.state())
+
+
 def test_several_blocks_of_a_batch_equal_one(monkeypatch):
     arrays = draw("probs", np.float64)
     monkeypatch.setattr("calibrant.streams.sums._BLOCK", 7 * 100)

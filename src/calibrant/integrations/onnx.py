@@ -64,6 +64,7 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
         raise MissingPackageError("export", " and ".join(missing), "export")
+    _check_fitted(calibrator)
     rule = calibrator if isinstance(calibrator, Rule) else None
     if rule is not None:
         rule.check_exportable()
@@ -82,6 +83,19 @@ def export_onnx(
                 _write_checked(form, frozen, temporary, widths)
                 return
         _write_checked(forms[-1], frozen, temporary, widths)
+
+
+def _check_fitted(given: object) -> None:
+    """Refuse what is neither a calibrator nor a rule, and name the calibrator inside of it."""
+    if isinstance(given, (Calibrator, Rule)):
+        return
+    inside = next((name for name in ("calibrator", "calibrator_") if hasattr(given, name)), None)
+    advice = "pass what fit returned"
+    if inside is not None:
+        advice = f"pass its .{inside}, which takes the classifier's scores; export the classifier by itself"
+    raise InputError(
+        f"calibrator: expected a fitted calibrator or rule, got {type(given).__name__}; {advice}"
+    )
 
 
 def _write_checked(form: "_Graph", graph: "_Graph", path: Path, widths: dict[str, int]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from calibrant.errors import CalibrantError
 from calibrant.plots import layout, words
 
 if TYPE_CHECKING:
@@ -127,7 +128,14 @@ def applied() -> Iterator[None]:
     Letters that the font lacks, such as Chinese ones, are boxes in ``.png`` and ``.pdf``; ``.svg`` files
     keep the text. Matplotlib's warnings about each of them are not shown.
     """
-    import matplotlib
+    try:
+        import matplotlib
+        import matplotlib.font_manager  # which keeps a list of fonts on disk
+    except OSError:
+        raise CalibrantError(
+            "plot: expected a folder in which matplotlib may keep its list of fonts, got none that can be "
+            "written; set MPLCONFIGDIR to one"
+        ) from None
 
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)

@@ -328,6 +328,11 @@ class StreamMeasures:
 
     def merge(self, other: Self) -> None:
         """Add the totals of other measures with the same settings, which do not change."""
+        if not isinstance(other, StreamMeasures):
+            raise InputError(
+                f"merge: expected StreamMeasures, got {type(other).__name__}; read a state with "
+                "StreamMeasures.from_state"
+            )
         if other.n == 0:
             return
         self._check_classes(other.k)
