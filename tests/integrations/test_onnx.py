@@ -193,9 +193,7 @@ def test_sizes_that_the_calibrator_does_not_know_have_to_be_given(tmp_path):
 
 def test_what_holds_a_calibrator_is_refused_by_its_name(tmp_path):
     model = CalibratedModel(torch.nn.Linear(3, 2), TemperatureScaling(2.0))
-    with pytest.raises(
-        InputError, match=r"got CalibratedModel; pass its \.calibrator, which takes"
-    ):
+    with pytest.raises(InputError, match=r"got CalibratedModel; pass its \.calibrator, which takes"):
         export_onnx(model, tmp_path / "x.onnx")
     classifier = CalibratedClassifier(method="temperature", on_fit_error="warn")
     classifier.fit(*linear_model(60)[:2])

@@ -18,6 +18,7 @@ from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
     KFold,
+    StratifiedKFold,
     cross_val_predict,
     cross_validate,
     train_test_split,
@@ -32,6 +33,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from calibrant.errors import FitError, InputError
 from calibrant.integrations.sklearn import CalibratedClassifier, UncalibratedWarning
 from calibrant.metrics import expected_calibration_error
+from calibrant.outcomes import LEAST_PROB
 from calibrant.posthoc import (
     GroupCalibration,
     Identity,
@@ -43,7 +45,12 @@ from calibrant.posthoc import (
 
 
 @pytest.mark.slow
-@parametrize_with_checks([CalibratedClassifier(), CalibratedClassifier(GaussianNB(), method="platt", cv=3)])
+@parametrize_with_checks(
+    [
+        CalibratedClassifier(method="temperature", ensemble=True, cv=3),
+        CalibratedClassifier(GaussianNB(), method="platt", cv=3),
+    ]
+)
 @pytest.mark.filterwarnings("ignore")  # the checks use data that any classifier separates
 def test_scikit_learn_takes_it_for_one_of_its_own(estimator, check):
     check(estimator)
@@ -58,7 +65,7 @@ def digits():
 def test_an_overconfident_classifier_becomes_calibrated(digits):
     train, test, y_train, y_test = digits
     raw = GaussianNB().fit(train, y_train)
-    calibrated = CalibratedClassifier(GaussianNB()).fit(train, y_train)
+    calibrated = CalibratedClassifier(GaussianNB(), method="temperature").fit(train, y_train)
     assert (calibrated.classes_ == raw.classes_).all()
     labels = np.searchsorted(raw.classes_, y_test)
     before = expected_calibration_error(raw.predict_proba(test), labels)
@@ -69,7 +76,9 @@ def test_an_overconfident_classifier_becomes_calibrated(digits):
 
 def test_the_calibrator_sees_only_samples_that_the_classifier_had_not_seen(digits):
     train, _, y_train, _ = digits
-    calibrated = CalibratedClassifier(LogisticRegression(max_iter=5000), cv=4).fit(train, y_train)
+    calibrated = CalibratedClassifier(LogisticRegression(max_iter=5000), method="temperature", cv=4).fit(
+        train, y_train
+    )
     unseen = cross_val_predict(
         LogisticRegression(max_iter=5000), train, y_train, cv=4, method="decision_function"
     )
@@ -80,13 +89,13 @@ def test_the_calibrator_sees_only_samples_that_the_classifier_had_not_seen(digit
 def test_a_fitted_classifier_is_left_as_it_is(digits):
     train, test, y_train, y_test = digits
     fitted = GaussianNB().fit(train, y_train)
-    calibrated = CalibratedClassifier(fitted, cv="prefit").fit(test, y_test)
+    calibrated = CalibratedClassifier(fitted, method="temperature", cv="prefit").fit(test, y_test)
     assert calibrated.estimator_ is fitted
     logits = np.log(np.maximum(fitted.predict_proba(test), 1e-12))
     expected = TemperatureScaling.fit(logits, np.searchsorted(fitted.classes_, y_test))
     assert float(calibrated.calibrator_.temperature) == pytest.approx(float(expected.temperature), rel=1e-9)
     with pytest.raises(NotFittedError):
-        CalibratedClassifier(GaussianNB(), cv="prefit").fit(test, y_test)
+        CalibratedClassifier(GaussianNB(), method="temperature", cv="prefit").fit(test, y_test)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +104,7 @@ def test_a_fitted_classifier_is_left_as_it_is(digits):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_any_classifier_with_scores_or_probabilities_will_do(estimator, n_classes):
     x, y = make_classification(400, n_informative=6, n_classes=n_classes, random_state=0)
-    calibrated = CalibratedClassifier(estimator, cv=3).fit(x, y)
+    calibrated = CalibratedClassifier(estimator, method="temperature", cv=3).fit(x, y)
     probs = calibrated.predict_proba(x)
     assert probs.shape == (400, n_classes)
     assert probs.sum(axis=1) == pytest.approx(1)
@@ -118,7 +127,7 @@ def test_methods_that_need_features_get_the_samples(method):
 
 def test_the_calibrator_can_be_saved(digits, tmp_path):
     train, _, y_train, _ = digits
-    calibrated = CalibratedClassifier(GaussianNB()).fit(train, y_train)
+    calibrated = CalibratedClassifier(GaussianNB(), method="temperature").fit(train, y_train)
     calibrated.calibrator_.save(tmp_path / "saved.safetensors")
     loaded = load_calibrator(tmp_path / "saved.safetensors")
     assert float(loaded.temperature) == float(calibrated.calibrator_.temperature)
@@ -127,7 +136,7 @@ def test_the_calibrator_can_be_saved(digits, tmp_path):
 def test_sample_weights_follow_the_folds():
     x, y = make_classification(300, flip_y=0.3, random_state=0)
     weights = np.random.default_rng(0).random(300)
-    calibrated = CalibratedClassifier().fit(x, y, sample_weight=weights)
+    calibrated = CalibratedClassifier(method="temperature").fit(x, y, sample_weight=weights)
     expected = LogisticRegression().fit(x, y, sample_weight=weights)
     assert np.array_equal(calibrated.estimator_.coef_, expected.coef_)
 
@@ -138,8 +147,10 @@ def test_shuffled_rows_of_weight_zero_do_not_spoil_the_calibrator():
     x_train, y_train, weights = x[train], y[train].copy(), np.ones(3000)
     shuffled = rng.permutation(3000)[:1500]
     y_train[shuffled], weights[shuffled] = rng.permutation(y_train[shuffled]), 0.0
-    calibrated = CalibratedClassifier().fit(x_train, y_train, sample_weight=weights)
-    clean = CalibratedClassifier().fit(x_train[weights > 0], y_train[weights > 0]).calibrator_
+    calibrated = CalibratedClassifier(method="temperature").fit(x_train, y_train, sample_weight=weights)
+    clean = (
+        CalibratedClassifier(method="temperature").fit(x_train[weights > 0], y_train[weights > 0]).calibrator_
+    )
     wanted = pytest.approx(float(clean.temperature), rel=0.02)
     scores = cross_val_predict(
         LogisticRegression(), x_train, y_train, method="decision_function", params={"sample_weight": weights}
@@ -169,7 +180,7 @@ def test_whole_weights_are_counts_for_every_method(method):
 def test_a_fitted_classifier_takes_weights_and_no_other_keyword():
     x, y = make_classification(300, flip_y=0.3, random_state=0)
     weights = np.random.default_rng(0).random(300)
-    prefit = CalibratedClassifier(LogisticRegression().fit(x, y), cv="prefit")
+    prefit = CalibratedClassifier(LogisticRegression().fit(x, y), method="temperature", cv="prefit")
     weighted = float(prefit.fit(x, y, sample_weight=weights).calibrator_.temperature)
     scores = prefit.estimator_.decision_function(x)
     plain = TemperatureScaling.fit(scores, y, weights=weights)
@@ -181,11 +192,15 @@ def test_a_fitted_classifier_takes_weights_and_no_other_keyword():
 def test_weights_reach_the_calibrator_whatever_the_classifier_takes():
     x, y = make_classification(300, flip_y=0.3, random_state=0)
     weights = np.random.default_rng(0).random(300)
-    wanted = CalibratedClassifier().fit(x, y, sample_weight=weights).calibrator_.temperature
-    pipeline = CalibratedClassifier(make_pipeline(FunctionTransformer(), LogisticRegression()))
+    wanted = (
+        CalibratedClassifier(method="temperature").fit(x, y, sample_weight=weights).calibrator_.temperature
+    )
+    pipeline = CalibratedClassifier(
+        make_pipeline(FunctionTransformer(), LogisticRegression()), method="temperature"
+    )
     pipeline.fit(x, y, logisticregression__sample_weight=weights)
     assert float(pipeline.calibrator_.temperature) == pytest.approx(float(wanted), rel=1e-9)
-    neighbours = CalibratedClassifier(KNeighborsClassifier())
+    neighbours = CalibratedClassifier(KNeighborsClassifier(), method="temperature")
     with pytest.warns(UserWarning, match="calibrator only, because KNeighborsClassifier does not take it"):
         weighted = neighbours.fit(x, y, sample_weight=weights).calibrator_.temperature
     assert float(weighted) != float(neighbours.fit(x, y).calibrator_.temperature)
@@ -193,10 +208,12 @@ def test_weights_reach_the_calibrator_whatever_the_classifier_takes():
         CalibratedClassifier(method="venn_abers").fit(x, y, sample_weight=weights)
     with config_context(enable_metadata_routing=True):
         classifier = LogisticRegression().set_fit_request(sample_weight=True)
-        routed = CalibratedClassifier(classifier).set_fit_request(sample_weight=True)
+        routed = CalibratedClassifier(classifier, method="temperature").set_fit_request(sample_weight=True)
         routed.set_score_request(sample_weight=True)
         search = GridSearchCV(routed, {"cv": [3]}, cv=2).fit(x, y, sample_weight=weights)
-    three_folds = CalibratedClassifier(cv=3).fit(x, y, sample_weight=weights).calibrator_
+    three_folds = (
+        CalibratedClassifier(method="temperature", cv=3).fit(x, y, sample_weight=weights).calibrator_
+    )
     assert float(search.best_estimator_.calibrator_.temperature) == pytest.approx(
         float(three_folds.temperature), rel=1e-9
     )
@@ -208,13 +225,40 @@ def separable():
 
 def test_a_calibrator_that_cannot_be_fitted_is_not_passed_over_in_silence():
     with pytest.warns(UncalibratedWarning, match="own scores are used uncalibrated; temperature scaling: no"):
-        calibrated = CalibratedClassifier(options={"prior": 0}).fit(*separable())
+        calibrated = CalibratedClassifier(method="temperature", options={"prior": 0}).fit(*separable())
     assert isinstance(calibrated.calibrator_, Identity)
     assert calibrated.predict_proba(separable()[0]) == pytest.approx(
         calibrated.estimator_.predict_proba(separable()[0])
     )
     with pytest.raises(FitError, match="no optimum"):
-        CalibratedClassifier(options={"prior": 0}, on_fit_error="raise").fit(*separable())
+        CalibratedClassifier(method="temperature", options={"prior": 0}, on_fit_error="raise").fit(
+            *separable()
+        )
+
+
+def test_an_ensemble_is_the_mean_over_folds_of_classifiers_with_their_calibrators(digits):
+    train, test, y_train, _ = digits
+    weights = np.arange(len(train)) % 3 + 0.5
+    found = CalibratedClassifier(GaussianNB(), method="temperature", cv=3, ensemble=True)
+    found.fit(train, y_train, sample_weight=weights)
+    expected = np.zeros((len(test), 10))
+    for inside, held in StratifiedKFold(3).split(train, y_train):
+        model = GaussianNB().fit(train[inside], y_train[inside], sample_weight=weights[inside])
+        scores = np.log(np.maximum(model.predict_proba(train[held]), LEAST_PROB))
+        labels = np.searchsorted(model.classes_, y_train[held])
+        scaled = TemperatureScaling.fit(scores, labels, weights=weights[held])
+        expected += scaled.predict_proba(np.log(np.maximum(model.predict_proba(test), LEAST_PROB))) / 3
+    np.testing.assert_allclose(found.predict_proba(test), expected, rtol=1e-6, atol=1e-12)
+    assert len(found.members_) == 3
+    assert not hasattr(found, "calibrator_")
+
+
+def test_by_default_the_pool_makes_an_overconfident_classifier_likelier_than_one_temperature(digits):
+    train, test, y_train, y_test = digits
+    default = CalibratedClassifier(GaussianNB(), cv=3).fit(train, y_train)
+    scaled = CalibratedClassifier(GaussianNB(), method="temperature", cv=3).fit(train, y_train)
+    assert isinstance(default.calibrator_, Pool)
+    assert log_loss(y_test, default.predict_proba(test)) < 0.95 * log_loss(y_test, scaled.predict_proba(test))
 
 
 @pytest.mark.parametrize(("name", "most"), [("sigmoid", 0.01), ("isotonic", 0.06), ("temperature", 0.01)])
@@ -258,6 +302,7 @@ class Mute(ClassifierMixin, BaseEstimator):
             {"method": "magic"},
             "^method: expected a calibrator class or the name of a method, got 'magic'; known are .*isotonic",
         ),
+        (None, {"cv": "prefit", "ensemble": True}, "^ensemble: expected False beside cv=.prefit., got True"),
         (None, {"on_fit_error": "cry"}, "^on_fit_error: expected 'warn' or 'raise', got 'cry'"),
         (Mute(), {}, "^estimator: expected a classifier with decision_function or predict_proba, got Mute"),
         (
@@ -282,14 +327,14 @@ def test_folds_without_a_class_are_refused():
             InputError, match="^cv: expected every class in every training fold, got a fold without"
         ),
     ):
-        CalibratedClassifier(cv=KFold(4)).fit(x[order], y[order])
+        CalibratedClassifier(method="temperature", cv=KFold(4)).fit(x[order], y[order])
 
 
 def test_classes_that_a_fitted_classifier_does_not_know_are_refused():
     x, y = make_classification(60, random_state=0)
     fitted = LogisticRegression().fit(x, y)
     with pytest.raises(InputError, match="^y: expected classes that the classifier knows, got"):
-        CalibratedClassifier(fitted, cv="prefit").fit(x, y + 1)
+        CalibratedClassifier(fitted, method="temperature", cv="prefit").fit(x, y + 1)
 
 
 @pytest.mark.slow
@@ -325,7 +370,9 @@ def test_no_fold_splits_a_group(visits, cv, monkeypatch):
         "fit",
         classmethod(lambda _, z, y, **rows: given.update(rows) or Identity.fit(z, y)),
     )
-    CalibratedClassifier(Watched(1), cv=cv, on_fit_error="raise").fit(x, y, groups=patient)
+    CalibratedClassifier(Watched(1), method="temperature", cv=cv, on_fit_error="raise").fit(
+        x, y, groups=patient
+    )
     assert len(fitted_on) == 1 + {None: 5, 4: 4}.get(cv, 3)
     for seen in fitted_on[1:]:
         shares = [sum(tuple(row) in seen for row in x[patient == each]) for each in range(60)]
@@ -337,10 +384,15 @@ def test_no_fold_splits_a_group(visits, cv, monkeypatch):
 def test_metadata_routing_brings_groups_to_the_folds(visits, cv):
     x, y, patient = visits
     with config_context(enable_metadata_routing=True):
-        inner, options = CalibratedClassifier(GaussianNB(), cv=cv), {"return_estimator": True}
+        inner, options = (
+            CalibratedClassifier(GaussianNB(), method="temperature", cv=cv),
+            {"return_estimator": True},
+        )
         routed = cross_validate(inner, x, y, cv=GroupKFold(2), params={"groups": patient}, **options)
     first, _ = next(GroupKFold(2).split(x, y, patient))
-    alone = CalibratedClassifier(GaussianNB(), cv=cv).fit(x[first], y[first], groups=patient[first])
+    alone = CalibratedClassifier(GaussianNB(), method="temperature", cv=cv).fit(
+        x[first], y[first], groups=patient[first]
+    )
     assert np.allclose(routed["estimator"][0].predict_proba(x), alone.predict_proba(x))
-    rows = CalibratedClassifier(GaussianNB()).fit(x[first], y[first])
+    rows = CalibratedClassifier(GaussianNB(), method="temperature").fit(x[first], y[first])
     assert not np.allclose(rows.predict_proba(x), alone.predict_proba(x))

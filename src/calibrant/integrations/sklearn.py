@@ -1,6 +1,7 @@
 """Any calibrator around any scikit-learn classifier."""
 
 import warnings
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,7 +11,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
-from sklearn.utils import check_random_state, indexable
+from sklearn.utils import _safe_indexing, check_random_state, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
@@ -36,32 +37,38 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     Scores come from ``decision_function`` if the classifier has one, else from the logarithm of
     ``predict_proba``. Unless it is fitted already, the classifier is trained on all samples, and the
-    calibrator on the scores of samples that the classifier had not seen, by cross-validation.
+    calibrator on the scores of samples that the classifier had not seen, by cross-validation. With
+    ``ensemble=True`` there is a classifier and a calibrator for each fold instead.
 
     Args:
         estimator: The classifier; logistic regression if None.
         method: Name of a method in :data:`calibrant.posthoc.names.METHODS`, with options as in
             ``"smart(settled=0)"``, or a calibrator class. Scikit-learn's names ``"sigmoid"``, ``"isotonic"``
-            and ``"temperature"`` work too, and ``"auto"`` is the pool of the methods that suit the number of
-            classes. Methods that need features get the samples themselves.
+            and ``"temperature"`` work too. The default ``"auto"`` is the pool of the methods that suit the
+            number of classes, as the command line chooses it; it fits several methods. Methods that need
+            features get the samples themselves.
         cv: ``"prefit"`` for a fitted classifier and samples that it was not trained on; otherwise what
             scikit-learn takes: a number of stratified folds, a splitter, or None for five folds. If ``fit``
             gets groups, a number of folds means stratified folds of whole groups.
+        ensemble: Whether there is one classifier and one calibrator for each fold, trained on the other
+            folds and fitted on this one, whose probabilities are averaged, as scikit-learn does. This takes
+            as many predictions for each sample as there are folds.
         options: Keyword arguments for the method's ``fit``.
         random_state: Seed of the method.
         on_fit_error: What to do when the calibrator cannot be fitted, for instance because every sample is
             classified correctly: ``"warn"`` and use the classifier's own scores, or ``"raise"``.
 
     Attributes:
-        estimator_: The fitted classifier.
-        calibrator_: The fitted calibrator, which can be saved and exported.
+        estimator_: The fitted classifier; not with ``ensemble=True``.
+        calibrator_: The fitted calibrator, which can be saved and exported; not with ``ensemble=True``.
+        members_: Pairs of a fitted classifier and its calibrator: one, or one for each fold.
         classes_: The class labels.
 
     Example:
         >>> from sklearn.datasets import load_digits
         >>> from sklearn.naive_bayes import GaussianNB
         >>> X, y = load_digits(return_X_y=True)
-        >>> classifier = CalibratedClassifier(GaussianNB()).fit(X, y)
+        >>> classifier = CalibratedClassifier(GaussianNB(), method="temperature").fit(X, y)
         >>> print(f"{float(classifier.calibrator_.temperature):.1f}")
         6.5
     """
@@ -73,8 +80,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         estimator: BaseEstimator | None = None,
         *,
-        method: str | type[Calibrator] = "temperature",
+        method: str | type[Calibrator] = "auto",
         cv: Any = None,  # noqa: ANN401 - what scikit-learn takes
+        ensemble: bool = False,
         options: dict[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = 0,
         on_fit_error: Literal["warn", "raise"] = "warn",
@@ -82,6 +90,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.estimator = estimator
         self.method = method
         self.cv = cv
+        self.ensemble = ensemble
         self.options = options
         self.random_state = random_state
         self.on_fit_error = on_fit_error
@@ -112,41 +121,63 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         check_choice(self.on_fit_error, "on_fit_error", ("warn", "raise"))
         method = _method(self.method)
         check_classification_targets(y)
+        sample_weight = None if sample_weight is None else np.asarray(sample_weight)
         X, y, groups = indexable(X, column_or_1d(y, warn=True), groups)  # noqa: N806  # scikit-learn's names and untyped values
         units = None if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
         estimator = self._given_estimator()
         if self._is_prefit:
-            _refuse_unused(fit_params)
+            _refuse_unused(fit_params, ensemble=self.ensemble)
         fit_params, weights = self._weights(estimator, sample_weight, groups, fit_params)
+        data = _Data(X, y, None if weights is None else np.asarray(weights), units, fit_params)
+        if self.ensemble:
+            folds = self._splitter(y, grouped=groups is not None).split(X, y, groups)
+            self.members_ = [self._member(method, data, *fold) for fold in folds]
+        else:
+            self.members_ = [self._only_member(method, data, groups)]
+            self.estimator_, self.calibrator_ = self.members_[0]
+        first = self.members_[0][0]
+        self.classes_ = first.classes_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(first, name):
+                setattr(self, name, getattr(first, name))
+        return self
+
+    def _only_member(
+        self, method: Method, data: "_Data", groups: ArrayLike | None
+    ) -> tuple[BaseEstimator, Calibrator]:
+        """Train the classifier on all samples; fit the calibrator to scores of samples that are new to it."""
+        estimator = self._given_estimator()
         if self._is_prefit:
             check_is_fitted(estimator)
-            self.estimator_ = estimator
-            scores = getattr(estimator, _response(estimator))(X)
-        else:
-            self.estimator_ = clone(estimator).fit(X, y, **fit_params)
-            scores = cross_val_predict(
-                estimator,
-                X,
-                y,
-                cv=list(self._splitter(y, grouped=groups is not None).split(X, y, groups)),
-                method=_response(estimator),
-                params=fit_params,
-            )
-        self.classes_ = self.estimator_.classes_
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        self.calibrator_ = self._fit_calibrator(
-            method, _logits(self.estimator_, scores), y, X, weights, units
+            return estimator, self._fit_calibrator(method, estimator, _scores(estimator, data.X), data)
+        fitted = clone(estimator).fit(data.X, data.y, **data.params)
+        folds = self._splitter(data.y, grouped=groups is not None).split(data.X, data.y, groups)
+        scores = cross_val_predict(
+            estimator, data.X, data.y, cv=list(folds), method=_response(estimator), params=data.params
         )
-        return self
+        return fitted, self._fit_calibrator(method, fitted, scores, data)
+
+    def _member(
+        self, method: Method, data: "_Data", train: npt.NDArray[np.intp], held: npt.NDArray[np.intp]
+    ) -> tuple[BaseEstimator, Calibrator]:
+        """Train a classifier on some folds, and fit its calibrator on the one that it has not seen."""
+        part = data.take(train)
+        fitted = clone(self._given_estimator()).fit(part.X, part.y, **part.params)
+        if len(fitted.classes_) < len(np.unique(data.y)):
+            raise _lacks_a_class()
+        part = data.take(held)
+        return fitted, self._fit_calibrator(method, fitted, _scores(fitted, part.X), part)
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803 - scikit-learn's names
         """Return calibrated probabilities of shape ``(n, k)``, in the order of ``classes_``."""
         check_is_fitted(self)
-        logits = _logits(self.estimator_, getattr(self.estimator_, _response(self.estimator_))(X))
-        features = _features(X) if self.calibrator_.needs_features else None
-        return np.asarray(self.calibrator_.predict_proba(logits, features))
+        each = []
+        for estimator, calibrator in self.members_:
+            features = _features(X) if calibrator.needs_features else None
+            probs = calibrator.predict_proba(_logits(estimator, _scores(estimator, X)), features)
+            each.append(np.asarray(probs))
+        mean: Floats = np.mean(each, axis=0)
+        return mean
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803 - scikit-learn's names
         """Return the most probable class of each sample."""
@@ -215,20 +246,20 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _fit_calibrator(
         self,
         method: Method,
-        logits: Floats,
-        y: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
-        X: Any,  # noqa: ANN401, N803  # scikit-learn's names and untyped values
-        weights: ArrayLike | None,
-        units: npt.NDArray[np.int64] | None,
+        estimator: BaseEstimator,
+        scores: Any,  # noqa: ANN401  # scikit-learn's names and untyped values
+        data: "_Data",
     ) -> Calibrator:
-        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = np.asarray(y)[self.classes_[labels] != y]
+        logits, classes, y = _logits(estimator, scores), estimator.classes_, data.y
+        labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        unknown = np.asarray(y)[classes[labels] != y]
         if len(unknown):
             raise InputError(f"y: expected classes that the classifier knows, got {unknown[0]!r}")
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31)
-        features = _features(X) if method.calibrator.needs_features else None
+        features = _features(data.X) if method.calibrator.needs_features else None
+        units, weights = data.units, data.weights
         rows = None if weights is None else _counted(weights, n=len(labels))
         weights = None if rows is not None else weights
         if rows is not None:
@@ -268,8 +299,39 @@ def _method(method: str | type[Calibrator]) -> Method:
         raise InputError(f"method: expected a calibrator class or {rest}") from None
 
 
-def _refuse_unused(fit_params: dict[str, Any]) -> None:
-    """With ``cv="prefit"``, reject every fit argument except ``sample_weight``."""
+@dataclass(frozen=True)
+class _Data:
+    """The samples of a fit, what counts with each, and what goes to the ``fit`` of the classifier."""
+
+    X: Any
+    y: Any
+    weights: npt.NDArray[Any] | None
+    units: npt.NDArray[np.int64] | None
+    params: dict[str, Any]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "_Data":
+        """Return some of the samples, with the parameters that have an entry for each of them."""
+        return _Data(
+            _safe_indexing(self.X, rows),
+            _safe_indexing(self.y, rows),
+            None if self.weights is None else self.weights[rows],
+            None if self.units is None else self.units[rows],
+            {name: _rows_of(value, rows, n=len(self.y)) for name, value in self.params.items()},
+        )
+
+
+def _rows_of(value: Any, rows: npt.NDArray[np.intp], *, n: int) -> Any:  # noqa: ANN401  # any parameter
+    """Return the entries of some samples if a parameter has one for each, else the parameter."""
+    of_samples = not isinstance(value, str) and getattr(value, "__len__", lambda: None)() == n
+    return _safe_indexing(value, rows) if of_samples else value
+
+
+def _refuse_unused(fit_params: dict[str, Any], *, ensemble: bool) -> None:
+    """With ``cv="prefit"``, reject every fit argument except ``sample_weight``, and an ensemble."""
+    if ensemble:
+        raise InputError(
+            "ensemble: expected False beside cv='prefit', got True; there is only one classifier"
+        )
     unused = [name for name in fit_params if not name.endswith("__sample_weight")]
     if unused:
         raise InputError(
@@ -298,6 +360,17 @@ def _response(estimator: BaseEstimator) -> str:
     )
 
 
+def _scores(estimator: BaseEstimator, X: Any) -> Any:  # noqa: ANN401, N803  # scikit-learn's names and untyped values
+    return getattr(estimator, _response(estimator))(X)
+
+
+def _lacks_a_class() -> InputError:
+    return InputError(
+        "cv: expected every class in every training fold, got a fold without one; use stratified folds "
+        "and at least two samples of each class"
+    )
+
+
 def _logits(estimator: BaseEstimator, scores: Any) -> Floats:  # noqa: ANN401  # scikit-learn's names and untyped values
     """Return scores as logits: ``(n, k)``, or ``(n,)`` for two classes."""
     values = np.asarray(scores, dtype=np.float64)
@@ -313,10 +386,7 @@ def _logits(estimator: BaseEstimator, scores: Any) -> Floats:  # noqa: ANN401  #
             f"{values.shape}; if the classifier compares pairs, set decision_function_shape='ovr'"
         )
     if len(values) and values.min() <= np.finfo(np.float64).min / 2:
-        raise InputError(
-            "cv: expected every class in every training fold, got a fold without one; use stratified folds "
-            "and at least two samples of each class"
-        )
+        raise _lacks_a_class()
     return values
 
 
