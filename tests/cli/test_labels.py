@@ -61,3 +61,13 @@ def test_calibrate_and_apply_and_report_take_such_files(run, files):
     code, _, err = run("monitor", files / "val.csv", files / "test.csv")
     assert code == 2
     assert "monitor each label by itself" in err
+
+
+@pytest.mark.parametrize("command", ["decide", "sets"])
+def test_what_decides_about_one_label_names_the_columns_that_it_takes(run, files, command):
+    options = ("--risk", "0.3") if command == "decide" else ("--alpha", "0.2")
+    code, _, complaint = run(command, files / "val.csv", *options)
+    advice = complaint.split("by its columns: ")[1].strip()
+    assert (code, advice) == (2, "--column probs=probs_news, --column labels=labels_news")
+    code, out, _ = run(command, files / "val.csv", *options, *advice.replace(",", "").split())
+    assert code == 0

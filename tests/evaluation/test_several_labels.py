@@ -8,6 +8,7 @@ from calibrant import LabelPredictions, compare, evaluate
 from calibrant.errors import InputError
 from calibrant.evaluation import calibrated, make_choice
 from calibrant.evaluation.effect import effect_of
+from calibrant.evaluation.full import evaluate_fully
 from calibrant.evaluation.groups import by_group
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics import expected_calibration_error
@@ -97,3 +98,17 @@ def test_what_does_not_belong_together_is_refused():
         calibrated(fitted, given.take([0, 1]))
     with pytest.raises(InputError, match="got several labels.*monitor each label by itself"):
         unweighed_outcomes(given)
+
+
+def test_tables_name_the_share_of_labels_and_show_the_auroc_of_each():
+    given = drawn()
+    found = evaluate_fully(given)
+    p, y = given.matrix.numpy(), given.label_matrix.numpy()
+    aurocs = {name: roc_auc_score(y[:, place], p[:, place]) for place, name in enumerate(NAMES)}
+    assert {row.name: row.metrics["auroc_correct"] for row in found.groups.rows} == pytest.approx(aurocs)
+    headings = found.groups.to_table("label").to_markdown().splitlines()[0]
+    assert "AUROC" in headings
+    assert "samples" not in headings
+    compared = compare(given, methods=["platt"], n_folds=2, n_resamples=10).to_table().to_markdown()
+    assert "with label" in compared
+    assert "accuracy" not in compared

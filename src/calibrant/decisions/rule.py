@@ -156,9 +156,10 @@ class Rule(nn.Module, ABC):
 def check_one_label(predictions: Predictions, *, name: str = "predictions") -> None:
     """Refuse predictions of several labels at once, which no rule decides about."""
     if isinstance(predictions, LabelPredictions):
+        form, first = predictions.form, predictions.label_names[0]
         raise InputError(
-            f"{name}: expected one label for each sample, got several at once; take each label by itself, as "
-            "a problem with two classes"
+            f"{name}: expected one label for each sample, got several at once; take one label at a time, as "
+            f"a problem with two classes, by its columns: {form}='{form}_{first}', labels='labels_{first}'"
         )
 
 

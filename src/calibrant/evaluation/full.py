@@ -21,6 +21,10 @@ from calibrant.results import Result
 from calibrant.show.numbers import percent, rows_of_units
 from calibrant.show.table import Table
 
+# What tables of groups and of labels show by default.
+_OF_GROUPS = ("ece", "smece")
+_OF_LABELS = (*_OF_GROUPS, "auroc_correct")
+
 
 @dataclass(frozen=True, eq=False)
 class FullEvaluation(Result):
@@ -147,7 +151,7 @@ def evaluate_fully(
         detection=None if foreign is None else detect_ood(predictions, foreign),
         groups=by_group(
             predictions,
-            measures=("ece", "smece") if measures == "core" else measures,
+            measures=measures if measures != "core" else _OF_LABELS if several else _OF_GROUPS,
             n_bins=n_bins,
             intervals=intervals,
             progress=progress,

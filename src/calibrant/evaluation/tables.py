@@ -46,6 +46,8 @@ _TITLES_OF_LABELS = {
     "mean_confidence": "  mean probability",
     "auroc_correct": "↑ AUROC",
 }
+# The share of entries that have their label is no accuracy.
+_WITH_LABEL = Column("with label", "%")
 # Groups that fit on a screen or two.
 _MOST_GROUPS = 50
 
@@ -137,7 +139,10 @@ def methods_table(
     asides = [Column("share", "%")] if shares else []
     asides += [Column("change of NLL", optional=3), Column("fit s", optional=1), Column("params", optional=2)]
     wraps = any("(" in result.name for result in results)  # long names go on below
-    columns = [Column(where, align="left", wraps=wraps), *map(column_of, names), *asides]
+    entries = results[0].held_out
+    of_labels = entries.n_rows < entries.n
+    measures = [_WITH_LABEL if of_labels and name == "accuracy" else column_of(name) for name in names]
+    columns = [Column(where, align="left", wraps=wraps), *measures, *asides]
     place = None if chosen is None else next(at for at, each in enumerate(results) if each is chosen)
     return Table.of(columns, rows, title=title, notes=tuple(notes), dense=True, chosen=place)
 
@@ -201,7 +206,9 @@ def groups_table(found: "GroupTable", by: str = "group") -> Table:
     shares = ("with it", "prob.") if by == LABEL else ("acc.", "conf.")
     corrected = {"holm": "p\nHolm", "benjamini_hochberg": "p\nBH"}[found.correction]
     by_unit = any(row.n_units < row.n for row in found.rows)
-    columns = [Column(by, align="left"), Column(""), Column("samples"), *_units_column(by_unit)]
+    # All labels have the same rows.
+    sizes = [] if by == LABEL else [Column("samples"), *_units_column(by_unit)]
+    columns = [Column(by, align="left"), Column(""), *sizes]
     columns += [Column(each, "%") for each in (*shares, "gap")] + [Column(f"{level:.0%}\ninterval")]
     columns += [*map(column_of, names), Column("Kuiper\nsd"), Column(corrected)]
     rows = []
@@ -211,8 +218,7 @@ def groups_table(found: "GroupTable", by: str = "group") -> Table:
             [
                 Cell(row.name, row.name, "best" if significant else ""),
                 Cell(significant, "*" if significant else ""),
-                count(row.n),
-                *([count(row.n_units)] if by_unit else []),
+                *([count(row.n), *([count(row.n_units)] if by_unit else [])] if sizes else []),
                 points(row.accuracy, 1),
                 points(row.mean_confidence, 1),
                 points(row.gap, 1, sign=True),

@@ -223,7 +223,13 @@ def _about_labels(page: Page, predictions: Predictions) -> Page:
         f"{page.verdict.detail} Each entry is a label of a row: its confidence is the probability of the "
         "label, and accuracy is the share of entries that have their label. The groups are the labels."
     )
-    return replace(page, verdict=replace(page.verdict, detail=detail))
+    columns = tuple(
+        replace(each, title="with label", meaning="entries that have their label")
+        if each.name == "accuracy"
+        else each
+        for each in page.columns
+    )
+    return replace(page, verdict=replace(page.verdict, detail=detail), columns=columns)
 
 
 def method_title(name: str) -> str:
