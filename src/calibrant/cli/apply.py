@@ -11,6 +11,7 @@ from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
 from calibrant.cli.options import OUTPUT, SavedCalibrator
 from calibrant.cli.printing import Speed, say
 from calibrant.errors import InputError
+from calibrant.files import shown
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -131,7 +132,7 @@ def apply(
         check_corrections(frequencies, fitted)
     if fitted is None:
         decided = apply_rule(calibrator, source, out, columns, tell_dropped)
-        say(f"{out}: {decided.n:,} decisions by the rule of {calibrator.name}")
+        say(f"{shown(out)}: {decided.n:,} decisions by the rule of {calibrator.name}")
         return
     check_targets([out], [value for value in frequencies.values() if value != "balanced"])
     fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
@@ -154,7 +155,7 @@ def apply(
         done = result.n
     else:
         done = apply_to_files(fitted, targets, out, columns, tell_dropped)
-    say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
+    say(f"{shown(out)}: {done:,} predictions calibrated by {type(fitted).__name__}")
 
 
 def _corrected(
@@ -188,6 +189,6 @@ def _apply_to_stream(fitted: "Calibrator", source: str, out: Path, by: str | Non
         speed = Speed(progress)
         written = apply_to_stream(fitted, source, out, by=by, progress=speed.show)
     say(
-        f"{out}: {written.rows:,} predictions in {written.files:,} files calibrated by "
+        f"{shown(out)}: {written.rows:,} predictions in {written.files:,} files calibrated by "
         f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"
     )
