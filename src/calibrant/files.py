@@ -267,10 +267,12 @@ def writing(path: str | os.PathLike[str], expected: str = "a file that can be wr
 
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn a failure to read into one sentence that names the file.
+    """Turn what proves a bad file into one sentence that names it; errors of Calibrant get the name too.
+
+    Too little memory, a disk or a network that fails, and mistakes in the code remain what they are.
 
     Args:
-        name: What the file is called in messages; errors of Calibrant get it in front.
+        name: What the file is called in messages.
         expected: What the file should be, such as ``"a Parquet file"``.
     """
     try:
@@ -278,12 +280,48 @@ def reading(name: str, expected: str) -> Iterator[None]:
     except (InputError, FormatError) as error:
         raise type(error)(f"{name}: {error}") from None
     except Exception as error:
-        # Parsers of damaged files raise almost any exception; the cause stays attached.
+        if not _proves_a_bad_file(error):
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = name
+            raise
         detail = " ".join(str(error).split())[:160] or type(error).__name__
         raise FormatError(
             f"{name}: expected {expected}, got a file that cannot be read as such ({detail}); "
             "it may be truncated or have the wrong name"
         ) from error
+
+
+# Modules whose own exceptions are about the content of a file.
+_PARSERS = frozenset(
+    [
+        "_csv",
+        "gzip",
+        "json",
+        "pyarrow",
+        "safetensors",
+        "safetensors_rust",
+        "struct",
+        "tokenize",
+        "tomllib",
+        "zipfile",
+        "zlib",
+    ]
+)
+_PARSING = (ValueError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError)
+# PyTorch has no exception of its own for them.
+_NO_ROOM = ("allocate memory", "not enough memory", "start new thread")
+
+
+def _proves_a_bad_file(error: Exception) -> bool:
+    """Return whether an exception is about what a file contains, not about the machine or the code."""
+    if isinstance(error, MemoryError):
+        return False
+    if type(error) is OSError:  # Arrow raises it for damaged files, then without a number
+        return error.errno is None
+    module = type(error).__module__.partition(".")[0]
+    if module != "builtins":
+        return module in _PARSERS
+    return isinstance(error, _PARSING) and not any(words in str(error) for words in _NO_ROOM)
 
 
 def digest(*parts: "str | Tensor") -> str:

@@ -269,6 +269,18 @@ def test_leaving_early_closes_the_stream(tmp_path):
         next(batches)
 
 
+def test_too_little_memory_makes_no_file_a_bad_one(tmp_path, monkeypatch):
+    def allocate(*_):
+        raise MemoryError("Unable to allocate 2.68 GiB")
+
+    write(tmp_path / "a.parquet", 300)
+    monkeypatch.setattr("calibrant.streams.row_groups.to_predictions", allocate)
+    stream = open_stream(tmp_path)
+    with pytest.raises(MemoryError):
+        list(stream.batches(skip_bad=True))
+    assert not stream.left_out
+
+
 def halved(predictions: Predictions):
     return predictions.to_logits() / 2
 

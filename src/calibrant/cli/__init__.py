@@ -144,6 +144,11 @@ def main() -> None:
         app()
     except CalibrantError as error:
         _refuse(with_flags(str(error), _options_of(sys.argv[1:])))
+    except MemoryError as error:
+        _refuse(
+            f"expected more memory, got too little ({error or 'no details'}); a folder of Parquet files is "
+            "read as a stream, which takes little"
+        )
     except OSError as error:
         if error.filename is None:
             raise
