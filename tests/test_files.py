@@ -119,7 +119,27 @@ def test_a_full_disk_is_one_sentence_that_names_the_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_any_failure_to_read_is_one_sentence_that_names_the_file():
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 2.68 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000 bytes"),
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES), "elsewhere.csv"),
+        TimeoutError("the store did not answer"),
+        AttributeError("'NoneType' object has no attribute 'shape'"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_about_the_content_of_a_file_remains_what_it_is(error):
+    with pytest.raises(type(error)) as caught, reading("a.csv", "a table"):
+        raise error
+    assert caught.value is error
+    if isinstance(error, OSError):
+        assert error.filename == ("elsewhere.csv" if error.errno == errno.EACCES else "a.csv")
+
+
+def test_what_proves_a_bad_file_is_one_sentence_that_names_it():
     with pytest.raises(FormatError) as caught, reading("a.csv", "a table"):
         raise KeyError("line 1\nline 2")
     assert str(caught.value).startswith("a.csv: expected a table, got a file that cannot be read as such (")

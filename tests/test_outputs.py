@@ -5,12 +5,15 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from calibrant.errors import FormatError, InputError
-from calibrant.files import _TIDY, atomic_path, write_file
-from calibrant.outputs import INCOMPLETE, check_complete, check_targets, filling, one_writer
+from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.files import _TIDY, address_of, atomic_path, write_file
+from calibrant.outputs import INCOMPLETE, check_complete, check_place, check_targets, filling, one_writer
+from calibrant.streams.files import find_stream_files
 
 
 @pytest.fixture
@@ -164,3 +167,78 @@ def test_a_folder_is_incomplete_from_the_first_file_to_the_last(tmp_path):
     fill(3)
     check_complete(tmp_path / "out")
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["0", "1", "2"]
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """The file system in memory of fsspec, empty; paths that are none would be in the current folder."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is in the extra scale")
+    memory = fsspec.filesystem("memory")
+    monkeypatch.setattr(type(memory), "store", {})
+    monkeypatch.setattr(type(memory), "pseudo_dirs", [""])
+    monkeypatch.chdir(tmp_path)
+    yield memory
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_address_gets_a_whole_file_or_keeps_the_old_one(store):
+    write_file("memory://bucket/honest/a.txt", "old")
+    with suppress(RuntimeError), atomic_path(Path("memory://bucket/honest") / "a.txt") as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert store.cat("/bucket/honest/a.txt") == b"old"
+    write_file(Path("memory://bucket", "honest", "a.txt"), "new")
+    assert store.cat("/bucket/honest/a.txt") == b"new"
+    assert (temporary.suffix, temporary.exists()) == (".txt", False)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_folder_at_an_address_is_incomplete_until_all_of_it_is_there():
+    with suppress(RuntimeError), filling(Path("memory://bucket/days")) as finished:
+        write_file("memory://bucket/days/a.parquet", b"one of two")
+        finished.append(Path("a.parquet"))
+        raise RuntimeError
+    with pytest.raises(FormatError, match="whose writing has not ended; repeat the command"):
+        find_stream_files("memory://bucket/days")
+    with filling(Path("memory://bucket/days")):
+        pass
+    assert [file.name for file in find_stream_files("memory://bucket/days")] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("place", ["memory://bucket/honest/", "memory://bucket/new.csv", "memory://bucket"])
+def test_an_address_that_can_be_written_is_left_as_it_was(store, place):
+    assert address_of(check_place(place)) == place.rstrip("/")
+    assert not store.find("/")
+
+
+def test_an_address_that_cannot_be_written_is_refused(store, monkeypatch):
+    expected = r"^state: expected a place that can be written, got {}: {}.*; name another one$"
+    with pytest.raises(InputError, match=expected.format("nope://x/y.json", "Protocol not known")):
+        check_place("nope://x/y.json", name="state")
+    monkeypatch.setattr(store, "put_file", lambda *_: (_ for _ in ()).throw(PermissionError("no access")))
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda address: (store, address))
+    with pytest.raises(InputError, match=expected.format("memory://x", "no access")):
+        check_place("memory://x", name="state")
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(MissingPackageError, match=r"^s3://x/.*: expected the package fsspec"):
+        check_place("s3://x/y")
+
+
+def test_an_address_of_this_machine_is_a_path(tmp_path):
+    assert check_place(f"file://{tmp_path}/a.txt") == tmp_path / "a.txt"
+    write_file(f"file://{tmp_path}/a.txt", "here")
+    assert (tmp_path / "a.txt").read_text() == "here"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [
+        ("s3://b/x.parquet", "s3://b/x.parquet", "is the same file"),
+        ("s3://b/days/", "s3://b/days/new/x.parquet", "lies below it"),
+        ("s3://b/*/x.parquet", "s3://b/new/x.parquet", "would be read as a part of it"),
+    ],
+)
+def test_an_address_that_is_read_is_refused(source, target, why):
+    with pytest.raises(InputError, match=rf"^out: expected a place apart from .*, which {why}"):
+        check_targets([Path(target)], ["local.csv", source])
+    check_targets(["s3://other/x.parquet", "x.parquet"], [source])

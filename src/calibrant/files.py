@@ -14,9 +14,11 @@ import stat
 import tomllib
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -30,7 +32,7 @@ from typing import (
     get_type_hints,
 )
 
-from calibrant.errors import CalibrantError, FormatError, InputError, did_you_mean
+from calibrant.errors import CalibrantError, FormatError, InputError, MissingPackageError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -50,10 +52,11 @@ def atomic_path(
 
     If the block fails, the temporary file is removed and an existing target is untouched; a full disk is one
     sentence. The temporary name has the target's suffix. The result has the permissions of the file that it
-    replaces, or of any other new file. Temporary files of killed processes are removed.
+    replaces, or of any other new file. Temporary files of killed processes are removed. For an address, the
+    temporary file is on this machine and is uploaded at the end.
 
     Args:
-        path: The file to write. Folders, devices and pipes are refused.
+        path: The file to write, or its address. Folders, devices and pipes are refused.
         expected: What writing takes, for error messages.
         suffix: Suffix of the temporary name, if not the target's.
 
@@ -65,8 +68,14 @@ def atomic_path(
         ...     Path(folder, "notes.txt").read_text()
         'all of it'
     """
-    target = Path(path)
-    with writing(path, expected):
+    if (address := address_of(path)) is not None:
+        with TemporaryDirectory(prefix="calibrant-") as folder:
+            upload = Path(folder, f"upload{Path(path).suffix}")
+            yield upload
+            _upload(upload, address)
+        return
+    target = local_path(path)
+    with writing(target, expected):
         _check_is_a_place_for_a_file(target)
         remove_leftovers(target.parent)
         ending = target.suffix if suffix is None else suffix
@@ -80,6 +89,85 @@ def atomic_path(
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+# Of an address, pathlib joins the slashes; a name of one letter before the colon is a drive.
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]+(?:::[\w+.-]+)*):(/+)(.*)", re.DOTALL)
+_LOCAL = ("file", "local")
+
+
+def address_of(path: str | os.PathLike[str]) -> str | None:
+    """Return an address such as ``s3://bucket/folder``; None for a path on this machine.
+
+    Example:
+        >>> address_of(Path("s3://bucket") / "honest" / "report.html")
+        's3://bucket/honest/report.html'
+        >>> address_of("honest/report.html"), address_of("file:///tmp/report.html")
+        (None, None)
+    """
+    found = _ADDRESS.match(os.fspath(path))
+    return None if found is None or found[1] in _LOCAL else f"{found[1]}://{found[3]}"
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path on this machine, also from an address such as ``file:///tmp/report.html``."""
+    found = _ADDRESS.match(os.fspath(path))
+    if found is None or found[1] not in _LOCAL:
+        return Path(path)
+    return Path(found[3] if len(found[2]) == 2 else f"/{found[3]}")
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path or an address as a person writes it."""
+    return address_of(path) or os.fspath(path)
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is such a file or folder, on this machine or at an address."""
+    if (address := address_of(path)) is None:
+        return path.exists()
+    with _storing(address, "an address that can be read"):
+        filesystem, place = _file_system(address)
+        return bool(filesystem.exists(place))
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, on this machine or at an address, if it is there."""
+    if (address := address_of(path)) is None:
+        path.unlink(missing_ok=True)
+        return
+    with _storing(address), suppress(FileNotFoundError):
+        filesystem, place = _file_system(address)
+        filesystem.rm_file(place)
+
+
+def _upload(file: Path, address: str) -> None:
+    """Copy a file to an address; an object store shows it when all of it is there."""
+    with _storing(address):
+        filesystem, place = _file_system(address)
+        filesystem.put_file(os.fspath(file), place)
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it."""
+    try:
+        core = import_module("fsspec.core")
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(address, "fsspec", "scale") from error
+    filesystem, place = core.url_to_fs(address)
+    return filesystem, str(place)
+
+
+@contextmanager
+def _storing(address: str, expected: str = "an address that can be written") -> Iterator[None]:
+    """Turn a failure of a store into one sentence; each store has exceptions of its own."""
+    try:
+        yield
+    except CalibrantError:
+        raise
+    except Exception as error:
+        detail = " ".join(str(error).split())[:160] or type(error).__name__
+        raise InputError(f"{address}: expected {expected}, got an error: {detail}") from error
 
 
 def _check_is_a_place_for_a_file(target: Path) -> None:
@@ -136,7 +224,7 @@ _TIDY: set[str] = set()
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file whole or not at all, and wait until it is on the disk."""
+    """Write a file, or the object of an address, whole or not at all; wait until it is on the disk."""
     data = content.encode() if isinstance(content, str) else content
     room = f"room for {len(data):,} bytes"
     # Programs that watch a folder for a suffix read hidden files too.
@@ -147,7 +235,13 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def make_folder(folder: Path, name: str = "out") -> None:
-    """Create a folder and those above it, unless it exists; ``name`` is the argument in error messages."""
+    """Create a folder and those above it, unless it exists; ``name`` is the argument in error messages.
+
+    The folder of an address comes with its first file.
+    """
+    if address_of(folder) is not None:
+        return
+    folder = local_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -173,10 +267,12 @@ def writing(path: str | os.PathLike[str], expected: str = "a file that can be wr
 
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn a failure to read into one sentence that names the file.
+    """Turn what proves a bad file into one sentence that names it; errors of Calibrant get the name too.
+
+    Too little memory, a disk or a network that fails, and mistakes in the code remain what they are.
 
     Args:
-        name: What the file is called in messages; errors of Calibrant get it in front.
+        name: What the file is called in messages.
         expected: What the file should be, such as ``"a Parquet file"``.
     """
     try:
@@ -184,12 +280,48 @@ def reading(name: str, expected: str) -> Iterator[None]:
     except (InputError, FormatError) as error:
         raise type(error)(f"{name}: {error}") from None
     except Exception as error:
-        # Parsers of damaged files raise almost any exception; the cause stays attached.
+        if not _proves_a_bad_file(error):
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = name
+            raise
         detail = " ".join(str(error).split())[:160] or type(error).__name__
         raise FormatError(
             f"{name}: expected {expected}, got a file that cannot be read as such ({detail}); "
             "it may be truncated or have the wrong name"
         ) from error
+
+
+# Modules whose own exceptions are about the content of a file.
+_PARSERS = frozenset(
+    [
+        "_csv",
+        "gzip",
+        "json",
+        "pyarrow",
+        "safetensors",
+        "safetensors_rust",
+        "struct",
+        "tokenize",
+        "tomllib",
+        "zipfile",
+        "zlib",
+    ]
+)
+_PARSING = (ValueError, LookupError, ArithmeticError, EOFError, SyntaxError, RuntimeError)
+# PyTorch has no exception of its own for them.
+_NO_ROOM = ("allocate memory", "not enough memory", "start new thread")
+
+
+def _proves_a_bad_file(error: Exception) -> bool:
+    """Return whether an exception is about what a file contains, not about the machine or the code."""
+    if isinstance(error, MemoryError):
+        return False
+    if type(error) is OSError:  # Arrow raises it for damaged files, then without a number
+        return error.errno is None
+    module = type(error).__module__.partition(".")[0]
+    if module != "builtins":
+        return module in _PARSERS
+    return isinstance(error, _PARSING) and not any(words in str(error) for words in _NO_ROOM)
 
 
 def digest(*parts: "str | Tensor") -> str:
@@ -261,7 +393,12 @@ _TOO_DEEP = f"nested more than {_DEEPEST} deep"
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a regular file; a device or a pipe, which may never end, is an ``OSError``."""
+    """Return the text of a file; a device or a pipe, which may never end, is an ``OSError``."""
+    if (address := address_of(path)) is not None:
+        with _storing(address, "an address that can be read"):
+            filesystem, place = _file_system(address)
+            return bytes(filesystem.cat_file(place)).decode()
+    path = local_path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is no regular file")
     return path.read_text(encoding="utf-8")

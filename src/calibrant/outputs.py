@@ -9,10 +9,19 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote
 
 from calibrant.errors import FormatError, InputError
-from calibrant.files import make_folder, remove_leftovers, write_file, writing
+from calibrant.files import (
+    address_of,
+    is_there,
+    local_path,
+    make_folder,
+    remove_file,
+    remove_leftovers,
+    shown,
+    write_file,
+    writing,
+)
 
 if sys.platform != "win32":
     import fcntl
@@ -20,7 +29,51 @@ if sys.platform != "win32":
 #: Is in a folder of several files while they are written; what a killed process leaves is not read.
 INCOMPLETE = ".calibrant.incomplete"
 _LOCK = ".calibrant.lock"
-_LOCAL_ADDRESSES = ("file://", "local://")
+# Is written to an address and removed again, to know before any work whether one may write there.
+_PROBE = ".calibrant.writable"
+
+
+def check_place(place: str | os.PathLike[str], *, name: str = "out") -> Path:
+    """Return a place to write to, which must be a path or an address that can be written.
+
+    An empty file is written to the folder of an address and removed again: that one may write there is not
+    known before. An address of this machine becomes a path.
+
+    Args:
+        place: A path, or an address such as ``s3://bucket/honest``.
+        name: The argument in error messages.
+
+    Raises:
+        InputError: The address cannot be written.
+        MissingPackageError: fsspec, or what it needs for this address, is not installed.
+    """
+    address = address_of(place)
+    if address is None:
+        return local_path(place)
+    scheme, _, inside = address.partition("://")
+    folder, _, last = inside.rstrip("/").rpartition("/")
+    # A file has a suffix; the bucket itself may look as if it had one.
+    inside = folder if folder and "." in last else inside.rstrip("/")
+    probe = Path(f"{scheme}://{inside}", _PROBE)
+    try:
+        write_file(probe, "")
+        remove_file(probe)
+    except InputError as error:
+        reason = str(error.__cause__ or error)
+        raise InputError(
+            f"{name}: expected a place that can be written, got {address}: {' '.join(reason.split())[:160]}; "
+            "name another one"
+        ) from None
+    return Path(place)
+
+
+def check_is_local(place: Path, why: str, *, name: str = "out") -> Path:
+    """Return a folder on this machine; refuse an address, where files cannot be locked or continued."""
+    if (address := address_of(place)) is not None:
+        raise InputError(
+            f"{name}: expected a folder on this machine, {why}, got {address}; copy it there at the end"
+        )
+    return local_path(place)
 
 
 def check_targets(
@@ -46,20 +99,31 @@ def check_targets(
         calibrant.errors.InputError: out: expected a place apart from logs/**/*.csv, got logs/new/a.csv, \
 which would be read as a part of it; name another one
     """
-    read = _Sources([path for path in map(_local_path, sources) if path and "://" not in path])
+    given = [source for source in sources if os.fspath(source)]
+    read = _Sources([os.fspath(local_path(source)) for source in given if address_of(source) is None])
+    addresses = [address for source in given if (address := address_of(source)) is not None]
     for each in targets:
-        target = os.fspath(each)
-        if (found := read.containing(os.path.realpath(target))) is not None:
+        address, target = address_of(each), local_path(each)
+        if address is None:
+            found = read.containing(os.path.realpath(target))
+        else:
+            found = next(((other, why) for other in addresses if (why := _overlap(address, other))), None)
+        if found is not None:
             source, why = found
             raise InputError(
-                f"{name}: expected a place apart from {source}, got {target}, which {why}; name another one"
+                f"{name}: expected a place apart from {source}, got {shown(each)}, which {why}; name another "
+                "one"
             )
 
 
-def _local_path(source: str | os.PathLike[str]) -> str:
-    path = os.fspath(source)
-    start = next((each for each in _LOCAL_ADDRESSES if path.startswith(each)), None)
-    return path if start is None else unquote(path.removeprefix(start))
+def _overlap(target: str, source: str) -> str:
+    """Return how an address is, or lies below, one that is read, in words; empty if it does not."""
+    parts, read = (tuple(address.strip("/").split("/")) for address in (target, source))
+    if parts == read:
+        return "is the same file"
+    if parts[: len(read)] == read:
+        return "lies below it"
+    return "would be read as a part of it" if glob.has_magic(source) and _matches(parts, read) else ""
 
 
 class _Sources:
@@ -125,8 +189,12 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def one_writer(folder: Path, name: str = "out") -> Iterator[None]:
     """Create a folder if necessary, and refuse it if another process is writing into it.
 
-    The lock belongs to the process, so that it ends with it, also if it is killed.
+    The lock belongs to the process, so that it ends with it, also if it is killed. An address has no lock.
     """
+    if address_of(folder) is not None:
+        yield
+        return
+    folder = local_path(folder)
     make_folder(folder, name)
     path = folder / _LOCK
     with writing(folder, "a folder that can be written"):
@@ -173,16 +241,16 @@ def filling(folder: Path, name: str = "out") -> Iterator[list[Path]]:
     """
     with one_writer(folder, name):
         mark, finished = folder / INCOMPLETE, list[Path]()
-        was_incomplete = mark.exists()
+        was_incomplete = is_there(mark)
         if not was_incomplete:
             write_file(mark, "Files are missing here: repeat the command that was writing them.\n")
         try:
             yield finished
         except BaseException:
             if not finished and not was_incomplete:
-                mark.unlink(missing_ok=True)
+                remove_file(mark)
             raise
-        mark.unlink(missing_ok=True)
+        remove_file(mark)
 
 
 def check_complete(folder: Path) -> None:

@@ -243,7 +243,8 @@ def test_apply_repairs_confidences_by_group_and_keeps_all_other_columns(run, ans
     assert "1,200 predictions in 2 files calibrated by ConfidenceCalibrator" in out
     for name in ("0.parquet", "1.parquet"):
         before, after = pq.read_table(answers / name), pq.read_table(tmp_path / "honest" / name)
-        assert after.column_names == before.column_names
+        assert after.column_names == ["question", "confidence", "stated_confidence", "subject", "correct"]
+        assert after["stated_confidence"] == before["confidence"]
         stated, groups = (before[column].to_pylist() for column in ("confidence", "subject"))
         # The definition: log-odds within the ends, over the temperature, then the group's line.
         slopes, shifts = {"law": 1.3}, {"art": 0.5, "law": -1.0}
@@ -271,7 +272,11 @@ def test_apply_repairs_confidences_of_which_nobody_knows_whether_they_were_right
     monkeypatch.setattr("calibrant.streams.files._LARGE", 1000)
     assert run(*given, "--out", tmp_path / "streamed.parquet")[0] == 0
     streamed, whole = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("streamed", "whole"))
-    assert streamed.column_names == whole.column_names == table.column_names
+    assert (
+        streamed.column_names
+        == whole.column_names
+        == ["question", "confidence", "stated_confidence", "subject"]
+    )
     np.testing.assert_allclose(streamed["confidence"].to_numpy(), whole["confidence"].to_numpy(), atol=1e-12)
 
 

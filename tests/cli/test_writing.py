@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -178,6 +179,60 @@ def test_a_place_that_cannot_be_written_is_one_sentence(run, words):
     for place in ("/proc", "c.safetensors"):
         code, out, err = run(*words.replace("new", place).split())
         assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+TO_ADDRESSES = {
+    **{
+        name: FULL[name]
+        for name in ("apply.csv", "apply.npz", "stream", "tables", "plot", "calibrate", "monitor")
+    },
+    "decide": "decide x.npz --coverage 0.8 --out new/x.safetensors",
+    "sets": "sets x.npz --alpha 0.3 --out new/x.safetensors",
+    "gate": "gate x.npz --require accuracy>0 --junit new/x.xml",
+    "metrics": "monitor x.npz x.npz --window 20 --prometheus new/x.prom",
+}
+
+
+@pytest.mark.parametrize("words", TO_ADDRESSES.values(), ids=TO_ADDRESSES)
+def test_a_command_writes_to_an_address_what_it_writes_to_a_folder(run, here, words):
+    memory = pytest.importorskip("fsspec", reason="fsspec is in the extra scale").filesystem("memory")
+    memory.rm("/", recursive=True)
+    before = contents(here)
+    code, _, err = run(*words.replace("new", "memory://bucket/new").split())
+    assert code == 0, err
+    assert contents(here) == before
+    found = {file.removeprefix("/bucket/"): len(memory.cat(file)) for file in memory.find("/")}
+    (here / "new").mkdir()
+    assert run(*words.split())[0] == 0
+    assert found.keys() == {str(path.relative_to(here)) for path in contents(here / "new")}
+    assert all(found.values())
+
+
+@pytest.mark.usefixtures("here")
+def test_a_state_at_an_address_is_continued(run):
+    pytest.importorskip("fsspec", reason="fsspec is in the extra scale").filesystem("memory").rm("/", True)
+    words = ["monitor", "x.npz", "x.npz", "--window", "20", "--state", "memory://bucket/state.json", "--json"]
+    assert [json.loads(run(*words)[1])["n"] for _ in range(2)] == [60, 120]
+
+
+TO_NO_ADDRESS = {
+    **{name: words.replace("new", "nope://bucket/new") for name, words in TO_ADDRESSES.items()},
+    "export": "export c.safetensors --out nope://bucket/x.onnx",
+    "demo": "demo --out nope://bucket/demo",
+    "train": "train --out memory://bucket/run",
+    "bench": "bench run posthoc --out memory://bucket/run",
+    "events": "monitor x.npz x.npz --events memory://bucket/x.jsonl",
+}
+
+
+@pytest.mark.parametrize("words", TO_NO_ADDRESS.values(), ids=TO_NO_ADDRESS)
+def test_an_address_that_cannot_be_written_is_refused_before_any_work(run, here, words):
+    pytest.importorskip("fsspec", reason="fsspec is in the extra scale")
+    for file in here.iterdir():  # nothing is there to work on
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    code, out, err = run(*words.split())
+    assert (code, out, err.count("\n"), list(here.iterdir())) == (2, "", 1, [])
+    assert re.search(r"^calibrant: --(out|state|junit|prometheus|events): expected a .*://bucket", err), err
 
 
 def test_a_row_of_a_benchmark_that_has_no_room_is_one_sentence(tmp_path):

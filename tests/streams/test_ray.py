@@ -19,6 +19,8 @@ import pytest
 
 from calibrant.cli import main
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
+from calibrant.outputs import INCOMPLETE
+from calibrant.posthoc import TemperatureScaling
 from calibrant.streams import evaluate_stream, open_stream
 from tests.conftest import at_length
 from tests.streams.stream_folders import draw, to_table, write
@@ -120,6 +122,38 @@ def test_a_cluster_finds_what_one_process_finds(tmp_path, form, monkeypatch):
     assert told[-1] == ("2.parquet", 3000, 3000)
     assert len(told) >= 5
     assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_writes_the_files_that_one_process_writes(folder, tmp_path, monkeypatch, capsys):
+    TemperatureScaling(2.0).save(tmp_path / "c.safetensors")
+
+    def apply(engine):
+        words = ("apply", tmp_path / "c.safetensors", folder, "--out", tmp_path / engine, "--engine", engine)
+        monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code, *capsys.readouterr()
+
+    assert apply("local")[0] in (0, None)
+    code, out, err = apply("ray")
+    assert (code or 0, "3,000 predictions in 3 files calibrated" in out) == (0, True), err
+    names = sorted(path.name for path in (tmp_path / "local").iterdir())
+    assert sorted(path.name for path in (tmp_path / "ray").iterdir()) == names
+    for name in names:
+        here, there = (pq.read_table(tmp_path / place / name) for place in ("local", "ray"))
+        assert here.column_names == there.column_names == pq.read_table(folder / name).column_names
+        assert here["version"] == there["version"]
+        assert here["labels"] == there["labels"]
+        probs = [np.asarray(table["probs"].to_pylist()) for table in (here, there)]
+        np.testing.assert_allclose(*probs, rtol=1e-6)
+    bad = pq.read_table(folder / names[1])
+    labels = bad["labels"].to_numpy().copy()
+    labels[7] = 99
+    pq.write_table(bad.set_column(bad.column_names.index("labels"), "labels", [labels]), folder / names[1])
+    code, _, err = apply("ray")
+    assert (code, err.count("\n"), f"calibrant: {names[1]}, row group 0: labels" in err) == (2, 1, True), err
+    assert (tmp_path / "ray" / INCOMPLETE).exists()
 
 
 @pytest.mark.usefixtures("cluster")

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import softmax
 
 from calibrant import FormatError, InputError, Predictions, load_predictions
 from calibrant.outputs import INCOMPLETE
@@ -269,6 +270,18 @@ def test_leaving_early_closes_the_stream(tmp_path):
         next(batches)
 
 
+def test_too_little_memory_makes_no_file_a_bad_one(tmp_path, monkeypatch):
+    def allocate(*_):
+        raise MemoryError("Unable to allocate 2.68 GiB")
+
+    write(tmp_path / "a.parquet", 300)
+    monkeypatch.setattr("calibrant.streams.row_groups.to_predictions", allocate)
+    stream = open_stream(tmp_path)
+    with pytest.raises(MemoryError):
+        list(stream.batches(skip_bad=True))
+    assert not stream.left_out
+
+
 def halved(predictions: Predictions):
     return predictions.to_logits() / 2
 
@@ -283,12 +296,16 @@ def test_rewriting_keeps_names_order_and_other_columns(tmp_path):
     assert (written.files, written.rows) == (1, 250)
     assert seen[-1] == ("x/a.parquet", 250, 250)
     result = pq.read_table(tmp_path / "out" / "x" / "a.parquet")
-    assert result.column_names == ["logits", "labels", "note"]
+    assert result.column_names == ["probs", "labels", "note"]
     assert result["note"].to_pylist() == note.to_pylist()
     before = load_predictions(tmp_path / "in" / "x" / "a.parquet")
     after = load_predictions(tmp_path / "out" / "x" / "a.parquet")
-    np.testing.assert_array_equal(after.logits, halved(before))
+    np.testing.assert_allclose(after.probs, softmax(halved(before), axis=1), rtol=1e-6)
     np.testing.assert_array_equal(after.labels, before.labels)
+    rewrite_stream(open_stream(tmp_path / "in"), halved, tmp_path / "logits", write="logits")
+    np.testing.assert_allclose(
+        load_predictions(tmp_path / "logits" / "x" / "a.parquet").logits, halved(before), rtol=1e-6
+    )
 
 
 def test_rewriting_keeps_the_names_of_classes_spread_over_columns(tmp_path):
@@ -298,8 +315,9 @@ def test_rewriting_keeps_the_names_of_classes_spread_over_columns(tmp_path):
     rewrite_stream(open_stream(tmp_path / "in", need_labels=False), halved, tmp_path / "out")
     after = load_predictions(tmp_path / "out" / "a.parquet", need_labels=False)
     assert after.class_names == ("cat", "dog")
-    np.testing.assert_allclose(after.logits, np.log([[0.9, 0.1], [0.2, 0.8]]) / 2)
-    assert pq.read_table(tmp_path / "out" / "a.parquet")["id"].to_pylist() == [7, 8]
+    np.testing.assert_allclose(after.probs, softmax(np.log([[0.9, 0.1], [0.2, 0.8]]) / 2, axis=1))
+    table = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert (table.column_names, table["id"].to_pylist()) == (list(columns), [7, 8])
 
 
 def test_nothing_half_written_remains_of_a_bad_file(tmp_path):
@@ -346,5 +364,7 @@ def test_rewriting_confidences_sees_groups_and_signals_and_replaces_one_column(t
     assert given.groups.values == ["law", "(none)", "art"]
     np.testing.assert_array_equal(given.signals["wording"], [0.5, np.nan, 3])
     after = pq.read_table(tmp_path / "out" / "a.parquet").to_pydict()
-    assert after == columns | {"confidence": pytest.approx([0.81, 0.04, 1.0])}
-    assert list(after) == list(columns)
+    assert after == columns | {
+        "confidence": pytest.approx([0.81, 0.04, 1.0]),
+        "stated_confidence": columns["confidence"],
+    }

@@ -23,7 +23,7 @@ from calibrant.cli.demo import demo
 from calibrant.cli.estimate import estimate
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
-from calibrant.cli.flags import with_flags
+from calibrant.cli.flags import flag_of, with_flags
 from calibrant.cli.gate import gate
 from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
@@ -32,8 +32,13 @@ from calibrant.cli.report import report
 from calibrant.cli.sets import sets
 from calibrant.cli.train import train
 from calibrant.errors import CalibrantError, InputError
+from calibrant.outputs import check_place
 from calibrant.text import shortened, visible
 
+# Options that name what is written: a path or an address, which is tried before anything is read.
+_WRITTEN = frozenset({"out", "state", "prometheus", "junit"})
+# Commands whose folder cannot be at an address.
+_LOCAL = ("train",)
 # Characters of an error message; a name of ten thousand is cut in the middle.
 _LONGEST_MESSAGE = 2000
 
@@ -62,7 +67,7 @@ class _Group(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option that is given twice, unless it may be repeated."""
+    """A command that refuses an option given twice, unless it may be repeated, and places it cannot write."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # a context of Typer
         """Parse the arguments; otherwise the first of two values would be dropped in silence."""
@@ -72,7 +77,12 @@ class _Command(TyperCommand):
                 getattr(option, "multiple", False) or option.nargs == -1 or getattr(option, "is_flag", 0)
             ):
                 raise InputError(f"{option.opts[0]}: expected once, got it twice; leave one out")
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing and self.name not in _LOCAL:
+            for name in _WRITTEN.intersection(ctx.params):
+                if (place := ctx.params[name]) is not None:
+                    ctx.params[name] = check_place(place, name=flag_of(name))
+        return rest
 
 
 app = typer.Typer(
@@ -134,6 +144,11 @@ def main() -> None:
         app()
     except CalibrantError as error:
         _refuse(with_flags(str(error), _options_of(sys.argv[1:])))
+    except MemoryError as error:
+        _refuse(
+            f"expected more memory, got too little ({error or 'no details'}); a folder of Parquet files is "
+            "read as a stream, which takes little"
+        )
     except OSError as error:
         if error.filename is None:
             raise

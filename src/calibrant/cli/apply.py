@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
-from calibrant.cli.options import OUTPUT, SavedCalibrator
+from calibrant.cli.options import OUTPUT, STREAMS, SavedCalibrator
 from calibrant.cli.printing import Speed, say
 from calibrant.errors import InputError
+from calibrant.files import shown
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
+    from calibrant.data.rewriting import Written
     from calibrant.posthoc.calibrator import Calibrator
 
 
@@ -40,6 +42,25 @@ def apply(
             rich_help_panel=OUTPUT,
         ),
     ],
+    write: Annotated[
+        str | None,
+        typer.Option(
+            "--write",
+            help="What is written: probs, logits (log-probabilities) or confidence; by default what the "
+            "predictions are.",
+            metavar="probs|logits|confidence",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="Rewrite a stream in this process or on a Ray cluster, that of RAY_ADDRESS or a new one.",
+            metavar="local|ray",
+            rich_help_panel=STREAMS,
+        ),
+    ] = "local",
     prior: Annotated[
         str | None,
         typer.Option(
@@ -90,13 +111,16 @@ def apply(
     *,
     columns: "Columns",
 ) -> None:
-    """Write calibrated predictions: logits become calibrated log-probabilities.
+    """Write calibrated predictions: probabilities stay probabilities, logits become log-probabilities.
+
+    Rows keep their other columns and their labels, and archives their other arrays. --write chooses what is
+    written instead; confidence is that of the predicted class, which is written too.
 
     CALIBRATOR can also be a rule saved by decide or sets: its decision for each sample is written to a .csv,
     .tsv, .jsonl or .parquet file. If the input is such a file, its other columns are kept.
 
-    The repaired confidence of a black box is written to the column confidence; a .jsonl, .csv or .parquet
-    file keeps all its other columns. If the calibrator has a map for each group, --by names the column of
+    The repaired confidence of a black box is written to the column confidence; a column of that name is kept
+    as stated_confidence. If the calibrator has a map for each group, --by names the column of
     the group; groups that were not in the fitting data get the common map.
 
     If class frequencies differ from those of the fitting data, --prior corrects the probabilities for known
@@ -110,12 +134,14 @@ def apply(
 
     Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
     """
-    from calibrant.data.files import FORMATS, save_predictions
+    from calibrant.data.files import FORMATS
+    from calibrant.data.rewriting import check_written
     from calibrant.decisions.frequencies import check_corrections
-    from calibrant.evaluation.calibrated import calibrated
     from calibrant.evaluation.folder import load_bound_calibrator
+    from calibrant.inputs import check_choice
+    from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
-    from calibrant.streams.applying import apply_rule, apply_to_files, is_rule, targets_of
+    from calibrant.streams.applying import apply_joined, apply_rule, apply_to_files, is_rule, targets_of
     from calibrant.streams.files import is_streamed
 
     named = {
@@ -126,12 +152,16 @@ def apply(
         "old_prior": old_prior,
     }
     frequencies = {name: value for name, value in named.items() if value is not None}
+    on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
     if frequencies:
         check_corrections(frequencies, fitted)
     if fitted is None:
+        if write is not None or on_ray:
+            option = "--engine" if write is None else "--write"
+            raise InputError(f"{option}: expected none for {calibrator.name}, which is a rule, got one")
         decided = apply_rule(calibrator, source, out, columns, tell_dropped)
-        say(f"{out}: {decided.n:,} decisions by the rule of {calibrator.name}")
+        say(f"{shown(out)}: {decided.n:,} decisions by the rule of {calibrator.name}")
         return
     check_targets([out], [value for value in frequencies.values() if value != "balanced"])
     fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
@@ -142,19 +172,22 @@ def apply(
             f"{columns.groups!r}; leave it out"
         )
     check_targets([out], [calibrator])
+    several = isinstance(fitted, LabelCalibrator)
+    pairs = isinstance(fitted, ConfidenceCalibrator)
+    written = check_written(write, None if pairs else fitted.n_classes or 2, several_labels=several)
     whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
     whole += ["columns under other names"] if columns.needs_whole_files else []
-    if is_streamed(source, asked=False, needs_all=whole):
-        _apply_to_stream(fitted, source, out, columns.groups)
+    if is_streamed(source, asked=on_ray, needs_all=whole):
+        _apply_to_stream(fitted, source, out, columns.groups, written, on_ray=on_ray)
         return
-    targets = targets_of(source, files_of(source), out)
+    files = files_of(source)
+    targets = targets_of(source, files, out)
     if targets is None:
-        result = calibrated(fitted, read(source, columns, need_labels=False, judged=False))
-        save_predictions(result, out)
-        done = result.n
+        paths = [Path(path) for path in files.values()]
+        done = apply_joined(fitted, paths, out, columns, tell_dropped, write=written)
     else:
-        done = apply_to_files(fitted, targets, out, columns, tell_dropped)
-    say(f"{out}: {done:,} predictions calibrated by {type(fitted).__name__}")
+        done = apply_to_files(fitted, targets, out, columns, tell_dropped, write=written)
+    say(f"{shown(out)}: {done:,} predictions calibrated by {type(fitted).__name__}")
 
 
 def _corrected(
@@ -181,13 +214,21 @@ def _corrected(
     return found.calibrator
 
 
-def _apply_to_stream(fitted: "Calibrator", source: str, out: Path, by: str | None) -> None:
+def _apply_to_stream(
+    fitted: "Calibrator", source: str, out: Path, by: str | None, write: "Written | None", *, on_ray: bool
+) -> None:
     from calibrant.streams.applying import apply_to_stream
+
+    rewriter = None
+    if on_ray:
+        from calibrant.streams.ray import rewrite_on_ray as rewriter
 
     with progress_bar() as progress:
         speed = Speed(progress)
-        written = apply_to_stream(fitted, source, out, by=by, progress=speed.show)
+        written = apply_to_stream(
+            fitted, source, out, by=by, progress=speed.show, write=write, engine=rewriter
+        )
     say(
-        f"{out}: {written.rows:,} predictions in {written.files:,} files calibrated by "
+        f"{shown(out)}: {written.rows:,} predictions in {written.files:,} files calibrated by "
         f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"
     )

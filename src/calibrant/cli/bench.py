@@ -12,7 +12,7 @@ from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import write_file
-from calibrant.outputs import check_targets, one_writer
+from calibrant.outputs import check_is_local, check_targets, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.table import Column, Table
 from calibrant.show.terminal import Console
@@ -119,13 +119,14 @@ def run(
 
     Example: calibrant bench run posthoc --preset quick --jobs 2
     """
+    chosen = None if out is None else check_is_local(out, "in which a run is locked and continued")
     from calibrant.papers.experiment import load_experiment
     from calibrant.papers.rows import ROWS
     from calibrant.papers.runner import run_experiment
 
     experiment = load_experiment(name)
     wanted = experiment.preset_named(preset)
-    folder = Path("bench", f"{experiment.name}-{preset}") if out is None else out
+    folder = chosen or Path("bench", f"{experiment.name}-{preset}")
     if data is not None:
         check_targets([folder / ROWS], [data])
     try:

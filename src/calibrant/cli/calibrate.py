@@ -18,6 +18,7 @@ from calibrant.cli.options import (
     fast_or,
 )
 from calibrant.cli.printing import say
+from calibrant.files import shown
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -142,7 +143,7 @@ def calibrate(
     if effect.changed:
         console.say("--keep-accuracy compares only methods that keep the predictions.", style="dim")
     if out is not None:
-        console.say(f"Saved in {out}: {', '.join(saved)}")
+        console.say(f"Saved in {shown(out)}: {', '.join(saved)}")
 
 
 def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:

@@ -9,6 +9,7 @@ from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, fast_or, refuse_both
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
+from calibrant.files import shown
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -181,4 +182,5 @@ def _save(rule: "Rule | None", out: Path | None, *, visible: bool) -> None:
         raise InputError("--out: expected a threshold that has the guarantee, got none; nothing was saved")
     rule.save(out)
     if visible:
-        say(f"{out}: {type(rule).__name__} saved; apply decides with it, export makes an ONNX graph of it")
+        kind = type(rule).__name__
+        say(f"{shown(out)}: {kind} saved; apply decides with it, export makes an ONNX graph of it")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.options import command_line
-from calibrant.files import make_folder
+from calibrant.files import make_folder, shown
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console, line
 
@@ -74,7 +74,7 @@ def demo(
     shifted = {} if page.shift is None else {"before": page.shift.before, chosen.name: page.shift.after}
     console.show(measures_table({name: row.metrics for name, row in shifted.items() if row is not None}))
     console.print()
-    console.print(line("The report, to open in a browser: ", (str(out / REPORT), "bold")))
+    console.print(line("The report, to open in a browser: ", (shown(out / REPORT), "bold")))
 
 
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:

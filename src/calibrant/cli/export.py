@@ -7,6 +7,7 @@ import typer
 
 from calibrant.cli.options import SavedCalibrator
 from calibrant.cli.printing import say
+from calibrant.files import shown
 from calibrant.outputs import check_targets
 
 
@@ -35,4 +36,4 @@ def export(
     is_rule = format_of(calibrator) == RULE_FORMAT
     fitted = load_rule(calibrator) if is_rule else load_bound_calibrator(calibrator)
     export_onnx(fitted, out, n_classes=n_classes, half_precision=half)
-    say(f"{out}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")
+    say(f"{shown(out)}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

@@ -10,6 +10,7 @@ import typer
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
+from calibrant.files import is_there
 from calibrant.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def monitor(
     from calibrant.monitoring.run import MonitorRun, read_steps
 
     _check_targets([reference, *stream], state, events, prometheus)
-    if reset and (state is None or not state.exists()):
+    if reset and (state is None or not is_there(state)):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance}
     load = partial(read, columns=columns) if columns.needs_whole_files else None
@@ -150,7 +151,7 @@ def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) 
     """Return a new monitoring, or one that continues from a state with the options of that state."""
     from calibrant.monitoring.monitor import Monitoring
 
-    if state is None or not state.exists():
+    if state is None or not is_there(state):
         chosen = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
         return Monitoring(reference, **chosen)
     old = Monitoring.load(state, reference)

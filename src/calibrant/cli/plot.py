@@ -10,6 +10,7 @@ from calibrant.cli.flags import flag_of
 from calibrant.cli.options import METHODS, OUTPUT, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
+from calibrant.files import shown
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
 
@@ -100,7 +101,7 @@ def plot(
 
         check_format(out)
         draw_run(kind, *load_rows(path), title=title, width=width).save(out)
-        say(f"{out}: {RUN_KINDS[kind].meaning}")
+        say(f"{shown(out)}: {RUN_KINDS[kind].meaning}")
         return
     chosen = check_kind(kind)
     check_format(out)
@@ -115,4 +116,4 @@ def plot(
             progress=progress,
         )
         draw(kind, request).save(out)
-    say(f"{out}: {chosen.meaning}")
+    say(f"{shown(out)}: {chosen.meaning}")

@@ -19,6 +19,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
+from calibrant.files import address_of, shown
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 
@@ -103,9 +104,9 @@ def report(
             page = _of_files(paths, files, columns, methods, further, progress)
         progress("writing the page", 1, 1)
         write_report(page, target)
-    say(f"{target}: {page.verdict.headline}")
+    say(f"{shown(target)}: {page.verdict.headline}")
     if open_page:
-        webbrowser.open(target.resolve().as_uri())
+        webbrowser.open(address_of(target) or target.resolve().as_uri())
 
 
 def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has_more: bool) -> "Page":

@@ -8,6 +8,7 @@ import typer
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, refuse_both, split_list
 from calibrant.errors import InputError
+from calibrant.files import shown
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -131,7 +132,7 @@ def sets(
     console.print()
     console.show(choice.parts_table(columns.groups))
     if out is not None:
-        console.say(f"Saved in {out}: {chosen.name} sets of {chosen.scores} scores")
+        console.say(f"Saved in {shown(out)}: {chosen.name} sets of {chosen.scores} scores")
 
 
 def _calibrators(

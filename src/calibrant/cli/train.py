@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli.options import command_line
-from calibrant.outputs import one_writer
+from calibrant.outputs import check_is_local, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
 
@@ -68,6 +68,8 @@ def train(
 
     Example: calibrant train --log mlflow=http://localhost:5000 --log wandb=my-project
     """
+    folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
+    folder = check_is_local(folder, "in which a run is locked and resumed")
     from calibrant.cli.training_watchers import TrainingLog, watching
     from calibrant.training.config.toml import load_config, load_first_run
     from calibrant.training.folder import CONFIG, check_factory, load_folder_config
@@ -75,7 +77,6 @@ def train(
     from calibrant.training.outcome import assess, check_posthoc
     from calibrant.training.run import train as run_training
 
-    folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
     saved = resume and path is None
     if saved:
         load_folder_config(folder)  # raises an error if there is no run

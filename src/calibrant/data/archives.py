@@ -1,10 +1,11 @@
 """Archives of arrays by name: NumPy's ``.npz`` and ``.safetensors``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, is_zipfile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from calibrant.data.contents import (
     from_beside,
     from_text,
     notes_of,
+    of_class_one,
     present,
     signal_arrays,
     to_arrays,
@@ -46,12 +48,12 @@ class Npz:
 
     def names(self) -> list[str]:
         """Return the names of all arrays."""
-        with self._open() as archive:
+        with self.opened() as archive:
             return list(archive.files)
 
     def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
         """Return the arrays with our keys, and all names; pickled arrays are refused, never loaded."""
-        with self._open() as archive:
+        with self.opened() as archive:
             names = list(archive.files)
             ours = under_our_names(names, columns)
             found = [key for key in (*ARRAYS, "class_names", "metadata") if key in ours]
@@ -65,7 +67,7 @@ class Npz:
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return arrays by name; pickled arrays are refused, never loaded."""
-        with self._open() as archive:
+        with self.opened() as archive:
             names = present(wanted, optional, archive.files)
             return FileRows({name: _vector(_entry(archive, name), name) for name in names})
 
@@ -84,7 +86,8 @@ class Npz:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # for NumPy any array could be that one
 
     @contextmanager
-    def _open(self) -> Iterator[Any]:
+    def opened(self) -> Iterator[Any]:
+        """Open the archive, after the names of its arrays have been compared."""
         if not is_zipfile(self.path):  # np.load would take it for a pickle and advise to allow that
             raise BadZipFile("not a zip archive")
         # Given a path, np.load leaves the file open if the archive is damaged.
@@ -145,10 +148,53 @@ class Safetensors:
         if predictions.groups is not None:
             tensors[GROUPS] = predictions.groups.codes
             header[GROUPS] = to_text(predictions.groups.names)
-        # Tensors that share memory, such as logits and features side by side, must be copied.
-        copies = {key: tensor.clone().contiguous() for key, tensor in tensors.items()}
-        digests = {key: digest(*_parts_of(key, copies, header)) for key in {**copies, **header}}
-        save_file(copies, self.path, metadata=header | {_DIGESTS: to_text(digests)})
+        _save_tensors(self.path, tensors, header)
+
+
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    # Tensors that share memory, such as logits and features side by side, must be copied.
+    copies = {key: tensor.clone().contiguous() for key, tensor in tensors.items()}
+    digests = {key: digest(*_parts_of(key, copies, header)) for key in {**copies, **header}}
+    save_file(copies, path, metadata={**header, _DIGESTS: to_text(digests)})
+
+
+def write_arrays(source: Path, out: Path, arrange: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Write an archive again with other arrays; those that stay are copied as they are, never unpickled.
+
+    Args:
+        source: The archive, ``.npz`` or ``.safetensors``.
+        out: The file to write, of the same format.
+        arrange: Takes what the archive holds by name, and returns it with NumPy arrays in place of some.
+    """
+    if source.suffix.lower() == ".safetensors":
+        with safe_open(source, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            header = {key: text for key, text in (file.metadata() or {}).items() if key != _DIGESTS}
+        new = {
+            name: value if isinstance(value, Tensor) else _like(tensors.get(name), value)
+            for name, value in arrange(dict(tensors)).items()
+        }
+        _save_tensors(out, new, header)
+        return
+    with ZipFile(source) as old, ZipFile(out, "w", ZIP_DEFLATED) as target, Npz(source).opened() as arrays:
+        members = {info.filename.removesuffix(".npy"): info for info in old.infolist()}
+        for name, value in arrange(dict(members)).items():
+            with target.open(f"{name}.npy", "w", force_zip64=True) as written:
+                if isinstance(value, ZipInfo):
+                    with old.open(value) as read:
+                        shutil.copyfileobj(read, written)
+                else:
+                    before = torch.from_numpy(_entry(arrays, name)) if name in members else None
+                    np.lib.format.write_array(written, _like(before, value).numpy(), allow_pickle=False)
+
+
+def _like(old: Tensor | None, new: npt.NDArray[Any]) -> Tensor:
+    """Return new numbers as a tensor, in the type of the old ones if these have fractions."""
+    one = old is not None and old.ndim == 1 and new.ndim == 2 and new.shape[1] == 2
+    tensor = torch.from_numpy(np.ascontiguousarray(of_class_one(new) if one else new))
+    if old is not None and old.is_floating_point() and tensor.is_floating_point():
+        return tensor.to(old.dtype)
+    return tensor
 
 
 def _parts_of(key: str, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> list[Tensor | str]:

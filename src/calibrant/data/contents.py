@@ -223,6 +223,16 @@ def to_arrays(predictions: Stored) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
+def of_class_one(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the one number of two classes: the probability of class 1, or its log-odds from logits.
+
+    Example:
+        >>> of_class_one(np.array([[0.2, 0.8]])), of_class_one(np.array([[-1.5, -0.5]]))
+        (array([0.8]), array([1.]))
+    """
+    return np.asarray(scores[:, 1] if (scores >= 0).all() else scores[:, 1] - scores[:, 0])
+
+
 def beside_columns(names: Sequence[str]) -> list[str]:
     """Return the names of what stands beside predictions: groups, and signals as ``signal_<name>``."""
     return [name for name in names if name == GROUPS or name.startswith(SIGNAL)]

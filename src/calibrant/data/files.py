@@ -86,7 +86,7 @@ def load_answers(
 ) -> Answers:
     """Read predictions as :func:`load_predictions` does; say which rows they are, and whether rows repeat."""
     path, columns = Path(path), columns or Columns()
-    form = _format(path, FORMATS | LOGS)
+    form = format_of(path)
     with reading(path.name, f"a {path.suffix} file"):
         _check_is_file(path)
         source = form(path)
@@ -197,6 +197,11 @@ def _log(source: Format, columns: Columns) -> tuple[FileRows, Columns] | None:
             "layout="
         )
     return None
+
+
+def format_of(path: Path) -> type[Format]:
+    """Return the format of a file of predictions, or of a log, by its suffix."""
+    return _format(path, FORMATS | LOGS)
 
 
 def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:

@@ -181,9 +181,10 @@ class Csv:
                 own
             )
             table = _from_texts(table, numbers, percent=columns.percent)
-        if GROUPS in beside:
-            place = table.schema.get_field_index(GROUPS)
-            table = table.set_column(place, GROUPS, _without_guards(table[GROUPS]))
+        for name in ("labels", GROUPS):
+            if name in own and pa.types.is_string(table[name].type):
+                place = table.schema.get_field_index(name)
+                table = table.set_column(place, name, _without_guards(table[name]))
         return to_values(table, spread) | _beside(table, beside), self.header
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:

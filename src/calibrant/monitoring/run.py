@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.files import writing
+from calibrant.files import address_of, shown, writing
 from calibrant.inputs import Progress
 from calibrant.monitoring.files import Step, follow, loader
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.prometheus import write_metrics
 from calibrant.monitoring.windows import Window
+from calibrant.outputs import check_targets
 
 # The state is saved about once a second; if that takes long, saving takes one part in this many of the time.
 _SAVE_SECONDS = 1.0
@@ -151,6 +152,9 @@ def check_target(target: Path, name: str, *, appends: bool, others: Sequence[str
         appends: Whether lines are appended to it; otherwise it is replaced.
         others: Files that it must not be.
     """
+    if address_of(target) is not None:
+        _check_address(target, name, appends=appends, others=others)
+        return
     with writing(target):
         if target.is_dir():
             raise InputError(
@@ -170,6 +174,14 @@ def check_target(target: Path, name: str, *, appends: bool, others: Sequence[str
                     raise InputError(f"{name}: expected a file of JSON lines, got {target}, which is another")
         else:
             TemporaryFile(dir=target.parent).close()
+
+
+def _check_address(target: Path, name: str, *, appends: bool, others: Sequence[str]) -> None:
+    if appends:
+        raise InputError(
+            f"{name}: expected a file on this machine, since lines are appended to it, got {shown(target)}"
+        )
+    check_targets([target], others, name=name)
 
 
 def _append_event(path: Path, event: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Apply a calibrator or a rule to files: each as a whole, joined, or as a stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -8,8 +8,16 @@ from torch import Tensor
 
 from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_answers, save_predictions
-from calibrant.data.predictions import Predictions
-from calibrant.data.rewriting import ROW_FORMATS, write_answers, write_columns, write_rows
+from calibrant.data.predictions import Predictions, join_predictions
+from calibrant.data.rewriting import (
+    ROW_FORMATS,
+    Written,
+    in_form,
+    write_calibrated,
+    write_columns,
+    write_joined,
+    write_rows,
+)
 from calibrant.decisions.rule import RULE_FORMAT, Decisions, load_rule
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
@@ -19,7 +27,7 @@ from calibrant.outputs import check_targets, filling
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.files import format_of
 from calibrant.streams.prediction_stream import open_stream
-from calibrant.streams.rewriting import Rewritten, rewrite_stream
+from calibrant.streams.rewriting import Engine, Rewritten, rewrite_stream
 
 #: Called with a file and its predictions, to tell how many answers were left out.
 Tell = Callable[[Path, Predictions], None]
@@ -50,18 +58,33 @@ def apply_rule(path: Path, source: str, out: Path, columns: Columns, tell: Tell)
 
 
 def apply_to_stream(
-    calibrator: Calibrator, source: str, out: Path, *, by: str | None, progress: Progress
+    calibrator: Calibrator,
+    source: str,
+    out: Path,
+    *,
+    by: str | None,
+    progress: Progress,
+    write: Written | None = None,
+    engine: Engine | None = None,
 ) -> Rewritten:
-    """Write each file of a stream with calibrated log-probabilities, or with repaired confidences."""
-
-    def new(predictions: Predictions) -> Tensor:
-        result = calibrated(calibrator, predictions)
-        changed = result.logits if result.confidence is None else result.confidence
-        assert changed is not None
-        return changed
-
+    """Write each file of a stream with calibrated predictions; see :func:`rewrite_stream`."""
     stream = open_stream(source, columns_by=by, need_labels=False)
-    return rewrite_stream(stream, new, out, check=partial(check_form, calibrator), progress=progress)
+    return rewrite_stream(
+        stream,
+        partial(_calibrated_scores, calibrator),
+        out,
+        check=partial(check_form, calibrator),
+        progress=progress,
+        write=write,
+        engine=engine,
+    )
+
+
+def _calibrated_scores(calibrator: Calibrator, predictions: Predictions) -> Tensor:
+    result = calibrated(calibrator, predictions)
+    changed = result.logits if result.confidence is None else result.confidence
+    assert changed is not None
+    return changed
 
 
 def targets_of(source: str, files: Mapping[str, str | Path], out: Path) -> dict[Path, Path] | None:
@@ -75,30 +98,64 @@ def targets_of(source: str, files: Mapping[str, str | Path], out: Path) -> dict[
 
 
 def apply_to_files(
-    calibrator: Calibrator, targets: Mapping[Path, Path], out: Path, columns: Columns, tell: Tell
+    calibrator: Calibrator,
+    targets: Mapping[Path, Path],
+    out: Path,
+    columns: Columns,
+    tell: Tell,
+    *,
+    write: Written | None = None,
 ) -> int:
-    """Write each file with calibrated predictions, and return their number."""
+    """Write each file with calibrated predictions, and return their number.
+
+    Args:
+        calibrator: The calibrator.
+        targets: The file to write for each file that is read.
+        out: The file or folder that a person named.
+        columns: Which columns hold what.
+        tell: Called with each file and its predictions.
+        write: What is written, if not what the files hold.
+    """
     if list(targets.values()) == [out]:
-        return sum(_apply(calibrator, path, target, columns, tell) for path, target in targets.items())
+        return sum(_apply(calibrator, path, target, columns, tell, write) for path, target in targets.items())
     done = 0
     with filling(out) as finished:
         for path, target in targets.items():
             make_folder(target.parent)
-            done += _apply(calibrator, path, target, columns, tell)
+            done += _apply(calibrator, path, target, columns, tell, write)
             finished.append(target)
     return done
 
 
-def _apply(calibrator: Calibrator, path: Path, target: Path, columns: Columns, tell: Tell) -> int:
+def apply_joined(
+    calibrator: Calibrator,
+    paths: Sequence[Path],
+    out: Path,
+    columns: Columns,
+    tell: Tell,
+    *,
+    write: Written | None = None,
+) -> int:
+    """Write several files as one with calibrated predictions, and return their number."""
+    answers = {path: load_answers(path, need_labels=False, columns=columns) for path in paths}
+    for path, each in answers.items():
+        tell(path, each.predictions)
+    before = join_predictions({path.name: each.predictions for path, each in answers.items()})
+    results = {path: calibrated(calibrator, each.predictions) for path, each in answers.items()}
+    parts = {path: (result, answers[path].kept) for path, result in results.items()}
+    if not write_joined(parts, out, columns, write):
+        save_predictions(in_form(before, calibrated(calibrator, before), write), out)
+    return before.n_rows
+
+
+def _apply(
+    calibrator: Calibrator, path: Path, target: Path, columns: Columns, tell: Tell, write: Written | None
+) -> int:
     """Write one file with calibrated predictions, and return their number."""
     answers = load_answers(path, need_labels=False, columns=columns)
     tell(path, answers.predictions)
     result = calibrated(calibrator, answers.predictions)
-    if result.n_rows < result.n:
-        save_predictions(result, target)
-        return result.n_rows
-    if result.confidence is not None and {path.suffix.lower(), target.suffix.lower()} <= {*ROW_FORMATS}:
-        write_answers(path, target, result.confidence, kept=answers.kept)
-    else:
-        save_predictions(result, target)
-    return result.n
+    write_calibrated(
+        path, target, answers.predictions, result, columns=columns, kept=answers.kept, write=write
+    )
+    return result.n_rows

@@ -144,6 +144,11 @@ def _remote(source: str) -> list[StreamFile]:
     except (ImportError, ValueError, OSError) as error:
         detail = " ".join(str(error).split())[:160]
         raise FormatError(f"{source}: expected an address that can be read, got {detail}") from error
+    if mark := next((str(file) for file in found if str(file).endswith(f"/{INCOMPLETE}")), None):
+        raise FormatError(
+            f"{source}: expected a complete folder, got one whose writing has not ended; repeat the command "
+            f"that was interrupted, or remove {mark} to read what is there"
+        )
     files = [str(file) for file in found if str(file).lower().endswith(_SUFFIX)]
     root = _common(files)
     named = [StreamFile(file[len(root) :], file, filesystem) for file in files]

@@ -10,7 +10,7 @@ import dataclasses
 import pickle
 import warnings
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from importlib import import_module
@@ -34,6 +34,7 @@ from calibrant.streams.ray_cluster import (
     quiet,
     replaced,
 )
+from calibrant.streams.rewriting import FileJob
 from calibrant.streams.row_groups import LeftOut, RowGroup, read_groups
 from calibrant.threads import one_thread_each
 
@@ -113,6 +114,41 @@ def evaluate_stream_on_ray(
     ray = import_ray()
     check_address(ray, address)
     return evaluate_stream(stream, **options, engine=partial(_measure_there, ray, address))
+
+
+def rewrite_on_ray(jobs: Sequence[FileJob]) -> Iterator[tuple[FileJob, int, bool]]:
+    """Let the workers of a Ray cluster write files again, each completely or not at all.
+
+    It is an engine of :func:`~calibrant.streams.rewrite_stream`; the cluster is found as above. If a worker
+    dies, Ray gives its file to another one. Every worker must reach the files, and the folder to write to,
+    under the same paths or addresses.
+    """
+    ray = import_ray()
+    with connected(ray, None):
+        task = ray.remote(_write_there)
+        waiting = {task.remote(job, __version__): job for job in jobs}
+        try:
+            while waiting:
+                (ready,), _ = ray.wait(list(waiting), num_returns=1)
+                found = ray.get(ready)
+                if isinstance(found, CalibrantError):
+                    raise found
+                yield waiting.pop(ready), found, True
+        except ray.exceptions.RayError as error:
+            raise _failure(error, "write every file") from error
+        finally:
+            for rest in waiting:
+                ray.cancel(rest)
+
+
+def _write_there(job: FileJob, version: str) -> int | CalibrantError:
+    """Write one file, on a worker; an error in the data is returned, because a retry would not help."""
+    try:
+        _check_version(version)
+        with one_thread_each():
+            return sum(job.run())
+    except CalibrantError as refusal:
+        return refusal
 
 
 def _measure_there(ray: ModuleType, address: str | None, job: StreamPass) -> GroupedMeasures:
@@ -209,9 +245,9 @@ def _answers(parts: Sequence[_Part]) -> Generator[_Answer, None, None]:
         raise _failure(error) from error
 
 
-def _failure(error: Exception) -> CalibrantError:
+def _failure(error: Exception, task: str = "measure every part") -> CalibrantError:
     return CalibrantError(
-        f"ray: expected the workers to measure every part, got {in_short(error)}; they need the packages "
+        f"ray: expected the workers to {task}, got {in_short(error)}; they need the packages "
         "that are installed here; see Ray's logs"
     )
 
@@ -228,12 +264,16 @@ def _measure(row: dict[str, bytes]) -> dict[str, bytes]:
     return {"answer": pickle.dumps(answer)}
 
 
-def _answer(part: _Part) -> _Answer:
-    if part.version != __version__:
+def _check_version(version: str) -> None:
+    if version != __version__:
         raise CalibrantError(
-            f"ray: expected Calibrant {part.version} on every worker, as here, got {__version__}; "
+            f"ray: expected Calibrant {version} on every worker, as here, got {__version__}; "
             "install the same version everywhere"
         )
+
+
+def _answer(part: _Part) -> _Answer:
+    _check_version(part.version)
     measures, left_out = part.empty(), list[LeftOut]()
     batches = read_groups(part.groups, part.rows, left_out=left_out if part.skip_bad else None)
     with closing(ahead(batches, most=_AHEAD)) as ready:

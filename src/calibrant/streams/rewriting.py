@@ -1,11 +1,11 @@
 """Rewrite a stream with new predictions, file by file; each file is written completely or not at all."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from calibrant.data.contents import (
-    GROUPS,
-    beside_columns,
-    class_names,
-    find_columns,
-    from_beside,
-    select_form,
-)
-from calibrant.data.parquet import CHECKSUMS, notes_in, with_notes
+from calibrant.data.contents import GROUPS, beside_columns, find_columns, from_beside, select_form
+from calibrant.data.parquet import CHECKSUMS
 from calibrant.data.predictions import Predictions
+from calibrant.data.rewriting import ScoreColumns, Written, arranged, check_written, to_arrow
 from calibrant.errors import InputError
 from calibrant.files import atomic_path, make_folder
 from calibrant.inputs import Progress
@@ -40,6 +34,37 @@ class Rewritten:
     rows: int
 
 
+@dataclass(frozen=True)
+class FileJob:
+    """One file of a stream to write again; it can be sent to another process and done there.
+
+    Attributes:
+        source: The file.
+        layout: Its layout.
+        target: The file to write.
+        by: The column or key of folders that groups rows, if any.
+        write: What is written, if not what the file holds.
+        transform: Returns the new scores of some rows.
+    """
+
+    source: StreamFile
+    layout: FileLayout
+    target: Path
+    by: str | None
+    write: Written | None
+    transform: Callable[[Predictions], Tensor]
+
+    def run(self) -> Iterator[int]:
+        """Write the file, completely or not at all, and yield the number of rows of each piece."""
+        make_folder(self.target.parent, "out")
+        with atomic_path(self.target) as temporary:
+            yield from _rewrite(self, temporary)
+
+
+#: Does jobs and yields, for each piece, the job, its rows, and whether its file is complete.
+Engine: TypeAlias = Callable[[Sequence[FileJob]], Iterator[tuple[FileJob, int, bool]]]
+
+
 def rewrite_stream(
     stream: PredictionStream,
     transform: Callable[[Predictions], Tensor],
@@ -47,14 +72,16 @@ def rewrite_stream(
     *,
     check: Callable[[int | None], None] | None = None,
     progress: Progress | None = None,
+    write: Written | None = None,
+    engine: Engine | None = None,
 ) -> Rewritten:
-    """Write each file of a stream again with new logits in place of its logits or probabilities.
+    """Write each file of a stream again with new scores: probabilities stay probabilities, logits logits.
 
-    Confidences of a black box are replaced by new confidences. The new files are below the folder ``out``,
-    under the names of the old ones, and appear when they are complete. If one is refused, those before it
-    remain, and the folder is not read as a stream until a later call has written all files. Nothing is
-    written over or below what is read. All other columns are copied, except ``confidence`` and ``correct``
-    beside class scores, which describe the old predictions.
+    Confidences of a black box are replaced too; the old ones stay as ``stated_confidence``. The new files are
+    below the folder ``out``, under the names of the old ones, and appear when they are complete. If one is
+    refused, those before it remain, and the folder is not read as a stream until a later call has written all
+    files. Nothing is written over or below what is read. All other columns are copied, except ``confidence``
+    and ``correct`` beside class scores, which describe the old predictions.
 
     Args:
         stream: The stream to read.
@@ -65,10 +92,14 @@ def rewrite_stream(
         check: Called with the number of classes, or None for confidences, before anything is written; raises
             an error if ``transform`` cannot take such predictions.
         progress: Called with the current file, the rows that are done, and the total.
+        write: What is written, if not what the files hold: ``"probs"``, ``"logits"`` or ``"confidence"``.
+        engine: Writes the files; by default this process, one after another.
     """
     layouts = stream.layouts()
+    k = next(iter(layouts.values())).k
+    write = check_written(write, k)
     if check is not None:
-        check(next(iter(layouts.values())).k)
+        check(k)
     folder = Path(out)
     targets = {source: _target(source, folder, alone=len(layouts) == 1) for source in layouts}
     read = [source.path for source in layouts if source.filesystem is None]
@@ -76,15 +107,25 @@ def rewrite_stream(
     done, total = 0, sum(sum(layout.rows) for layout in layouts.values())
     # A single file is written whole or not at all, so that its folder needs no mark.
     with nullcontext(list[Path]()) if folder in targets.values() else filling(folder, "out") as finished:
-        for source, layout in layouts.items():
-            make_folder(targets[source].parent, "out")
-            with atomic_path(targets[source]) as temporary:
-                for rows in _rewrite(source, layout, transform, temporary, by=stream.columns_by):
-                    done += rows
-                    if progress is not None:
-                        progress(source.name, done, total)
-            finished.append(targets[source])
+        jobs = [
+            FileJob(source, layout, targets[source], stream.columns_by, write, transform)
+            for source, layout in layouts.items()
+        ]
+        if engine is not None:  # others may have written any of the files when one of them refuses its own
+            finished.extend(targets.values())
+        for job, rows, complete in (engine or _one_by_one)(jobs):
+            done += rows
+            finished.extend([job.target] * complete)
+            if progress is not None:
+                progress(job.source.name, done, total)
     return Rewritten(len(layouts), done)
+
+
+def _one_by_one(jobs: Sequence[FileJob]) -> Iterator[tuple[FileJob, int, bool]]:
+    for job in jobs:
+        for rows in job.run():
+            yield job, rows, False
+        yield job, 0, True
 
 
 def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
@@ -95,15 +136,9 @@ def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
     return out / source.name
 
 
-def _rewrite(
-    source: StreamFile,
-    layout: FileLayout,
-    transform: Callable[[Predictions], Tensor],
-    path: Path,
-    *,
-    by: str | None,
-) -> Iterator[int]:
+def _rewrite(job: FileJob, path: Path) -> Iterator[int]:
     """Write one file and yield the number of rows of each piece as it is written."""
+    source, layout, by = job.source, job.layout, job.by
     buffer = PIECE if layout.largest > LARGE else 0
     # A writer that opens the file itself would leave it open if the disk is full.
     with source.open(buffer_size=buffer) as file, pa.OSFile(os.fspath(path), "wb") as sink:
@@ -111,7 +146,7 @@ def _rewrite(
         columns = select_form(find_columns(schema.names), schema.names, need_labels=False)
         if by is None and GROUPS in schema.names:
             by, layout = GROUPS, replace(layout, by=GROUPS)
-        place = _place(columns)
+        scores = ScoreColumns.of(schema.names, write=job.write)
         writer: pq.ParquetWriter | None = None
         first_row = 0
         try:
@@ -120,9 +155,9 @@ def _rewrite(
                 for rows in read_tables(file, group, rows_at_once([layout]), where):
                     with naming(where, first_row=first_row):
                         beside = _beside(rows, groups_of(rows, source, layout, by), pairs=not layout.k)
-                        new = transform(to_predictions(rows, columns, layout.names, beside))
-                        table = _replaced(rows, new, place)
-                    table = table.replace_schema_metadata(_notes(schema, columns))
+                        before = to_predictions(rows, columns, layout.names, beside)
+                        table = _replaced(rows, before, job.transform(before), scores)
+                    table = table.replace_schema_metadata(schema.metadata)
                     if writer is None:
                         writer = pq.ParquetWriter(sink, table.schema, **CHECKSUMS)
                     writer.write_table(table)
@@ -133,22 +168,6 @@ def _rewrite(
         finally:
             if writer is not None:
                 writer.close()
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where new predictions stand: their column, the old one that it replaces, and those that it outdates."""
-
-    name: str
-    instead_of: str
-    outdated: frozenset[str] = frozenset()
-
-
-def _place(columns: Mapping[str, Sequence[str]]) -> _Place:
-    outputs = columns.get("logits") or columns.get("probs")
-    if outputs is None:
-        return _Place("confidence", "confidence")
-    return _Place("logits", outputs[0], frozenset({*outputs, "confidence", "correct"}))
 
 
 def _beside(
@@ -171,23 +190,15 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     return np.array(np.from_dlpack(filled))
 
 
-def _replaced(rows: pa.RecordBatch, new: Tensor, place: _Place) -> pa.Table:
+def _replaced(
+    rows: pa.RecordBatch, before: Predictions, new: Tensor, scores: ScoreColumns | None
+) -> pa.Table:
     """Return the rows with new predictions in place of the old ones."""
-    array = np.ascontiguousarray(new.detach().cpu().numpy())
-    column = pa.array(array.ravel())
-    if array.ndim == 2:
-        column = pa.FixedSizeListArray.from_arrays(column, array.shape[1])
-    columns: dict[str, pa.Array] = {}
-    for name in rows.schema.names:
-        if name == place.instead_of:
-            columns[place.name] = column
-        elif name not in place.outdated:
-            columns[name] = rows.column(name)
-    return pa.table(columns)
-
-
-def _notes(schema: pa.Schema, columns: dict[str, list[str]]) -> dict[bytes, bytes]:
-    """Return the metadata of the file, with the class names that were in its headers."""
-    if (names := class_names(columns)) is not None:
-        return with_notes({**notes_in(schema), "class_names": names}, schema)
-    return dict(schema.metadata or {})
+    if scores is None:
+        arrays = {"confidence": new.detach().cpu().numpy()}
+    else:
+        arrays = scores.new(before.with_scores(new))
+    old = {name: rows.column(name) for name in rows.schema.names}
+    types = {name: column.type for name, column in old.items()}
+    columns = {name: to_arrow(array, types.get(name)) for name, array in arrays.items()}
+    return pa.table(arranged(old, columns, () if scores is None else scores.replaced))
