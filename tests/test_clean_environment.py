@@ -55,12 +55,6 @@ FEATURES = [
     ("import calibrant.integrations.torchmetrics", "torchmetrics", "train"),
     ("import calibrant.integrations.transformers", "transformers", "train"),
     (
-        "from calibrant.losses import SupervisedContrastiveLoss\n"
-        "import torch; SupervisedContrastiveLoss()(torch.eye(4), torch.tensor([0, 0, 1, 1]))",
-        "pytorch-metric-learning",
-        "train",
-    ),
-    (
         "from calibrant.integrations.onnx import export_onnx\n"
         "from calibrant.posthoc import TemperatureScaling\n"
         "export_onnx(TemperatureScaling(2.0), 'out.onnx', n_classes=3)",
