@@ -1,12 +1,13 @@
 """Time and memory of the losses, forward and backward, as ratios to ``F.cross_entropy`` in the same run.
 
-    python benchmarks/losses.py [--quick] [--only focal,seca]
+    python benchmarks/losses.py [--quick] [--only focal,seca] [--compile]
 
 One thread; the losses take turns, so that all see the same machine, and the best of many turns counts. Times
 are CPU time of the thread, which other programs disturb less. Each loss is measured alone, a term without
 the loss it is added to, and with its memory filled by one update. Labels are right for most samples, as late
 in training. Losses of embeddings are measured at (1024, 128). Memory is the growth of the peak resident set
-of a process of its own. Peers are other libraries' losses, where they are installed.
+of a process of its own. Peers are other libraries' losses, where they are installed. With ``--compile``, each
+loss is compiled by ``torch.compile``, which needs a C++ compiler, and compared with compiled cross-entropy.
 """
 
 import ctypes.util
@@ -48,11 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every loss at every size and print Markdown tables."""
     parser = benchmark_parser(__doc__, "small batches, one turn")
     parser.add_argument("--only", default="", help="names separated by commas; all by default")
+    parser.add_argument("--compile", action="store_true", help="compile each loss with torch.compile")
     options = parser.parse_args(arguments)
     wanted = options.only.split(",") if options.only else list(LOSSES)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # the peers' own
     plan = QUICK if options.quick else FULL
+    if options.compile:
+        print_compiled_table([name for name in wanted if LOSSES[name].reads == "logits"], plan)
+        return
     print_logits_table([name for name in wanted if LOSSES[name].reads == "logits"], plan)
     embedded = [name for name in wanted if LOSSES[name].reads == "embeddings"]
     if embedded:
@@ -74,6 +79,25 @@ def print_logits_table(names: list[str], plan: Plan) -> None:
     print_row(FLOOR, *(f"{1e6 * floor:.0f} µs" for floor in floors), f"{memory[FLOOR]:.0f}")
     for name in list(tables[0])[1:]:
         print_row(name, *(f"{table[name]:.2f}x" for table in tables), f"{memory[name]:.0f}")
+
+
+def print_compiled_table(names: list[str], plan: Plan) -> None:
+    """Print times of compiled losses as multiples of compiled cross-entropy, and their numbers of graphs."""
+    print_head("library", "loss, compiled", "graphs", *map(str, plan.sizes[1:]))
+    for name in names:
+        ratios = []
+        for n, k in plan.sizes[1:]:
+            torch._dynamo.reset()
+            logits, labels = late_batch(n, k)
+            floor = pass_of(torch.compile(F.cross_entropy), logits, labels)
+            floor()
+            torch._dynamo.utils.counters.clear()
+            run = pass_of(torch.compile(ours(name, logits, labels)), logits, labels)
+            run()
+            graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+            times = best_times({FLOOR: floor, name: run}, turns=plan.turns, repeat=5)
+            ratios.append(f"{times[name] / times[FLOOR]:.2f}x")
+        print_row(f"calibrant | {name}", str(graphs), *ratios)
 
 
 def print_embeddings_table(names: list[str], plan: Plan) -> None:
@@ -110,16 +134,22 @@ def fresh_memory(run: Pass) -> float:
 
 def cases(names: list[str], n: int, k: int) -> dict[str, Pass]:
     """Return a forward and backward pass of each loss on the same batch, cross-entropy's first."""
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(0, k, (n,), generator=generator)
-    logits = torch.randn(n, k, generator=generator)
-    logits[torch.arange(n), labels] += 4
+    logits, labels = late_batch(n, k)
     losses: dict[str, LossFunction] = {FLOOR: F.cross_entropy}
     for name in names:
         losses[f"calibrant | {name}"] = ours(name, logits, labels)
         if name in PEERS:
             losses |= peer(name)
     return {name: pass_of(loss, logits, labels) for name, loss in losses.items()}
+
+
+def late_batch(n: int, k: int) -> tuple[Tensor, Tensor]:
+    """Return a batch in which most samples are right, as late in training."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, k, (n,), generator=generator)
+    logits = torch.randn(n, k, generator=generator)
+    logits[torch.arange(n), labels] += 4
+    return logits, labels
 
 
 def ours(name: str, logits: Tensor, labels: Tensor) -> LossFunction:
@@ -186,7 +216,7 @@ def netcal(name: str) -> Callable[[], LossFunction]:
 
 
 def metric_learning_contrastive() -> LossFunction:
-    """Return the loss that ours calls."""
+    """Return the same loss, without its options."""
     from pytorch_metric_learning.losses import SupConLoss
 
     loss: LossFunction = SupConLoss(temperature=0.1)

@@ -31,11 +31,18 @@ class MissingPackageError(CalibrantError, ImportError):
     """
 
     def __init__(self, purpose: str, package: str, extra: str = "", *, command: str = "") -> None:
-        how = f"from a clone of Calibrant with: pip install -c constraints.txt '.[{extra}]'"
-        super().__init__(
-            f"{purpose}: expected the package {package}, got none; install it "
-            f"{f'with: {command}' if command else how}"
-        )
+        how = command or f"pip install 'calibrant[{extra}]'"
+        super().__init__(f"{purpose}: expected the package {package}, got none; install it with: {how}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A worker process sends its errors to the process that started it.
+        return _with_message, (type(self), str(self))
+
+
+def _with_message(kind: type[MissingPackageError], message: str) -> MissingPackageError:
+    error = kind.__new__(kind)
+    ImportError.__init__(error, message)
+    return error
 
 
 def did_you_mean(word: str, known: Iterable[object]) -> str:

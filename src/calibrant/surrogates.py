@@ -117,14 +117,14 @@ def soft_bins(
     p = at_least_float32(confidence)
     share = soft_membership(p, n_bins=n_bins, lam=lam)
     if weights is not None:
-        share = share * (weights / weights.mean()).to(p.dtype)[:, None]
+        share = share * (weights / weights.mean().clamp_min(torch.finfo(p.dtype).tiny)).to(p.dtype)[:, None]
     total = share.sum(dim=0)
     # The total of a bin that no sample reaches underflows to zero; the bin then has no gap and no gradient.
     divisor = total.clamp_min(torch.finfo(p.dtype).tiny)
     gap = (p - correct.to(p.dtype)) @ share / divisor
     with torch.no_grad():
         noise = ((p * (1 - p)) @ share.square()).sqrt() / divisor
-    return SoftBins(weight=total / len(p), gap=gap, noise=noise)
+    return SoftBins(weight=total / max(len(p), 1), gap=gap, noise=noise)
 
 
 def soft_ece(confidence: Tensor, correct: Tensor, *, n_bins: int = N_BINS, lam: float = SHARPNESS) -> Tensor:

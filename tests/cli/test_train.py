@@ -307,5 +307,5 @@ def test_without_lightning_fabric_one_sentence_says_what_to_install(monkeypatch,
     message = one_line(*call(monkeypatch, "train", "--out", tmp_path / "run"))
     assert message == (
         "calibrant: training: expected the package lightning-fabric, got none; "
-        "install it from a clone of Calibrant with: pip install -c constraints.txt '.[train]'"
+        "install it with: pip install 'calibrant[train]'"
     )

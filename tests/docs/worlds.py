@@ -259,7 +259,11 @@ def rows(folder):
 
 
 def pictures(folder):
-    """CIFAR-10 in small, and the configuration of the page with fewer epochs."""
+    """CIFAR-10 in small, the configuration of the page with fewer epochs, and a loss of the user's own."""
+    (folder / "my_module.py").write_text(
+        "from torch import nn\n\nclass MyLoss(nn.CrossEntropyLoss):\n    def __init__(self, alpha):\n"
+        "        super().__init__(label_smoothing=alpha / 10)\n"
+    )
     rng = np.random.default_rng(0)
     (folder / "data" / "cifar10").mkdir(parents=True)
     for part in ("train", "test"):

@@ -19,10 +19,11 @@ from calibrant.losses.adafocal import (
     updated_gammas,
     validation_bins,
 )
-from calibrant.losses.focal import focal_loss
+from calibrant.losses.focal import FocalLoss, focal_loss
 from calibrant.losses.inverse_focal import inverse_focal_loss
 from calibrant.losses.loss import _EPOCH
 from calibrant.losses.ols import OLSLoss
+from calibrant.losses.selective_risk import SelectiveRiskLoss
 from tests.losses.batches import batch, chained, gradient
 
 RULE = {"lam": 1.0, "gamma_max": 20.0, "gamma_min": -2.0, "switch": 0.2}
@@ -310,7 +311,17 @@ def test_an_unknown_case_is_refused():
         CalFocalLoss("class")
 
 
-@pytest.mark.parametrize("make", [AdaFocalLoss, CalFocalLoss, lambda: OLSLoss(5), lambda: 0.5 * OLSLoss(5)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        AdaFocalLoss,
+        CalFocalLoss,
+        lambda: OLSLoss(5),
+        lambda: 0.5 * OLSLoss(5),
+        lambda: SelectiveRiskLoss(warmup=2),
+        lambda: FocalLoss() + SelectiveRiskLoss(warmup=1),
+    ],
+)
 def test_training_without_updates_is_noticed_once_after_an_epochs_worth_of_batches(make, monkeypatch):
     monkeypatch.setattr("calibrant.losses.loss._EPOCH", 3)
     logits, labels = batch()
@@ -334,3 +345,22 @@ def test_training_without_updates_is_noticed_once_after_an_epochs_worth_of_batch
 
 def test_the_number_of_batches_that_is_an_epochs_worth_is_documented():
     assert f"{_EPOCH:,} batches" in AdaFocalLoss.__doc__
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda z, y, **options: adafocal_loss(
+            z, y, edges=torch.tensor([0, 0.2, 0.6, 1]), gammas=torch.tensor([5.0, 1.0, -2.0]), **options
+        ),
+        lambda z, y, **options: calfocal_loss(
+            z, y, edges=torch.tensor([0, 0.5, 1]), accuracy=torch.tensor([0.1, 0.8]), **options
+        ),
+    ],
+)
+def test_the_loss_of_soft_labels_is_the_mixture_of_those_of_the_classes(loss):
+    logits, _ = batch()
+    soft = torch.softmax(batch(seed=3)[0], dim=1)
+    of_class = [loss(logits, torch.full((12,), c), reduction="none") for c in range(5)]
+    expected = (soft * torch.stack(of_class, dim=1)).sum(dim=1)
+    torch.testing.assert_close(loss(logits, soft, reduction="none"), expected)

@@ -52,7 +52,8 @@ def test_rows_are_the_positions_that_count_in_the_order_of_the_labels():
     logits, labels = batch(24)
     labels[[2, 7]] = -100
     dense = logits.view(2, 3, 4, 5).movedim(-1, 1)
-    z, y = rows(dense, labels.view(2, 3, 4))
+    z, y, kept = rows(dense, labels.view(2, 3, 4))
+    assert kept is None
     kept = labels != -100
     assert torch.equal(z, logits[kept])
     assert torch.equal(y, labels[kept])

@@ -14,6 +14,7 @@ from calibrant import losses
 from calibrant.errors import InputError
 from calibrant.losses.loss import SampleLoss
 from calibrant.losses.names import LOSSES, make_loss
+from tests.conftest import at_length
 from tests.contracts import Contract
 from tests.losses.batches import batch
 
@@ -28,6 +29,7 @@ OF_EMBEDDINGS = [name for name in BARE if LOSSES[name].reads == "embeddings"]
 # Correctness ranking has a history of samples, not of single positions.
 DENSE = [name for name in OF_LOGITS if name != "crl"]
 SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "logit_norm"]
+SOFT += ["adafocal", "calfocal", "seca"]
 # Constants to the gradient by design: SECA's class means, and the counts and the threshold of selective risk.
 # Their own tests compare the gradient with the papers' formulas.
 CONSTANTS = {"seca", "selective_risk"}
@@ -565,14 +567,49 @@ def it_prints_what_it_is_on_one_line(name, form):
     assert "\n" not in text
 
 
+COMPILED = [(name, {}) for name in BARE] + [
+    ("kde", {"mode": "canonical"}),
+    ("mmce", {"weighted": True}),
+    ("seca", {"accumulate": 3}),
+    ("selective_risk", {"warmup": 2, "score": "msp"}),
+    ("selective_risk", {"weight_gradient": 0.0}),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-@pytest.mark.parametrize("name", ["focal", "brier", "seca", "mdca"])
-def test_it_can_be_compiled(name):
-    # The backend without code generation: what is ours is that the graph can be traced, forwards and back.
-    loss = made(name, "recipe")
-    compiled = torch.compile(loss, backend="aot_eager")
-    value, gradient = value_and_gradient(compiled, *batch(N, K))
-    expected, its_gradient = value_and_gradient(loss, *batch(N, K))
-    torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(gradient, its_gradient)
+@pytest.mark.parametrize(("name", "options"), COMPILED)
+# Without code generation: what is ours is that the graph can be traced, forwards and, at length, back.
+@pytest.mark.parametrize("backend", at_length(["eager", "aot_eager"], now=["eager"]))
+def test_compiled_it_is_one_graph_with_the_same_value_gradient_and_memory_in_every_epoch(
+    name, options, backend
+):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    loss, plain = made(name, **options), made(name, **options)
+    compiled = torch.compile(loss, backend=backend, fullgraph=True)
+    logits, labels, masked = masked_batch()
+    some_ignored = torch.where(torch.arange(N) % 4 == 1, -100, labels)
+    batches = [(logits, labels), (logits, some_ignored), (-logits, torch.full_like(labels, -100))]
+    if LOSSES[name].reads == "logits":
+        batches.append((logits.masked_fill(masked, -torch.inf), labels))
+    for _ in range(4):
+        for z, y in batches:
+            torch.testing.assert_close(value_and_gradient(compiled, z, y), value_and_gradient(plain, z, y))
+        for each_loss in (loss, plain):
+            each_loss.update(*batch(50, K, seed=2))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= (2 if options.get("warmup") else 1)
+    torch.testing.assert_close(dict(loss.named_buffers()), dict(plain.named_buffers()))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("k", [3, 40])
+def test_compiled_recipes_are_one_graph_for_few_and_many_classes_and_one_logit(k):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    loss = make_loss("focal + 0.5 * mdca + seca")
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    binary = batch(N, 1)[0], (torch.arange(N) % 2).double()
+    for z, y in (batch(N, k), binary):
+        torch.testing.assert_close(value_and_gradient(compiled, z, y), value_and_gradient(loss, z, y))

@@ -83,3 +83,12 @@ def test_a_batch_of_one_has_no_neighbours_and_is_zero():
 def test_options_outside_their_range_are_refused(option, value):
     with pytest.raises(InputError, match=f"^{option}: expected"):
         KDELoss(**{option: value})(*_batch())
+
+
+@pytest.mark.parametrize("mode", ["top_label", "canonical"])
+def test_a_batch_whose_pairs_would_not_fit_is_refused_before_memory_is_taken(mode):
+    positions = torch.zeros(1, 2, 1000, 1000)  # a segmented image: a table of 8,000 GB
+    with pytest.raises(
+        InputError, match=r"^logits: expected at most 20,000 samples .*, got 1,000,000; .* 8,000 GB"
+    ):
+        kde_loss(positions, torch.zeros(1, 1000, 1000, dtype=torch.int64), mode=mode)

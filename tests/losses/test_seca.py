@@ -86,6 +86,35 @@ def test_sure_and_wrong_at_extreme_logits_keeps_its_digits():
     torch.testing.assert_close(value, torch.tensor([1e4, 0.0]))
 
 
-def test_soft_labels_are_refused():
-    with pytest.raises(InputError, match="^labels: expected integer classes"):
-        seca_loss(torch.zeros(2, 3), torch.full((2, 3), 1 / 3))
+def test_soft_labels_mix_the_losses_of_the_classes_and_their_means_by_share():
+    logits, _ = _batch()
+    soft = torch.softmax(_batch(n=12)[0].flip(0), dim=1)
+    p = torch.softmax(logits, dim=1)
+    expected = []
+    for i in range(12):
+        value = torch.zeros((), dtype=torch.float64)
+        for c in range(5):
+            mean = sum(soft[j, c] * p[j] for j in range(12)) / soft[:, c].sum()
+            value += soft[i, c] * -(p[i].log()[c] + (mean * p[i].log()).sum())
+        expected.append(value)
+    torch.testing.assert_close(seca_loss(logits, soft, reduction="none"), torch.stack(expected))
+    with pytest.raises(InputError, match="^weight: expected none with soft labels"):
+        seca_loss(logits, soft, weight=torch.ones(5))
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_last_micro_batch_of_a_step_has_the_class_means_of_the_whole_batch(soft):
+    logits, labels = _batch(n=12)
+    labels = F.one_hot(labels, 5).double() if soft else labels
+    whole = seca_loss(logits, labels, reduction="none")
+    loss = SECALoss(accumulate=3, reduction="none")
+    for _ in range(2):  # two steps: nothing of the first is left in the second
+        values = [
+            loss(z.clone().requires_grad_(), y) for z, y in zip(logits.split(4), labels.split(4), strict=True)
+        ]
+        torch.testing.assert_close(values[0].detach(), seca_loss(logits[:4], labels[:4], reduction="none"))
+        torch.testing.assert_close(values[2].detach(), whole[8:])
+    loss(logits[:4].clone().requires_grad_(), labels[:4])
+    loss.update()  # a step that ended early
+    first = loss(logits[4:8].clone().requires_grad_(), labels[4:8]).detach()
+    torch.testing.assert_close(first, seca_loss(logits[4:8], labels[4:8], reduction="none"))

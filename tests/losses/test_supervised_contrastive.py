@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,7 +37,7 @@ def test_value_and_gradient_are_those_of_the_definition(temperature):
     torch.testing.assert_close(mine.grad, loop.grad)
 
 
-def test_it_agrees_with_the_library_that_computes_it():
+def test_it_agrees_with_pytorch_metric_learning():
     from pytorch_metric_learning.losses import SupConLoss
 
     z, labels = _batch(n=40)
@@ -96,13 +93,6 @@ def test_autocast_does_not_round_the_similarities():
 def test_the_gradient_passes_gradcheck():
     z, labels = _batch(n=6)
     assert torch.autograd.gradcheck(lambda e: supervised_contrastive_loss(e, labels), z.requires_grad_())
-
-
-@pytest.mark.slow
-def test_the_library_is_imported_only_when_the_loss_is_computed():
-    code = "import sys, calibrant.losses.supervised_contrastive as s; s.SupervisedContrastiveLoss(); "
-    code += "sys.exit('pytorch_metric_learning' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 2, 3, 5)])

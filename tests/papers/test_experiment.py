@@ -4,6 +4,7 @@ import pytest
 
 from calibrant.errors import InputError
 from calibrant.papers.experiment import experiment_names, load_experiment, parse_experiment
+from calibrant.papers.inputs import inputs_digest
 from calibrant.papers.printed import paper_figures
 from calibrant.papers.runner import WORKERS
 from tests.papers.small import TEXT, small_experiment
@@ -104,3 +105,25 @@ def test_columns_of_papers_find_figures(name):
 
 def test_the_first_experiment_needs_nothing_that_is_not_bundled():
     assert load_experiment("posthoc").needs("quick") == ()
+
+
+def test_a_loss_of_ones_own_is_a_further_method_of_experiments_that_train():
+    losses, own = load_experiment("losses"), "my_module:MyLoss(alpha=[1])"
+    every = {job.key["method"] for job in losses.jobs("quick", seeds=1)}
+    chosen = [job.key["method"] for job in losses.jobs("quick", seeds=1, only={"method": ["*", own]})]
+    assert set(chosen) == every | {own}
+    few = losses.jobs("quick", seeds=1, only={"method": ["seca", own], "task": ["digits"]})
+    assert [job.key["method"] for job in few] == ["seca", own]
+    assert list(small_experiment().jobs("quick", only={"method": [own]})) == []
+
+
+def test_a_row_goes_stale_with_the_code_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for text in ("x = 1", "x = 10"):
+        (tmp_path / "my_fresh_module.py").write_text(text)
+        (job,) = load_experiment("losses").jobs(
+            "quick", seeds=1, only={"task": ["digits"], "method": ["my_fresh_module:MyLoss"]}
+        )
+        digests.append(inputs_digest(job, None))
+    assert len(set(digests)) == 2

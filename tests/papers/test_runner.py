@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from calibrant.data import load_predictions, save_predictions
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.papers.experiment import load_experiment, parse_experiment
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.rows import finished_rows, identity
-from calibrant.papers.runner import _interrupts_blocked, run_experiment, run_job, versions
+from calibrant.papers.runner import WORKERS, _interrupts_blocked, run_experiment, run_job, versions
 from tests.papers.small import TEXT, small_experiment
 
 pytestmark = pytest.mark.slow
@@ -111,6 +112,36 @@ def test_a_failing_job_stops_with_its_reason_and_keeps_what_is_done(tmp_path):
     with pytest.raises(InputError, match="no_such_method"):
         list(run_experiment(parse_experiment("small", text), tmp_path))
     assert {row.key["method"] for row in finished_rows(tmp_path)} <= {"uncalibrated", "temperature"}
+
+
+def _fails(error):
+    def worker(*_):
+        raise error
+
+    return worker
+
+
+class _Unreadable(Exception):  # noqa: N818
+    """As some libraries have them: it needs more arguments than it stores."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MissingPackageError("training", "lightning-fabric", "train"), "pip install 'calibrant\\[train\\]'$"),
+        (_Unreadable("disk", "full"), "^_Unreadable: disk: full$"),
+    ],
+)
+def test_the_error_of_a_worker_process_arrives_as_what_it_is(error, message, monkeypatch):
+    monkeypatch.setitem(WORKERS, "posthoc", _fails(error))
+    job = next(iter(small_experiment().jobs("quick", seeds=1)))
+    with pytest.raises(CalibrantError, match=message) as raised:
+        run_job(job, None)
+    sent = pickle.loads(pickle.dumps(raised.value))
+    assert (type(sent), str(sent)) == (type(raised.value), str(raised.value))
 
 
 @pytest.mark.long

@@ -184,6 +184,13 @@ def test_elo_says_who_beats_whom_over_all_tasks_of_a_seed():
     assert found.lines[("x",)][0].mean > 1100 > 900 > found.lines[("y",)][0].mean
 
 
+def test_tables_that_match_no_row_are_refused_in_one_sentence():
+    nothing = parse_experiment("x", TEXT.replace('only = { set = "test" }', 'only = { set = "tset" }'))
+    said = r"^table: .* which have set=noise, test, measures ece, nll, got only = .'set': 'tset'"
+    with pytest.raises(InputError, match=said):
+        make_tables(nothing, rows())
+
+
 def test_no_rows_no_table():
     with pytest.raises(InputError, match="expected finished rows, got none"):
         make_tables(small_experiment(), [])

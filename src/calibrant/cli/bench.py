@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -102,7 +103,8 @@ def run(
         list[str] | None,
         typer.Option(
             "--only",
-            help="Only jobs with these values, as in --only 'task=cifar10_*' --only method=seca,focal.",
+            help="Only jobs with these values, as in --only 'task=cifar10_*' --only method=seca,focal. A "
+            "loss of your own is trained beside them: --only 'method=*,my_module:MyLoss(alpha=1)'.",
             metavar="NAME=VALUES",
         ),
     ] = None,
@@ -124,7 +126,9 @@ def run(
     from calibrant.papers.rows import ROWS
     from calibrant.papers.runner import run_experiment
 
-    experiment = load_experiment(name)
+    experiment, chosen = load_experiment(name), _only(only)
+    if name.endswith(".toml") or any(":" in value for values in chosen.values() for value in values):
+        sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
     wanted = experiment.preset_named(preset)
     folder = chosen or Path("bench", f"{experiment.name}-{preset}")
     if data is not None:
@@ -137,7 +141,7 @@ def run(
                 folder,
                 preset=wanted,
                 seeds=seeds,
-                only=_only(only),
+                only=chosen,
                 jobs=jobs,
                 data=data,
                 progress=progress,

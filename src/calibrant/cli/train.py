@@ -72,9 +72,9 @@ def train(
     folder = check_is_local(folder, "in which a run is locked and resumed")
     from calibrant.cli.training_watchers import TrainingLog, watching
     from calibrant.training.config.toml import load_config, load_first_run
-    from calibrant.training.folder import CONFIG, check_factory, load_folder_config
-    from calibrant.training.models.by_name import is_code
+    from calibrant.training.folder import CONFIG, check_code, load_folder_config
     from calibrant.training.outcome import assess, check_posthoc
+    from calibrant.training.own_code import named_code
     from calibrant.training.run import train as run_training
 
     saved = resume and path is None
@@ -83,9 +83,9 @@ def train(
         path = folder / CONFIG
     config = load_first_run(changes or ()) if path is None else load_config(path, changes or ())
     if saved:
-        check_factory(config, factory)
+        check_code(config, load_config(changes=changes or ()), factory)
     check_posthoc(config.posthoc)  # before hours of training
-    if is_code(config.model.name):
+    if named_code(config):
         sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
     with (
         one_writer(folder) if _is_first_process() else nullcontext(),

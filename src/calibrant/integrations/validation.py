@@ -18,7 +18,7 @@ DEFAULT_MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass")
 
 def validation_rows(logits: Tensor, labels: Tensor, loss: Loss | None) -> tuple[Tensor, Tensor]:
     """Return logits and labels on the CPU, without the samples that the loss, or a term of it, ignores."""
-    z, y = rows(logits.detach(), labels, ignore_index=_ignored(loss))
+    z, y, _ = rows(logits.detach(), labels, ignore_index=_ignored(loss))
     return z.cpu(), y.cpu()
 
 

@@ -34,12 +34,15 @@ def adafocal_loss(
     .. math:: L(z, y) = \begin{cases} -(1 - p_y)^{\gamma_b} \log p_y & \gamma_b \ge 0 \\
         -(1 + p_y)^{|\gamma_b|} \log p_y & \gamma_b < 0 \end{cases}
 
+    With soft labels, as those of mixup, it is the mixture of the losses of the classes by their shares; each
+    class has the exponent of the bin of its own probability.
+
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
-        labels: Integer classes.
+        labels: Integer classes, or distributions in the shape of the logits.
         edges: Increasing edges of the bins, shape ``(m + 1,)``; a bin includes its upper edge.
         gammas: Exponent of each bin, shape ``(m,)``; a negative one selects inverse focal loss.
-        weight: One weight per class.
+        weight: One weight per class; for integer labels.
         ignore_index: Label of the samples to ignore.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -49,11 +52,13 @@ def adafocal_loss(
         >>> round(float(adafocal_loss(logits, label, edges=edges, gammas=gammas)), 4)
         0.2387
     """
-    samples = Samples(logits, labels, **shared)
-    nll = samples.nll()
-    gamma = gammas.to(nll.dtype)[bin_of_true_class(nll, edges)]
-    missed = miss(nll)
-    return samples.reduce(torch.where(gamma < 0, 2 - missed, missed).pow(gamma.abs()) * nll)
+
+    def value(nll: Tensor) -> Tensor:
+        gamma = gammas.to(nll.dtype)[bin_of_true_class(nll, edges)]
+        missed = miss(nll)
+        return torch.where(gamma < 0, 2 - missed, missed).pow(gamma.abs()) * nll
+
+    return Samples(logits, labels, **shared).reduce_of_nll(value)
 
 
 def updated_gammas(
@@ -151,11 +156,11 @@ def calfocal_loss(
         \gamma = e^{\lambda (C_b - A_b)} \text{ (case 2)}
 
     ``b`` is the validation bin of ``p_y``, ``A_b`` its accuracy, ``C_b`` its mean confidence. In case 1 the
-    exponent depends on the sample and has a gradient.
+    exponent depends on the sample and has a gradient. Soft labels are read as by :func:`adafocal_loss`.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
-        labels: Integer classes.
+        labels: Integer classes, or distributions in the shape of the logits.
         edges: Increasing edges of the bins, shape ``(m + 1,)``; a bin includes its upper edge.
         accuracy: Validation accuracy of each bin, shape ``(m,)``.
         confidence: Mean validation confidence of each bin for case 2; None for case 1.
@@ -170,14 +175,16 @@ def calfocal_loss(
         >>> round(float(calfocal_loss(logits, label, edges=edges, accuracy=accuracy)), 4)
         0.0011
     """
-    samples = Samples(logits, labels, **shared)
-    nll = samples.nll()
-    place = bin_of_true_class(nll, edges)
-    if confidence is None:
-        excess = torch.exp(-nll) - accuracy.to(nll.dtype)[place]
-    else:
-        excess = (confidence - accuracy).to(nll.dtype)[place]
-    return samples.reduce(focal_value(nll, (lam * excess).clamp_max(_LARGEST_LOG_GAMMA).exp()))
+
+    def value(nll: Tensor) -> Tensor:
+        place = bin_of_true_class(nll, edges)
+        if confidence is None:
+            excess = torch.exp(-nll) - accuracy.to(nll.dtype)[place]
+        else:
+            excess = (confidence - accuracy).to(nll.dtype)[place]
+        return focal_value(nll, (lam * excess).clamp_max(_LARGEST_LOG_GAMMA).exp())
+
+    return Samples(logits, labels, **shared).reduce_of_nll(value)
 
 
 @dataclass(eq=False, repr=False)
@@ -240,7 +247,7 @@ def validation_bins(
             "update: expected the logits and labels of the validation set, got none; "
             "call update(logits, labels) once per epoch"
         )
-    z, y = rows(logits.detach(), labels, ignore_index=ignore_index)
+    z, y, _ = rows(logits.detach(), labels, ignore_index=ignore_index)
     own = Outcomes.from_logits(z, y)
     confidence, correct = global_rows(torch.stack([own.confidence, own.correct.double()], dim=1)).unbind(1)
     if not len(confidence):

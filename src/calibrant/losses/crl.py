@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.loss import EpochRecords, FunctionLoss
-from calibrant.losses.parts.batch import IGNORED, two_classes
+from calibrant.losses.parts.batch import IGNORED, is_readable, masks_ignored, number_of, two_classes
 from calibrant.losses.parts.confidence import top_label_confidence
 from calibrant.losses.parts.global_batch import global_rows
 
@@ -39,15 +39,29 @@ def crl_loss(logits: Tensor, labels: Tensor, *, correctness: Tensor, ignore_inde
     """
     logits, labels = two_classes(logits, labels, ignore_index=ignore_index)
     _check_samples(labels, correctness, "correctness")
-    confidence, _ = top_label_confidence(logits, labels, ignore_index=ignore_index)
-    shares = global_rows(correctness[labels != ignore_index].to(confidence.dtype))
-    return _disorder(confidence, shares).to(torch.promote_types(logits.dtype, torch.float32))
+    confidence, _, kept = top_label_confidence(logits, labels, ignore_index=ignore_index)
+    shares = global_rows(_kept(correctness, labels, ignore_index).to(confidence.dtype))
+    return _disorder(confidence, shares, kept).to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _disorder(confidence: Tensor, correctness: Tensor) -> Tensor:
-    wanted = correctness - correctness.roll(-1)
-    given = confidence - confidence.roll(-1)
-    return (wanted.abs() - wanted.sign() * given).relu().sum() / max(len(confidence), 1)
+def _kept(values: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """Return the values of samples that are not ignored; while torch compiles, 0 for those that are."""
+    kept = labels != ignore_index
+    return torch.where(kept, values, 0) if masks_ignored() else values[kept]
+
+
+def _disorder(confidence: Tensor, correctness: Tensor, kept: Tensor | None) -> Tensor:
+    if kept is None:
+        following = torch.arange(len(confidence), device=confidence.device).roll(-1)
+    else:  # of those that count, in their order; the first follows the last
+        order = torch.argsort(~kept, stable=True)
+        place = torch.arange(len(confidence), device=confidence.device)
+        after = torch.where(place + 1 < kept.sum(), place + 1, 0)
+        following = torch.empty_like(order).scatter_(0, order, order[after])
+    wanted = correctness - correctness[following]
+    given = confidence - confidence[following]
+    disorder = (wanted.abs() - wanted.sign() * given).relu()
+    return (disorder if kept is None else disorder * kept).sum() / number_of(kept, len(confidence))
 
 
 def _check_samples(labels: Tensor, values: Tensor, name: str) -> None:
@@ -108,18 +122,19 @@ class CRLLoss(FunctionLoss):
         self._remind(logits)
         logits, labels = two_classes(logits, labels, ignore_index=self.ignore_index)
         _check_samples(labels, indices, "indices")
-        place = global_rows(indices[labels != self.ignore_index])
-        if place.numel() and not 0 <= int(place.min()) <= int(place.max()) < len(self.seen):
+        place = global_rows(_kept(indices, labels, self.ignore_index))
+        if is_readable(place) and not 0 <= int(place.min()) <= int(place.max()) < len(self.seen):
             raise InputError(
                 f"indices: expected numbers from 0 to {len(self.seen) - 1}, "
                 f"got {int(place.min())} to {int(place.max())}; give CRLLoss the size of the training set"
             )
-        confidence, correct = top_label_confidence(logits, labels, ignore_index=self.ignore_index)
+        confidence, correct, kept = top_label_confidence(logits, labels, ignore_index=self.ignore_index)
         if self.training and logits.requires_grad:
-            self.new_correct.index_add_(0, place, correct.detach().to(torch.int32))
-            self.new_seen.index_add_(0, place, torch.ones_like(place, dtype=torch.int32))
+            seen = torch.ones_like(correct) if kept is None else kept
+            self.new_correct.index_add_(0, place, (correct.detach() * seen).to(torch.int32))
+            self.new_seen.index_add_(0, place, seen.to(torch.int32))
         shares = self.correct[place] / self.seen[place].clamp_min(1).to(confidence.dtype)
-        return _disorder(confidence, shares).to(torch.promote_types(logits.dtype, torch.float32))
+        return _disorder(confidence, shares, kept).to(torch.promote_types(logits.dtype, torch.float32))
 
     @torch.no_grad()
     def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # learns from training only

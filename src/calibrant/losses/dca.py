@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.loss import BatchLoss
-from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.batch import IGNORED, number_of, rows
 from calibrant.losses.parts.confidence import top_label_confidence
 from calibrant.losses.parts.global_batch import global_sum
 
@@ -33,8 +33,9 @@ def dca_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> 
         >>> round(float(dca_loss(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))), 4)
         0.3808
     """
-    confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
-    gap = (confidence - correct).sum() / max(len(correct), 1)
+    confidence, correct, kept = top_label_confidence(logits, labels, ignore_index=ignore_index)
+    error = confidence - correct
+    gap = (error if kept is None else error * kept).sum() / number_of(kept, len(error))
     return gap.abs().to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -63,10 +64,13 @@ def mdca_loss(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) ->
         >>> round(float(mdca_loss(torch.zeros(2, 2), torch.tensor([0, 0]))), 4)
         0.5
     """
-    z, y = rows(logits, labels, ignore_index=ignore_index)
+    samples = rows(logits, labels, ignore_index=ignore_index)
+    z, shares = samples.logits, samples.shares
     # The last entry counts the samples, so that one exchange suffices.
-    occurred = torch.bincount(y, minlength=z.shape[1]).to(z.dtype)
-    totals = torch.cat([torch.softmax(z, dim=1).sum(dim=0) - occurred, occurred.sum()[None]])
+    occurred = z.new_zeros(z.shape[1]).index_add_(0, samples.labels, shares)
+    p = torch.softmax(z, dim=1)
+    predicted = p if samples.kept is None else p * shares[:, None]
+    totals = torch.cat([predicted.sum(dim=0) - occurred, occurred.sum()[None]])
     totals = global_sum(totals)
     return totals[:-1].abs().mean() / totals[-1].detach().clamp_min(1)
 

@@ -46,10 +46,10 @@ class Loss(nn.Module):
     def _remind(self, logits: Tensor) -> None:
         """Count a batch of training, and warn once if an epoch's worth of them passed without an update."""
         check_tensor(logits, "logits")
-        if not (self._unreminded and self.training and logits.requires_grad) or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not (self._unreminded and self.training and logits.requires_grad):
             return
         self._batches += 1
-        if self.history or self._batches < _EPOCH:
+        if self._was_updated() or self._batches < _EPOCH:
             return
         self._unreminded = False
         given = "update(logits, labels) with the validation set" if self.validates else "update()"
@@ -58,6 +58,9 @@ class Loss(nn.Module):
             f"first epoch; call loss.{given} at the end of each epoch (if epochs are longer, all is well)",
             stacklevel=2,
         )
+
+    def _was_updated(self) -> bool:
+        return bool(self.history)
 
     # How many batches it has trained on without an update, and whether nobody was reminded of that yet.
     _batches = 0

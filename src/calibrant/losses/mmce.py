@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.losses.loss import BatchLoss
-from calibrant.losses.parts.batch import IGNORED
+from calibrant.losses.parts.batch import IGNORED, number_of
 from calibrant.losses.parts.confidence import top_label_confidence
 
 # exp(1 / width) must leave room for sums in double precision.
@@ -50,13 +50,14 @@ def mmce_loss(
     """
     if not _NARROWEST <= width < math.inf:
         raise InputError(f"width: expected a number of at least {_NARROWEST}, got {width}")
-    confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
-    error = correct - confidence
+    confidence, correct, kept = top_label_confidence(logits, labels, ignore_index=ignore_index)
+    error = correct - confidence if kept is None else (correct - confidence) * kept
+    number = number_of(kept, len(error))
     if weighted:
-        n_correct = correct.sum()
-        error = error / torch.where(correct > 0, n_correct, len(correct) - n_correct)
+        n_correct = (correct if kept is None else correct * kept).sum()
+        error = error / torch.where(correct > 0, n_correct, number - n_correct).clamp_min(1)
     else:
-        error = error / max(len(correct), 1)
+        error = error / number
     square = kernel_energy(confidence, error, width=width)
     # The root has an infinite slope at zero, and rounding may leave a sum of squares slightly below zero.
     positive = ~(square <= 0)  # NaN stays NaN

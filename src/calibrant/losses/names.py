@@ -274,20 +274,27 @@ LOSSES: Catalogue[TrainingLoss] = Catalogue(
 )
 
 
-def make_loss(text: str, *, n_classes: int | None = None, n_samples: int | None = None) -> Loss:
+def make_loss(
+    text: str,
+    *,
+    n_classes: int | None = None,
+    n_samples: int | None = None,
+    others: Mapping[str, Callable[..., Loss]] | None = None,
+) -> Loss:
     """Make a loss from its name or from a sum such as ``"focal(gamma=3) + 0.5 * mdca"``.
 
     Args:
         text: A name or a sum. A bare name stands for its recipe: ``"mmce"`` is cross-entropy plus that term.
         n_classes: Number of classes, for the losses that store something for each class.
         n_samples: Number of training samples, for the losses that store something for each sample.
+        others: What makes further losses, by name.
 
     Example:
         >>> make_loss("mdca")
         FocalLoss(gamma=1.0) + MDCALoss()
     """
     sizes = {"n_classes": n_classes, "n_samples": n_samples}
-    makers = {name: _maker(name, loss, sizes) for name, loss in LOSSES.items()}
+    makers = {name: _maker(name, loss, sizes) for name, loss in LOSSES.items()} | dict(others or {})
     recipe = LOSSES[text.strip()].recipe if text.strip() in LOSSES else text
     return parse_loss(recipe, makers)
 

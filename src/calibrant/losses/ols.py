@@ -66,6 +66,9 @@ def _loss(samples: Samples, soft_labels: Tensor, hard: float, record: LabelRecor
     soft = soft_labels.to(z.dtype).index_select(0, index.flatten())
     soft = soft.view(*samples.labels.shape, z.shape[1]).movedim(-1, 1)
     soft = without_masked(soft, masked_in_batch(z))
+    if record is not None and torch.compiler.is_compiling():  # the shortcut is not used then
+        correct = (z.gather(1, index) == z.amax(dim=1, keepdim=True)).squeeze(1)
+        record(F.softmax(z.detach(), dim=1), correct if kept is None else correct & kept)
 
     def definition(z: Tensor) -> Tensor:
         log_p = F.log_softmax(z, dim=1).clamp_min(-FAR_BELOW)
@@ -134,8 +137,13 @@ class OLSLoss(SampleLoss):
         samples = Samples(logits, labels, **self.shared)
 
         def record(probs: Tensor, correct: Tensor) -> None:
-            predictions = probs.movedim(1, -1)[correct].to(self.sums.dtype)
-            self.sums.index_add_(0, samples.labels[correct], predictions)
+            predictions, labels = probs.movedim(1, -1), samples.labels
+            if torch.compiler.is_compiling():  # as many rows as there are samples
+                predictions = torch.where(correct[..., None], predictions, 0).flatten(0, -2)
+                labels = torch.where(correct, labels, 0).flatten()
+            else:
+                predictions, labels = predictions[correct], labels[correct]
+            self.sums.index_add_(0, labels, predictions.to(self.sums.dtype))
 
         return _loss(samples, self.soft_labels, self.hard, record if learns else None)
 

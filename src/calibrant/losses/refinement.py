@@ -39,7 +39,7 @@ def refinement_loss(
         >>> float(refinement_loss(z, torch.tensor([0, 0, 1, 1])))
         -2.0
     """
-    z, y = embedding_rows(embeddings, labels, ignore_index=ignore_index)
+    z, y, kept = embedding_rows(embeddings, labels, ignore_index=ignore_index)
     if normalize:
         z = F.normalize(z, dim=1)
     if len(z) < 2:
@@ -48,6 +48,9 @@ def refinement_loss(
         distance = _squared_distances(z)
         same = y[:, None] == y
         friend, foe = same.clone().fill_diagonal_(False), ~same
+        if kept is not None:
+            both = kept[:, None] & kept
+            friend, foe = friend & both, foe & both
         counted = friend.any(dim=1) & foe.any(dim=1)
         near = distance.masked_fill(~friend, math.inf).argmin(dim=1)
         far = distance.masked_fill(~foe, math.inf).argmin(dim=1)

@@ -16,6 +16,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.losses.cross_entropy import cross_entropy_loss
 from calibrant.losses.loss import SampleLoss
+from calibrant.losses.parts.batch import number_of
 from calibrant.losses.parts.confidence import confidence_score, score_range
 from calibrant.losses.parts.global_batch import global_rows
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
@@ -95,29 +96,32 @@ def selective_risk_loss(
     """
     samples = Samples(logits, labels, **shared)
     check_selective_risk(coverage=coverage, nu=nu, n_bins=n_bins, weight_gradient=weight_gradient)
-    z, y = samples.rows()
+    z, y, kept = samples.rows()
     log_p = F.log_softmax(z, dim=1)
-    with torch.set_grad_enabled(weight_gradient > 0 and torch.is_grad_enabled()):
-        confidence = confidence_score(log_p, score)
+    confidence = confidence_score(log_p if weight_gradient > 0 else log_p.detach(), score)
     fixed = confidence.detach()
     width = nu / score_range(score, z.shape[1]) if raw_scale else nu
-    share, slope = selective_weights(fixed, coverage=coverage, nu=width, n_bins=n_bins)
+    share, slope = selective_weights(fixed, kept, coverage=coverage, nu=width, n_bins=n_bins)
     if weight_gradient > 0:
         share = torch.addcmul(share, slope, confidence - fixed, value=weight_gradient)
     return samples.reduce_rows(share * F.nll_loss(log_p, y, reduction="none"))
 
 
 def selective_weights(
-    confidence: Tensor, *, coverage: float, nu: float, n_bins: int
+    confidence: Tensor, kept: Tensor | None = None, *, coverage: float, nu: float, n_bins: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the weight of each sample in the global batch, and its derivative by the score of the sample."""
+    """Return the weight of each sample in the global batch, and its derivative by the score of the sample.
+
+    ``kept`` is false for ignored samples, which count for nothing; None if there are none.
+    """
     scores = global_rows(confidence)
-    n = len(scores)
-    if n == 0:
+    if len(scores) == 0:
         return confidence, confidence
-    threshold = scores.kthvalue(min(int(coverage * n) + 1, n)).values
+    n = number_of(kept, len(scores))
+    threshold = _score_at(coverage, scores, kept)
     place = (scores * n_bins).long().clamp_(0, n_bins - 1)
-    held = torch.bincount(place, minlength=n_bins).to(confidence.dtype) / n
+    ones = torch.ones_like(scores) if kept is None else kept.to(scores.dtype)
+    held = scores.new_zeros(n_bins).index_add_(0, place, ones) / n
     edge = 0.5 / (n_bins * nu)
     starts = torch.linspace(-edge, edge - 1 / nu, n_bins, dtype=confidence.dtype, device=confidence.device)
     # The last point is the threshold itself.
@@ -125,10 +129,21 @@ def selective_weights(
     steps = torch.sigmoid(torch.add(starts, points[:, None], alpha=1 / nu))  # (s - c) / nu
     density = steps * held
     # The most confident of n samples has about 1 / (n + 1) above it; the logarithm of 1 - 1 is infinite.
-    below = density.sum(dim=1).clamp_(torch.finfo(steps.dtype).tiny, n / (n + 1))
+    below = density.sum(dim=1).clamp_min_(torch.finfo(steps.dtype).tiny).clamp_max_(n / (n + 1))
     below, whole = below[:-1], below[-1]
     steepness = density.addcmul_(density, steps, value=-1)[:-1].sum(dim=1) * (confidence < threshold)
     return -torch.log1p(-below) / whole, steepness / ((1 - below) * (whole * nu))
+
+
+def _score_at(coverage: float, scores: Tensor, kept: Tensor | None) -> Tensor:
+    """Return the score below which the share ``coverage`` of the samples that count lies."""
+    if kept is None:
+        return scores.kthvalue(min(int(coverage * len(scores)) + 1, len(scores))).values
+    n = kept.sum()
+    ranked = torch.where(kept, scores, torch.inf).sort().values
+    place = torch.minimum((coverage * n.double()).long(), n - 1).clamp_min(0)
+    # A batch of ignored samples has no threshold; any number will do.
+    return torch.where(n > 0, ranked.gather(0, place[None]).squeeze(0), 1.0)
 
 
 def check_selective_risk(*, coverage: float, nu: float, n_bins: int, weight_gradient: float) -> None:
@@ -146,7 +161,8 @@ def check_selective_risk(*, coverage: float, nu: float, n_bins: int, weight_grad
 class SelectiveRiskLoss(SampleLoss):
     """Module form of :func:`selective_risk_loss`, with optional epochs of plain cross-entropy at the start.
 
-    A warm-up epoch ends when ``update`` is called; without that call the warm-up never ends.
+    A warm-up epoch ends when ``update`` is called. Without that call the warm-up never ends; after 5,000
+    batches of training it warns about that, once.
     """
 
     score: Annotated[ProbabilityScore, "Confidence score: 'msp', 'softmax_margin' or 'negative_entropy'."] = (
@@ -170,18 +186,27 @@ class SelectiveRiskLoss(SampleLoss):
             coverage=self.coverage, nu=self.nu, n_bins=self.n_bins, weight_gradient=self.weight_gradient
         )
         self.warmup = check_count(self.warmup, "warmup", at_least=0)
-        self.epochs = 0
+        self._count(0)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch."""
-        if self.epochs < self.warmup:
+        if self.warm:
+            self._remind(logits)
             return cross_entropy_loss(logits, labels, **self.shared)
         options = {name: getattr(self, name) for name in self._options if name != "warmup"}
         return selective_risk_loss(logits, labels, **options)
 
     def update(self, logits: Tensor | None = None, labels: Tensor | None = None) -> None:  # noqa: ARG002  # the hook of all losses
         """Count an epoch; the validation set is not needed."""
-        self.epochs += 1
+        self._count(self.epochs + 1)
+
+    def _count(self, epochs: int) -> None:
+        self.epochs = epochs
+        # Torch compiles anew when a value changes that ``forward`` reads: this one changes once.
+        self.warm = epochs < self.warmup
+
+    def _was_updated(self) -> bool:
+        return self.epochs > 0
 
     def get_extra_state(self) -> Tensor:
         """Return the number of finished epochs."""
@@ -189,7 +214,7 @@ class SelectiveRiskLoss(SampleLoss):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the number of finished epochs from a ``state_dict``."""
-        self.epochs = int(state)
+        self._count(int(state))
 
 
 @takes_sample_options
@@ -220,18 +245,25 @@ def aurc_loss(
         0.4235
     """
     samples = Samples(logits, labels, **shared)
-    z, y = samples.rows()
+    z, y, kept = samples.rows()
     log_p = F.log_softmax(z, dim=1)
     with torch.no_grad():
-        share = rank_weights(confidence_score(log_p, score))
+        share = rank_weights(confidence_score(log_p, score), kept)
     return samples.reduce_rows(share * F.nll_loss(log_p, y, reduction="none"))
 
 
-def rank_weights(confidence: Tensor) -> Tensor:
-    """Return the weight of each sample in the area under the risk-coverage curve of the global batch."""
+def rank_weights(confidence: Tensor, kept: Tensor | None = None) -> Tensor:
+    """Return the weight of each sample in the area under the risk-coverage curve of the global batch.
+
+    ``kept`` is false for ignored samples, which count for nothing; None if there are none.
+    """
+    if kept is not None:  # they rank behind all others
+        confidence = torch.where(kept, confidence, torch.inf)
     ranked = global_rows(confidence).sort().values
-    n = len(ranked)
-    steps = 1 / torch.arange(n, 0, -1, dtype=ranked.dtype, device=ranked.device)
+    left = torch.arange(len(ranked), 0, -1, dtype=ranked.dtype, device=ranked.device)
+    if kept is not None:
+        left = (left - (~kept).sum()).clamp_min(1)
+    steps = 1 / left
     # Entry r is the sum of the weights of the r least confident samples.
     total = torch.cat([steps.new_zeros(1), steps.cumsum(dim=0).cumsum(dim=0)])
     first = torch.searchsorted(ranked, confidence)

@@ -4,18 +4,17 @@ SoftECE: Karandikar et al., NeurIPS 2021. Charbonnier-SoftECE: "Sample Margin-Aw
 Temperature", Sec. 3.4.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from calibrant.inputs import check_number
 from calibrant.losses.loss import BatchLoss
 from calibrant.losses.parts.batch import IGNORED
 from calibrant.losses.parts.confidence import top_label_confidence
-from calibrant.surrogates import charbonnier_soft_ece, soft_ece
+from calibrant.surrogates import SoftBins, soft_bins
 
 
 def soft_ece_loss(
@@ -41,7 +40,8 @@ def soft_ece_loss(
         >>> round(float(soft_ece_loss(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))), 4)
         0.3808
     """
-    return _of_top_label(partial(soft_ece, n_bins=n_bins, lam=lam), logits, labels, ignore_index)
+    bins = _bins_of_top_label(logits, labels, n_bins, lam, ignore_index)
+    return bins.expected_gap().to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def charbonnier_loss(
@@ -72,16 +72,17 @@ def charbonnier_loss(
         >>> round(float(charbonnier_loss(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))), 6)
         0.001
     """
-    measure = partial(charbonnier_soft_ece, n_bins=n_bins, lam=lam, delta=delta)
-    return _of_top_label(measure, logits, labels, ignore_index)
+    check_number(delta, "delta")
+    bins = _bins_of_top_label(logits, labels, n_bins, lam, ignore_index)
+    return bins.charbonnier_gap(delta=delta).to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _of_top_label(
-    measure: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor, ignore_index: int
-) -> Tensor:
-    confidence, correct = top_label_confidence(logits, labels, ignore_index=ignore_index)
-    value = measure(confidence, correct) if len(correct) else confidence.sum()
-    return value.to(torch.promote_types(logits.dtype, torch.float32))
+def _bins_of_top_label(
+    logits: Tensor, labels: Tensor, n_bins: int, lam: float, ignore_index: int
+) -> SoftBins:
+    confidence, correct, kept = top_label_confidence(logits, labels, ignore_index=ignore_index)
+    weights = None if kept is None else kept.to(confidence.dtype)
+    return soft_bins(confidence, correct, n_bins=n_bins, lam=lam, weights=weights)
 
 
 @dataclass(eq=False, repr=False)

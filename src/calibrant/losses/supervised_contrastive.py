@@ -1,14 +1,14 @@
-"""Supervised contrastive loss (Khosla et al., NeurIPS 2020), computed by pytorch-metric-learning."""
+"""Supervised contrastive loss (Khosla et al., NeurIPS 2020)."""
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError
 from calibrant.losses.loss import EmbeddingLoss
 from calibrant.losses.parts.batch import IGNORED, embedding_rows
 
@@ -23,8 +23,7 @@ def supervised_contrastive_loss(
 
     ``P_i`` are the other samples of the same class in the global batch, including other views of the same
     sample. A sample without such a partner is left out. A batch in which all samples are of one class, or
-    none has a partner, has the value 0. Embeddings are normalised here. This loss needs
-    ``pip install -c constraints.txt '.[train]'``.
+    none has a partner, has the value 0. Embeddings are normalised here.
 
     Args:
         embeddings: Shape ``(n, d)``, or ``(n, views, d)`` with several views of each sample.
@@ -39,38 +38,22 @@ def supervised_contrastive_loss(
     """
     if not 0 < temperature < math.inf:
         raise InputError(f"temperature: expected a positive number, got {temperature}")
-    z, y = embedding_rows(embeddings, labels, ignore_index=ignore_index)
+    z, y, kept = embedding_rows(embeddings, labels, ignore_index=ignore_index)
     if len(z) < 2:
         return z.sum() * 0
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    same = y[:, None] == y
+    left_out = itself if kept is None else itself | ~(kept[:, None] & kept)
+    partner = same & ~left_out
     # The products of unit vectors are divided by a small temperature: half precision is not enough.
     with torch.autocast(z.device.type, enabled=False):
-        result = _criterion(temperature)(z, y)["loss"]["losses"]
-    if not isinstance(result, Tensor):  # nothing to contrast
-        return z.sum() * 0
-    counted = torch.bincount(torch.unique(y, return_inverse=True)[1])
-    counted = counted[counted > 1].sum()
-    return result.sum() / counted.clamp_min(1)
-
-
-@lru_cache
-def _criterion(temperature: float) -> nn.Module:
-    """Return the library's loss with one value per sample, and with masks instead of lists of all pairs."""
-    try:
-        from pytorch_metric_learning.losses import SupConLoss
-        from pytorch_metric_learning.reducers import DoNothingReducer
-    except ImportError:
-        raise MissingPackageError("supervised contrastive loss", "pytorch-metric-learning", "train") from None
-
-    class MaskedSupConLoss(SupConLoss):  # type: ignore[misc]  # the library has no types
-        def compute_loss(self, embeddings: Tensor, labels: Tensor, *_: object) -> dict[str, Any]:
-            similarity = self.distance(embeddings)
-            same = labels[:, None] == labels
-            other = (~same).to(similarity.dtype)
-            partner = same.fill_diagonal_(False).to(similarity.dtype)
-            losses: dict[str, Any] = self._compute_loss(similarity, partner, other)
-            return losses
-
-    return MaskedSupConLoss(temperature=temperature, reducer=DoNothingReducer())
+        u = F.normalize(z, dim=1)
+        similarity = (u @ u.T / temperature).masked_fill(left_out, torch.finfo(z.dtype).min)
+        log_share = similarity - torch.logsumexp(similarity, dim=1, keepdim=True)
+    n_partners = partner.sum(dim=1)
+    means = torch.where(partner, log_share, 0).sum(dim=1) / n_partners.clamp_min(1)
+    total = -means.sum() / (n_partners > 0).sum().clamp_min(1)
+    return torch.where((~same & ~left_out).any(), total, 0)  # one class alone: nothing to contrast
 
 
 @dataclass(eq=False, repr=False)

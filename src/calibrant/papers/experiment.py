@@ -123,17 +123,28 @@ class Experiment:
         Args:
             preset: Name of the preset.
             seeds: Number of seeds; by default that of the preset.
-            only: For each name, the values that a job must have; ``*`` in a value stands for any text.
+            only: For each name, the values that a job must have; ``*`` in a value stands for any text. A loss
+                of your own, ``module:Class(option=1)``, becomes a further method of an experiment that
+                trains.
         """
         chosen = self._preset(preset)
         grids = chosen["grid"] if isinstance(chosen["grid"], list) else [chosen["grid"]]
         settings = {**self.shared, **chosen.get("settings", {})}
         for seed in range(self.seeds(preset) if seeds is None else seeds):
             for grid in grids:
-                for values in product(*grid.values()):
+                for values in product(*self._with_own_losses(grid, only or {}).values()):
                     key = dict(zip(grid, values, strict=True))
                     if is_wanted(key, only or {}):
                         yield Job(self.name, preset, self.worker, key, seed, settings)
+
+    def _with_own_losses(
+        self, grid: Mapping[str, Sequence[Any]], only: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return the grid with the losses that are code of the user's own as further methods."""
+        if self.worker != "training" or "method" not in grid:
+            return grid
+        own = [each for each in only.get("method", ()) if ":" in each and each not in grid["method"]]
+        return {**grid, "method": [*grid["method"], *own]}
 
     def preset_named(self, text: str) -> Preset:
         """Return the preset of this name; refuse one that the experiment does not have."""
@@ -150,7 +161,8 @@ class Experiment:
 def is_wanted(key: Mapping[str, Any], only: Mapping[str, Sequence[str]]) -> bool:
     """Whether a point of the grid has for each name one of the values; ``*`` stands for any text."""
     return all(
-        name in key and any(fnmatchcase(str(key[name]), pattern) for pattern in patterns)
+        name in key
+        and any(str(key[name]) == pattern or fnmatchcase(str(key[name]), pattern) for pattern in patterns)
         for name, patterns in only.items()
     )
 

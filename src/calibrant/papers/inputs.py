@@ -38,10 +38,21 @@ def _files(
     if data is not None:
         named = (*needs, str(job.key.get("file", "")), *job.settings.get("files", ()))
         places += [data / name for name in named if name]
+    if job.worker == "training":
+        places += [place for text in _texts([dict(job.key), *own]) for place in _sources(text)]
     for place in set(places):
         inside = sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]
         root = data if data is not None and place.is_relative_to(data) else place.parent
         yield from ((each.relative_to(root).as_posix(), each) for each in inside if each.is_file())
+
+
+def _sources(text: str) -> list[Path]:
+    """Return the files of the modules that a text names as ``module:name``, code of the user's own."""
+    if ":" not in text:
+        return []
+    from calibrant.training.own_code import source_files
+
+    return source_files(text)
 
 
 def _texts(value: object) -> Iterator[str]:

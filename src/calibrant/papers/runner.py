@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import pickle
 import platform
 import signal
 import sys
@@ -253,9 +254,23 @@ def _unnamed(experiment: Experiment, preset: Preset) -> list[str]:
 def run_job(job: Job, data: Path | None, *, inputs: str = "") -> Row:
     """Run one job in this process; ``inputs`` is the digest of what it reads."""
     start = time.perf_counter()
-    records = tuple(WORKERS[job.worker](job.key, job.settings, job.seed, data))
+    try:
+        records = tuple(WORKERS[job.worker](job.key, job.settings, job.seed, data))
+    except Exception as error:
+        if _can_be_sent(error):
+            raise
+        raise CalibrantError(f"{type(error).__name__}: {error}") from None
     seconds = time.perf_counter() - start
     return Row(job.experiment, job.preset, job.key, job.seed, records, seconds, versions(), inputs)
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Return whether the process that waits for the job can read the error; if not, its pool would break."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever the error's own code raises
+        return False
+    return True
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, listed
 from calibrant.inference.intervals import t_interval
 from calibrant.papers.experiment import PRESETS, Experiment, PaperColumn, TableLayout
 from calibrant.papers.printed import paper_figures
@@ -122,7 +122,28 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[ResultTable
     finished = sorted(rows, key=lambda row: (order.get(identity(row, seed=0), len(order)), row.seed))
     if not finished:
         raise InputError(f"{experiment.name}: expected finished rows, got none; run the experiment first")
-    return [_table(layout, finished) for layout in experiment.layouts]
+    tables = [_table(layout, finished) for layout in experiment.layouts]
+    filled = [each for each in tables if each.lines and each.columns]
+    if not filled:
+        raise _nothing_to_show(experiment, finished)
+    return filled
+
+
+def _nothing_to_show(experiment: Experiment, rows: Sequence[Row]) -> InputError:
+    """Return the error of tables that show no finished row: their ``only`` or ``measures`` match nothing."""
+    records = flat(rows)
+    labels = dict.fromkeys(name for layout in experiment.layouts for name in layout.only)
+    known = [
+        f"{name}={listed(sorted({str(record.get(name)) for record in records}), most=5)}, " for name in labels
+    ]
+    measures = sorted({name for record in records for name in record["values"]})
+    asked = "; ".join(
+        f"only = {dict(layout.only)}, measures = {list(layout.measures)}" for layout in experiment.layouts
+    )
+    return InputError(
+        f"table: expected labels and measures of the finished rows, which have {''.join(known)}"
+        f"measures {listed(measures)}, got {asked}; correct the table in the experiment's file"
+    )
 
 
 def _table(layout: TableLayout, rows: Sequence[Row]) -> ResultTable:

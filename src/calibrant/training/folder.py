@@ -24,8 +24,9 @@ from calibrant.training.checkpoint import (
 from calibrant.training.config.settings import Config, ModelSettings
 from calibrant.training.config.toml import config_from_table, config_to_table, config_to_toml, differences
 from calibrant.training.datasets.dataset import DataKind, Splits
-from calibrant.training.models.by_name import Factory, is_code, make_model
+from calibrant.training.models.by_name import Factory, make_model
 from calibrant.training.network import Network, model_options
+from calibrant.training.own_code import is_code, named_code
 from calibrant.training.records import DYNAMICS, METRICS, EpochRow, read_rows
 
 CONFIG, NETWORK, WEIGHTS, PREDICTIONS = "config.toml", "network.json", "model.safetensors", "predictions"
@@ -83,8 +84,22 @@ def load_folder_config(folder: Path) -> Config:
         raise FormatError(f"{path}: expected the configuration of a run, got: {error}") from None
 
 
-def check_factory(config: Config, factory: str | None) -> None:
-    """Refuse to run code that the configuration in a folder names, unless the caller names it too."""
+def check_code(config: Config, own: Config, factory: str | None) -> None:
+    """Refuse to run code that the configuration in a folder names, unless the caller names it too.
+
+    Args:
+        config: The configuration in the folder, with the caller's changes.
+        own: The caller's changes alone.
+        factory: What the caller names as the function that makes the network.
+    """
+    named, repeated = named_code(config), named_code(own)
+    for key in named.keys() - {"model.name"}:
+        if repeated.get(key) != named[key]:
+            raise InputError(
+                f"{key}: expected no code in the configuration of a run, got {named[key]}; what a folder "
+                "names is not run, so if it is yours, continue with your own configuration, or repeat "
+                f"{key}={named[key]}"
+            )
     name = config.model.name
     if is_code(name) and factory != name:
         raise InputError(

@@ -5,13 +5,14 @@ from dataclasses import replace
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.losses.names import make_loss, reads_embeddings
+from calibrant.losses.names import reads_embeddings
 from calibrant.training.config.settings import EncoderSettings
 from calibrant.training.datasets.dataset import LabelledData, Splits
 from calibrant.training.encoder import FrozenEncoder, ProjectedEncoder, freeze_all_but_head
 from calibrant.training.epoch_measures import ClassifierEvaluator, EncoderEvaluator, refinement
 from calibrant.training.models.classifier import Classifier
 from calibrant.training.network import Network, all_logits_and_features
+from calibrant.training.own_code import make_any_loss
 from calibrant.training.session import CLASSIFIER, ENCODER, Session
 from calibrant.training.stage import Stage, run_stage
 
@@ -22,7 +23,7 @@ def train_encoder(
     """Train the encoder, unless it is finished, and return its refinement on the test part."""
     evaluator = EncoderEvaluator(session, network, splits)
     if not session.is_over(ENCODER):
-        loss = make_loss(settings.loss, n_classes=splits.n_classes, n_samples=len(splits.train))
+        loss = make_any_loss(settings.loss, n_classes=splits.n_classes, n_samples=len(splits.train))
         if not reads_embeddings(loss):
             raise InputError(
                 "encoder.loss: expected a loss of embeddings, such as supervised_contrastive, "
@@ -42,7 +43,7 @@ def train_classifier(session: Session, network: Network, splits: Splits) -> None
     if session.is_over(CLASSIFIER):
         return
     settings = session.config.training
-    loss = make_loss(settings.loss, n_classes=splits.n_classes, n_samples=len(splits.train))
+    loss = make_any_loss(settings.loss, n_classes=splits.n_classes, n_samples=len(splits.train))
     if reads_embeddings(loss):
         raise InputError(
             f"training.loss: expected a loss of logits, got {settings.loss!r}, which reads embeddings; "

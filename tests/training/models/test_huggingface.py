@@ -79,9 +79,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        MissingPackageError, match=r"^huggingface: .*: pip install -c constraints.txt '\.\[train\]'$"
-    ):
+    with pytest.raises(MissingPackageError, match=r"^huggingface: .*: pip install 'calibrant\[train\]'$"):
         make_model("huggingface", n_classes=3, shape=(4,), checkpoint="anything")
 
 

@@ -3,14 +3,19 @@
 Logits have shape ``(n, k)``, or ``(n, k, ...)`` for dense predictions such as segmentation; integer labels
 have shape ``(n,)`` or ``(n, ...)``. Soft labels have the shape of the logits. Half precision is widened. A
 binary model may give one logit per sample, of shape ``(n,)``, ``(n, 1)`` or ``(n, 1, ...)``.
+
+While torch compiles a loss, no value is read: labels are not checked, and ignored samples stay in the batch
+and are masked, because the size of what is left would depend on the values.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import at_least_float32
-from calibrant.losses.parts.global_batch import global_rows
+from calibrant.losses.parts.global_batch import global_rows, world_size
 
 # The label that torch ignores by default.
 IGNORED = -100
@@ -64,7 +69,7 @@ def two_classes(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) 
         return logits, labels
     z = logits.unsqueeze(1) if logits.ndim == 1 else logits
     y = labels.squeeze(1) if labels.shape == z.shape else labels
-    if y.is_floating_point():
+    if y.is_floating_point() and not torch.compiler.is_compiling():
         wrong = y[(y != 0) & (y != 1) & (y != ignore_index)]
         if wrong.numel():
             raise InputError(
@@ -74,8 +79,36 @@ def two_classes(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) 
     return torch.cat([torch.zeros_like(z), z], dim=1), y.long()
 
 
-def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tuple[Tensor, Tensor]:
-    """Return logits of shape ``(m, k)`` and labels of shape ``(m,)`` of the samples that are not ignored.
+def masks_ignored() -> bool:
+    """Return whether ignored samples are masked instead of left out: while compiling for one process."""
+    return torch.compiler.is_compiling() and world_size() == 1
+
+
+class Rows(NamedTuple):
+    """The samples of a batch: logits of shape ``(m, k)`` and labels of shape ``(m,)``.
+
+    ``kept`` is None if ignored samples are left out, as they are unless torch compiles. Otherwise it is false
+    for ignored samples, whose logits are 0 and whose label is 0.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    kept: Tensor | None = None
+
+    @property
+    def shares(self) -> Tensor:
+        """1 for each sample that counts and 0 for an ignored one, in the type of the logits."""
+        z, kept = self.logits, self.kept
+        return z.new_ones(len(z)) if kept is None else kept.to(z.dtype)
+
+
+def number_of(kept: Tensor | None, n: int) -> Tensor | int:
+    """Return how many of ``n`` samples count, but at least one, to divide by."""
+    return max(n, 1) if kept is None else kept.sum(dtype=torch.float64).clamp_min(1)
+
+
+def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> Rows:
+    """Return the samples that are not ignored, or all of them and a mask while torch compiles.
 
     For losses that compare the samples of a batch with each other. In dense predictions every position is a
     sample.
@@ -86,8 +119,11 @@ def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tupl
     if z.ndim > 2:
         z = z.movedim(1, -1).flatten(0, -2)
         labels = labels.flatten()
+    if masks_ignored():
+        kept = labels != ignore_index
+        return Rows(torch.where(kept[:, None], z, 0), torch.where(kept, labels, 0), kept)
     if labels.numel() == 0:
-        return z, labels
+        return Rows(z, labels)
     low, high = (int(bound) for bound in torch.aminmax(labels))
     if low < 0 or low <= ignore_index <= high:
         kept = labels != ignore_index
@@ -95,7 +131,12 @@ def rows(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED) -> tupl
         low, high = (int(bound) for bound in torch.aminmax(labels)) if labels.numel() else (0, 0)
     if low < 0 or high >= z.shape[1]:
         raise out_of_range(labels, z.shape[1], ignore_index)
-    return z, labels
+    return Rows(z, labels)
+
+
+def is_readable(values: Tensor) -> bool:
+    """Return whether reading values stalls no device and breaks no graph that torch compiles."""
+    return values.device.type == "cpu" and values.numel() > 0 and not torch.compiler.is_compiling()
 
 
 def masked_in_batch(logits: Tensor) -> Tensor | None:
@@ -103,7 +144,7 @@ def masked_in_batch(logits: Tensor) -> Tensor | None:
 
     On the CPU, where reading the logits does not stall the device, None if every class exists.
     """
-    readable = logits.device.type == "cpu" and logits.numel() > 0
+    readable = is_readable(logits)
     if readable and float(logits.detach().amin()) > -torch.inf:
         return None
     return torch.isneginf(logits)
@@ -123,8 +164,8 @@ def without_masked(target: Tensor, masked: Tensor | None) -> Tensor:
     return left / left.sum(dim=1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
 
 
-def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Return the embeddings of the global batch, shape ``(m, d)``, and their labels, shape ``(m,)``.
+def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> Rows:
+    """Return the embeddings of the global batch, shape ``(m, d)``, and their labels, as :func:`rows` does.
 
     Args:
         embeddings: Shape ``(n, d)``, or ``(n, views, d)`` with several views of each sample, which share its
@@ -149,9 +190,11 @@ def embedding_rows(embeddings: Tensor, labels: Tensor, *, ignore_index: int) -> 
         labels = labels.repeat_interleave(z.shape[1])
         z = z.flatten(0, 1)
     kept = labels != ignore_index
+    if masks_ignored():
+        return Rows(torch.where(kept[:, None], z, 0), labels, kept)
     if not bool(kept.all()):
         z, labels = z[kept], labels[kept]
-    return global_rows(z), global_rows(labels)
+    return Rows(global_rows(z), global_rows(labels))
 
 
 def out_of_range(labels: Tensor, k: int, ignore_index: int) -> InputError:

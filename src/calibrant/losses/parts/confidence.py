@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.losses.parts.batch import FAR_BELOW, IGNORED, rows
 from calibrant.losses.parts.global_batch import global_rows
-from calibrant.losses.parts.known_gradient import Gradient, with_known_gradient
+from calibrant.losses.parts.known_gradient import ValuesAndGradient, with_known_gradient
 from calibrant.outcomes import ProbabilityScore, margin
 
 # What configurations called two of the scores before the metrics and the losses had one vocabulary.
@@ -55,7 +55,7 @@ def _rescaled_negative_entropy(log_probs: Tensor) -> Tensor:
     def definition(log_p: Tensor) -> Tensor:
         return 1 + (log_p.exp() * log_p.clamp_min(-FAR_BELOW)).sum(dim=1) / most
 
-    def shortcut(log_p: Tensor) -> tuple[Tensor, Gradient]:
+    def shortcut(log_p: Tensor) -> ValuesAndGradient:
         p = log_p.exp()
         # Not a dot product, which autocast would compute in half precision.
         surprise = log_p.clamp_min(-FAR_BELOW).mul_(p)
@@ -68,15 +68,16 @@ def _rescaled_negative_entropy(log_probs: Tensor) -> Tensor:
 
 def top_label_confidence(
     logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORED, log: bool = False
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the confidence in the predicted class, and 1 where it was correct, for the global batch.
 
     Both have shape ``(n,)`` and double precision, because sums over them cancel. Ignored samples are left
-    out. The samples of all processes are included, with the gradient of the global batch. With ``log``, the
-    logarithm of the confidence is returned.
+    out; while torch compiles they stay, and are false in the third value, which is None otherwise. The
+    samples of all processes are included, with the gradient of the global batch. With ``log``, the logarithm
+    of the confidence is returned.
     """
-    z, y = rows(logits, labels, ignore_index=ignore_index)
+    z, y, kept = rows(logits, labels, ignore_index=ignore_index)
     confidence, predicted = (F.log_softmax if log else F.softmax)(z, dim=1).max(dim=1)
     pairs = torch.stack([confidence.double(), (predicted == y).double()], dim=1)
     confidence, correct = global_rows(pairs).unbind(dim=1)
-    return confidence, correct
+    return confidence, correct, kept

@@ -30,7 +30,8 @@ def local_batch() -> Iterator[None]:
 
 def world_size() -> int:
     """Return the number of processes that share a batch: 1 without a process group."""
-    if _LOCAL.get() or not dist.is_available() or not dist.is_initialized():
+    # The context is read last: torch.compile cannot trace it, and without a process group it need not.
+    if not dist.is_available() or not dist.is_initialized() or _LOCAL.get():
         return 1
     return dist.get_world_size()
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 Definition: TypeAlias = Callable[[Tensor], Tensor]
 Gradient: TypeAlias = Callable[[Tensor], Tensor]
-Shortcut: TypeAlias = Callable[[Tensor], tuple[Tensor, Gradient]]
+ValuesAndGradient: TypeAlias = tuple[Tensor, Gradient]
+Shortcut: TypeAlias = Callable[[Tensor], ValuesAndGradient]
 
 
 def with_known_gradient(
@@ -27,7 +28,12 @@ def with_known_gradient(
         definition: The formula in operations that autograd follows.
         shortcut: Returns the same values and a function from their gradient to that of the logits. The
             function may be called more than once and must not change the tensors it holds.
+
+    While compiling, the definition is traced instead: the compiler fuses its operations itself.
     """
+    if torch.compiler.is_compiling():
+        traced = definition(logits)
+        return traced if kept is None else torch.where(kept, traced, 0)
     values: Tensor = _KnownGradient.apply(logits, kept, definition, shortcut)  # type: ignore[no-untyped-call]  # torch's own
     return values
 

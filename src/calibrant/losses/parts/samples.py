@@ -11,7 +11,17 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import at_least_float32
-from calibrant.losses.parts.batch import FAR_BELOW, IGNORED, check_batch, out_of_range, rows, two_classes
+from calibrant.losses.parts.batch import (
+    FAR_BELOW,
+    IGNORED,
+    Rows,
+    check_batch,
+    is_readable,
+    masks_ignored,
+    out_of_range,
+    rows,
+    two_classes,
+)
 from calibrant.losses.parts.global_batch import global_sum, world_size
 from calibrant.losses.parts.known_gradient import Definition, Shortcut, with_known_gradient
 
@@ -88,7 +98,7 @@ class Samples:
         """
         check_batch(self.logits, self.labels)
         labels, k = self.labels, self.logits.shape[1]
-        readable = labels.device.type == "cpu" and labels.numel() > 0
+        readable = is_readable(labels)
         if readable:
             low, high = (int(bound) for bound in torch.aminmax(labels))
             if low >= 0 and high < k and not low <= self.ignore_index <= high:
@@ -99,8 +109,8 @@ class Samples:
             raise out_of_range(labels, k, self.ignore_index)
         return index.unsqueeze(1), kept
 
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """Return logits of shape ``(m, k)`` and labels of shape ``(m,)`` of the samples not ignored."""
+    def rows(self) -> Rows:
+        """Return the samples that are not ignored; while torch compiles, all of them and a mask."""
         return rows(self.logits, self.labels, ignore_index=self.ignore_index)
 
     def reduce(self, values: Tensor, *, all_count: bool = False) -> Tensor:
@@ -162,11 +172,11 @@ class Samples:
         processes = world_size()
         labels = self.labels
         simple = self.reduction == "mean" and self.weight is None and processes == 1
-        if simple and 0 < labels.numel() == values.numel():
+        if simple and not masks_ignored() and 0 < labels.numel() == values.numel():
             return values.mean()  # no sample is ignored: the common case, in one step
         kept = labels != self.ignore_index
         if values.numel() == labels.numel():
-            values = values.view(labels.shape)
+            values = torch.where(kept, values.view(labels.shape), 0)
         else:
             values = values.new_zeros(labels.shape).masked_scatter(kept, values)
         if self.reduction != "mean" or processes == 1:

@@ -14,8 +14,8 @@ class DataSettings:
     """The data set; the keys are those of :func:`~calibrant.training.datasets.load_dataset`.
 
     Attributes:
-        name: ``digits``, ``cifar10``, ``cifar100``, ``svhn``, ``stl10``, ``image_folder``, ``embeddings`` or
-            ``text``.
+        name: ``digits``, ``cifar10``, ``cifar100``, ``svhn``, ``stl10``, ``image_folder``, ``arrays``,
+            ``embeddings``, ``text``, or ``"module:function"``.
         path: Its file or folder; ``digits`` needs none.
         validation: Share of the training part that becomes the validation part, if the set has none.
         limit: Number of training samples to keep, the same share of each class.
@@ -117,7 +117,8 @@ class StageSettings:
     """The settings of every stage of training.
 
     Attributes:
-        loss: A name or a sum, as :func:`~calibrant.losses.names.make_loss` reads it.
+        loss: A name or a sum, as :func:`~calibrant.losses.names.make_loss` reads it, with
+            ``"module:Class(option=1)"`` for a loss of your own.
         epochs: Passes over the training part.
         batch_size: Samples of a step, over all processes.
         clip_gradient: Largest norm of the gradient, or none.

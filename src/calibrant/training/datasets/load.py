@@ -12,11 +12,12 @@ import torch
 
 from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
+from calibrant.training.datasets.arrays import load_arrays
 from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
 from calibrant.training.datasets.corruptions import CIFAR10_C, CORRUPTIONS, SEVERITIES, corrupt
 from calibrant.training.datasets.dataset import LabelledData, Splits
-from calibrant.training.datasets.embeddings import load_embeddings
 from calibrant.training.datasets.image_folder import load_image_folder
+from calibrant.training.datasets.own import load_own_data
 from calibrant.training.datasets.pictures import resized_like
 from calibrant.training.datasets.sampling import (
     check_imbalance,
@@ -31,6 +32,7 @@ from calibrant.training.datasets.sampling import (
 from calibrant.training.datasets.stl10 import load_stl10
 from calibrant.training.datasets.svhn import load_svhn
 from calibrant.training.datasets.text import load_text
+from calibrant.training.own_code import is_code
 
 
 def load_digits(*, validation: float = 0.1, seed: int = 0) -> Splits:
@@ -58,7 +60,8 @@ DATASETS: Mapping[str, Callable[..., Splits]] = {
     "svhn": load_svhn,
     "stl10": load_stl10,
     "image_folder": load_image_folder,
-    "embeddings": load_embeddings,
+    "arrays": load_arrays,
+    "embeddings": load_arrays,
     "text": load_text,
 }
 
@@ -80,7 +83,8 @@ def load_dataset(
     """Return a data set in its parts, ready for training.
 
     Args:
-        name: One of :data:`DATASETS`.
+        name: One of :data:`DATASETS`, or ``"module:function"``, which is imported and called: take this text
+            only from those who may run code.
         path: Where it is; all but ``digits`` need one.
         validation: Share of the training part that becomes the validation part, if the set has none.
         limit: Number of training samples to keep, the same share of each class and at least one; the other
@@ -133,10 +137,14 @@ def load_dataset(
 
 
 def _read(name: str, path: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Splits:
+    if is_code(name):
+        given = {} if path is None else {"path": path}
+        return load_own_data(name, {**given, **options})
     loader = DATASETS.get(name)
     if loader is None:
         raise InputError(
-            f"dataset: expected one of {', '.join(DATASETS)}, got {name!r}{did_you_mean(name, DATASETS)}"
+            f"dataset: expected one of {', '.join(DATASETS)}, or 'module:function', got {name!r}"
+            f"{did_you_mean(name, DATASETS)}"
         )
     known = inspect.signature(loader).parameters
     for option in options:

@@ -1,10 +1,9 @@
 """Models by name: the papers' networks, and ``module:factory`` for the user's own."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -17,6 +16,7 @@ from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
 from calibrant.training.models.small import MLP, SmallCNN, TextCNN
 from calibrant.training.models.vision_transformers import SwinTransformer, VisionTransformer
+from calibrant.training.own_code import imported, is_code
 
 #: Makes a network from the keywords ``n_classes``, ``shape``, and further options.
 Factory: TypeAlias = Callable[..., Any]
@@ -68,7 +68,7 @@ def make_model(
     """
     check_count(n_classes, "n_classes", at_least=2)
     if isinstance(name, str):
-        factory = imported_factory(name) if is_code(name) else _known(name)
+        factory = imported(name, "model") if is_code(name) else _known(name)
     else:
         factory, name = name, getattr(name, "__name__", repr(name))
     arguments = {"n_classes": n_classes, "shape": tuple(shape), **options}
@@ -88,29 +88,3 @@ def _known(name: str) -> Callable[..., Any]:
         hint = did_you_mean(name, MODELS) or f"; known are {', '.join(MODELS)}, and 'module:factory'"
         raise InputError(f"model: expected the name of a model, got {name!r}{hint}")
     return MODELS[name]
-
-
-def is_code(name: str) -> bool:
-    """Return whether a name stands for code to import, ``"module:factory"``, instead of one of our models."""
-    return ":" in name
-
-
-def imported_factory(name: str) -> Factory:
-    """Import the function that ``"module:factory"`` names."""
-    module_name, _, path = name.partition(":")
-    if not module_name or module_name.startswith(".") or not path:
-        raise InputError(f"model: expected 'module:factory', got {name!r}")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module exists, but one of its own imports does not
-        raise InputError(
-            f"model: expected a module that can be imported, got {module_name!r}; "
-            "is it installed, or its folder in PYTHONPATH?"
-        ) from None
-    factory = getattr(module, path, None)
-    if not callable(factory):
-        hint = did_you_mean(path, vars(module))
-        raise InputError(f"model: expected a factory in {module_name}, got {path!r}, which is none{hint}")
-    return cast("Factory", factory)

@@ -16,7 +16,7 @@ class HuggingFaceClassifier(Classifier):
     """A language model with a linear head, as a :class:`Classifier`.
 
     The features are the input of its last linear layer: the pooled text of an encoder, the last word of a
-    decoder. Needs ``pip install -c constraints.txt '.[train]'``. Weights are read from safetensors files
+    decoder. Needs ``pip install 'calibrant[train]'``. Weights are read from safetensors files
     only, and code that comes with a checkpoint is never run.
 
     Args:

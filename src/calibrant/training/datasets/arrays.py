@@ -1,4 +1,4 @@
-"""Embeddings that another model has computed, in a ``.npz`` file."""
+"""Arrays in a ``.npz`` file: images, or embeddings that another model has computed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,18 +12,20 @@ from torch import Tensor
 from calibrant.data.numbering import numbered
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading
-from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits, read_data
+from calibrant.training.datasets.dataset import FOREIGN, DataKind, LabelledData, Splits, read_data
 from calibrant.training.datasets.sampling import divide
 
 
-def load_embeddings(
+def load_arrays(
     path: Path, *, train_index: str | None = None, validation: float = 0.1, seed: int = 0
 ) -> Splits:
-    """Return embeddings from an archive of ``x_train y_train x_test y_test`` and optional arrays.
+    """Return samples from an archive of ``x_train y_train x_test y_test`` and optional arrays.
 
-    ``x_val`` with ``y_val`` is the validation part, which is otherwise taken from training; ``x_oos`` is an
-    out-of-distribution set; ``class_names`` or ``labels`` names the classes; ``units_train``, ``units_val``
-    and ``units_test`` name what samples belong to that depend on each other. All numbers become float32.
+    Images are uint8 of shape ``(n, c, h, w)``, ``(n, h, w, c)`` with one or three channels, or ``(n, h, w)``;
+    embeddings are floats of shape ``(n, d)`` and become float32. ``x_val`` with ``y_val`` is the validation
+    part, which is otherwise taken from training; ``x_oos`` is an out-of-distribution set; ``class_names`` or
+    ``labels`` names the classes; ``units_train``, ``units_val`` and ``units_test`` name what samples belong
+    to that depend on each other.
 
     Args:
         path: The ``.npz`` file.
@@ -32,7 +34,7 @@ def load_embeddings(
         seed: Which samples that share is.
     """
     arrays = read_data(path, "a .npz archive", _arrays)
-    with reading(path.name, "embeddings"):
+    with reading(path.name, "images or embeddings"):
         names = _class_names(arrays)
         train = _part(arrays, "train", names)
         if train_index is not None:
@@ -41,8 +43,8 @@ def load_embeddings(
         parts = divide(train, held, _part(arrays, "test", names), share=validation, seed=seed)
         foreign = {}
         if "x_oos" in arrays:
-            x = _floats(arrays, "x_oos")
-            foreign["oos"] = LabelledData(x, torch.full((len(x),), FOREIGN), None, "embedding")
+            x, kind = _inputs(arrays, "x_oos")
+            foreign["oos"] = LabelledData(x, torch.full((len(x),), FOREIGN), None, kind)
         return Splits(*parts, foreign=foreign)
 
 
@@ -65,7 +67,7 @@ def _arrays(path: Path) -> dict[str, Any]:
 
 
 def _part(arrays: Mapping[str, Any], part: str, names: tuple[str, ...] | None) -> LabelledData:
-    x = _floats(arrays, f"x_{part}")
+    x, kind = _inputs(arrays, f"x_{part}")
     y = _get(arrays, f"y_{part}")
     if y.dtype.kind not in "iu":
         raise InputError(f"y_{part}: expected whole numbers, got {y.dtype}; number the classes from 0")
@@ -82,15 +84,28 @@ def _part(arrays: Mapping[str, Any], part: str, names: tuple[str, ...] | None) -
         x,
         torch.from_numpy(y.astype(np.int64)),
         names,
-        "embedding",
+        kind,
         None if units is None else numbered(units, f"units_{part}", n=len(x)),
     )
 
 
-def _floats(arrays: Mapping[str, Any], name: str) -> Tensor:
+def _inputs(arrays: Mapping[str, Any], name: str) -> tuple[Tensor, DataKind]:
     x = _get(arrays, name)
+    if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
+        if x.ndim == 3:
+            x = x[:, None]
+        elif x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+            x = x.transpose(0, 3, 1, 2)
+        return torch.from_numpy(np.ascontiguousarray(x)), "image"
+    return _floats(x, name), "embedding"
+
+
+def _floats(x: Any, name: str) -> Tensor:  # noqa: ANN401  # as below
     if x.dtype.kind != "f" or x.ndim != 2 or x.size == 0:
-        raise InputError(f"{name}: expected floats of shape (n, d), got {x.dtype} of shape {x.shape}")
+        raise InputError(
+            f"{name}: expected images as uint8 of shape (n, c, h, w) or floats of shape (n, d), "
+            f"got {x.dtype} of shape {x.shape}"
+        )
     if not np.isfinite(x).all():
         row = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
         raise InputError(

@@ -53,7 +53,7 @@ def test_an_index_in_the_file_chooses_the_training_rows(tmp_path) -> None:
         ({"y_val": None}, "data.npz: expected y_val"),
         (
             {"x_train": np.zeros((40, 5), int)},
-            r"data.npz: x_train: expected floats of shape \(n, d\), got int64",
+            r"data.npz: x_train: expected images as uint8 .* or floats of shape \(n, d\), got int64",
         ),
         (
             {"x_test": np.full((12, 5), np.nan)},
@@ -101,3 +101,19 @@ def test_units_stay_with_their_rows_and_on_one_side(tmp_path) -> None:
     assert splits.test.units.tolist() == list(range(12))
     with pytest.raises(CalibrantError, match="units_test: expected 12 entries"):
         load(tmp_path, arrays(units_test=np.arange(3)))
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 5), (6, 5, 3), (6, 5), (1, 6, 5)])
+def test_images_as_bytes_have_their_channels_first_or_last_or_none(tmp_path, shape):
+    generator = np.random.default_rng(0)
+    images = {
+        f"x_{part}": generator.integers(0, 256, (n, *shape)).astype(np.uint8)
+        for part, n in (("train", 40), ("val", 8), ("test", 12), ("oos", 6))
+    }
+    np.savez(tmp_path / "data.npz", **arrays(**images))
+    splits = load_dataset("arrays", path=tmp_path / "data.npz")
+    channels = 3 if 3 in shape else 1
+    assert splits.train.kind == splits.foreign["oos"].kind == "image"
+    assert splits.train.inputs.shape == (40, channels, 6, 5)
+    test = images["x_test"].transpose(0, 3, 1, 2) if shape == (6, 5, 3) else images["x_test"]
+    assert np.array_equal(splits.test.inputs.numpy(), test.reshape(12, channels, 6, 5))
