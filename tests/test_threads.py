@@ -1,28 +1,27 @@
-"""Threads: one for small problems unless the user chose, jobs side by side, no waiting after an error."""
+"""Threads: one for small problems whatever others do, jobs side by side, no waiting after an error."""
 
 import threading
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from calibrant import threads
-from calibrant.threads import SideBySide, chosen_by_user, few_threads
+from calibrant import Predictions, evaluate, threads
+from calibrant.posthoc import TemperatureScaling
+from calibrant.threads import SideBySide, few_threads
 
 
 @pytest.fixture
-def nothing_chosen(monkeypatch):
-    """As if neither the environment nor the program had set the number of threads, which is two."""
+def two_threads():
+    """Torch may use two threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "_AT_IMPORT", 2)
     yield
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("nothing_chosen")
+@pytest.mark.usefixtures("two_threads")
 def test_small_problems_run_on_one_thread_and_large_ones_on_all():
     with few_threads(1000):
         assert torch.get_num_threads() == 1
@@ -31,32 +30,79 @@ def test_small_problems_run_on_one_thread_and_large_ones_on_all():
         assert torch.get_num_threads() == 2
 
 
-@pytest.mark.usefixtures("nothing_chosen")
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
-def test_a_number_in_the_environment_is_respected(monkeypatch, name):
-    assert not chosen_by_user()
-    monkeypatch.setenv(name, "2")
-    assert chosen_by_user()
-    with few_threads(1000):
-        assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("nothing_chosen")
-def test_a_number_that_the_program_set_is_respected():
+@pytest.mark.usefixtures("two_threads")
+def test_a_number_that_somebody_chose_is_the_most_and_small_work_uses_one(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(3)
-    assert chosen_by_user()
     with few_threads(1000):
-        assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
 
 
-@pytest.mark.usefixtures("nothing_chosen")
+@pytest.mark.usefixtures("two_threads")
+def test_threads_that_come_and_go_in_any_order_have_their_number_again():
+    seen = {}
+    events = {name: threading.Event() for name in ("a in", "b in", "a out", "c in", "b out")}
+
+    def work(name, begins, leaves):
+        if begins:
+            assert events[begins].wait(60)
+        with few_threads(1000), few_threads(10):  # one within the other
+            seen[f"{name} in"] = torch.get_num_threads()
+            events[f"{name} in"].set()
+            if leaves:
+                assert events[leaves].wait(60)
+            seen[f"{name} still in"] = torch.get_num_threads()
+        seen[f"{name} out"] = torch.get_num_threads()
+        events.get(f"{name} out", threading.Event()).set()
+
+    orders = {"a": ("", "b in"), "b": ("a in", "c in"), "c": ("a out", "b out")}
+    running = [threading.Thread(target=work, args=(name, *order)) for name, order in orders.items()]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
+    after = []
+    new = threading.Thread(target=lambda: after.append(torch.get_num_threads()))
+    new.start()
+    new.join()
+    assert {number for name, number in seen.items() if name.endswith("in")} == {1}
+    assert [seen[f"{name} out"] for name in "abc"] == [2, 2, 2]
+    assert (after, torch.get_num_threads()) == ([2], 2)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_evaluating_and_fitting_in_many_threads_at_once_leaves_their_numbers_alone():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(300, 3)), rng.integers(3, size=300)
+    begin, numbers = threading.Barrier(8, timeout=300), []
+
+    def work(number):
+        begin.wait()
+        for _ in range(5):
+            if number % 2:
+                evaluate(Predictions(logits=logits, labels=labels))
+            else:
+                TemperatureScaling.fit(logits, labels)
+        numbers.append(torch.get_num_threads())
+
+    running = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert numbers == [2] * 8
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_the_number_comes_back_after_an_error():
     with pytest.raises(ZeroDivisionError), few_threads(10):
         raise ZeroDivisionError
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.usefixtures("nothing_chosen")
+@pytest.mark.usefixtures("two_threads")
 def test_jobs_run_side_by_side_and_may_be_followed_by_others():
     both_run = threading.Barrier(2, timeout=300)
 
@@ -107,7 +153,7 @@ def test_ended_work_is_not_abandoned(monkeypatch):
     assert not threads.work_was_abandoned()
 
 
-@pytest.mark.usefixtures("nothing_chosen")
+@pytest.mark.usefixtures("two_threads")
 def test_jobs_on_few_numbers_run_one_after_another():
     assert SideBySide(1000).n_workers == 1
     assert SideBySide(1 << 30).n_workers == 2

@@ -25,7 +25,10 @@ WORTH_THREADS = 1 << 22
 # Jobs on fewer numbers than this run one after another.
 WORTH_JOBS = 1 << 19
 
-_AT_IMPORT = torch.get_num_threads()
+_lock = threading.Lock()
+_inside = threading.local()
+# The threads inside one_thread_each, and the number of threads that torch may use outside.
+_users, _outside = 0, torch.get_num_threads()
 _abandoned = threading.Event()
 
 
@@ -48,29 +51,64 @@ def over_rows(function: Callable[[slice], T], n: int, *, in_threads: bool) -> li
 def one_thread_each() -> Iterator[None]:
     """Keep torch from starting threads while our own threads use all cores.
 
+    Any number of threads may be inside at once. Each has its own number again when it leaves, and new threads
+    have the one of the program once the last has left.
+
     Example:
         >>> with one_thread_each():
         ...     torch.get_num_threads()
         1
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    depth = getattr(_inside, "depth", 0)
+    if depth == 0:
+        _enter()
+    _inside.depth = depth + 1
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _inside.depth = depth
+        if depth == 0:
+            _leave()
+
+
+def _enter() -> None:
+    """Use one thread in this thread and in those that begin from now on."""
+    global _users, _outside  # as torch's own number is
+    with _lock:
+        own = torch.get_num_threads()
+        if _users == 0 and own != _outside:
+            # A thread that began while others were inside has one thread itself, but not the program.
+            _outside = own if own > 1 else _in_another_thread(torch.get_num_threads)
+        _inside.own = own if own > 1 else _outside
+        _users += 1
+        torch.set_num_threads(1)
+
+
+def _leave() -> None:
+    """Use as many threads in this thread as before, and once all have left, in those that begin."""
+    global _users  # as torch's own number is
+    with _lock:
+        _users -= 1
+        # Torch has a number for each thread that used it, and one for those that begin; this sets both.
+        torch.set_num_threads(_inside.own)
+        for_others = 1 if _users else _outside
+        if for_others != _inside.own:
+            _in_another_thread(lambda: torch.set_num_threads(for_others))
+
+
+def _alone(work: Callable[[], T]) -> T:
+    with one_thread_each():
+        return work()
+
+
+def _in_another_thread(work: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def few_threads(n_numbers: int) -> AbstractContextManager[None]:
-    """Run work on this many numbers on one thread if they are few, unless the user chose the number."""
-    small = n_numbers < WORTH_THREADS and not chosen_by_user()
-    return one_thread_each() if small else nullcontext()
-
-
-def chosen_by_user() -> bool:
-    """Whether the number of threads was set, by OMP_NUM_THREADS, MKL_NUM_THREADS or torch.set_num_threads."""
-    named = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
-    return named or torch.get_num_threads() != _AT_IMPORT
+    """Run work on this many numbers on one thread if they are few, however many torch may use."""
+    return one_thread_each() if n_numbers < WORTH_THREADS else nullcontext()
 
 
 class SideBySide(Generic[J, T]):
@@ -101,7 +139,7 @@ class SideBySide(Generic[J, T]):
 
     def add(self, job: J, work: Callable[[], T]) -> None:
         """Add a job, known by a name of any kind; jobs begin in the order in which they were added."""
-        self._jobs[self._pool.submit(work)] = job
+        self._jobs[self._pool.submit(_alone, work)] = job
 
     def ended(self) -> Iterator[tuple[J, Future[T]]]:
         """Yield jobs as they end, until none is left."""
