@@ -121,7 +121,7 @@ def run(
 
     Example: calibrant bench run posthoc --preset quick --jobs 2
     """
-    chosen = None if out is None else check_is_local(out, "in which a run is locked and continued")
+    given = None if out is None else check_is_local(out, "in which a run is locked and continued")
     from calibrant.papers.experiment import load_experiment
     from calibrant.papers.rows import ROWS
     from calibrant.papers.runner import run_experiment
@@ -130,7 +130,7 @@ def run(
     if name.endswith(".toml") or any(":" in value for values in chosen.values() for value in values):
         sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
     wanted = experiment.preset_named(preset)
-    folder = chosen or Path("bench", f"{experiment.name}-{preset}")
+    folder = given or Path("bench", f"{experiment.name}-{preset}")
     if data is not None:
         check_targets([folder / ROWS], [data])
     try:
