@@ -23,7 +23,7 @@ from calibrant.metrics.names import MEASURES
 from calibrant.plots.kinds import KINDS, Kind
 from calibrant.posthoc.names import METHODS, Method
 from calibrant.streams import evaluate_stream, open_stream
-from tests.conftest import draw
+from tests.conftest import at_length, draw
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -113,7 +113,7 @@ def entries(module):
     }
 
 
-@pytest.fixture(params=["squared_gap", "doubt"])
+@pytest.fixture(params=at_length(["squared_gap", "doubt"], ["squared_gap"]))
 def measure(request, new_file, monkeypatch):
     """The name of a measure that was added."""
     monkeypatch.setitem(

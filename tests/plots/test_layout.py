@@ -99,7 +99,11 @@ OTHERS = {
 
 @pytest.fixture(scope="module", params=[*KINDS, *RUN_KINDS, *OTHERS])
 def display(request, parts):
-    kind = request.param
+    return made(request.param, parts)
+
+
+def made(kind, parts):
+    """Draw any kind."""
     if kind in KINDS:
         return of_predictions(kind, parts)
     if kind in RUN_KINDS:
@@ -139,10 +143,14 @@ def test_texts_stay_inside_and_apart_and_legends_beside_the_data(display, width,
     assert flaws(figure, boxes) == ([], [], [])
 
 
+KINDS_NOW = ("reliability", "classes", "risk-coverage", "gammas", "gate")
+
+
 @pytest.mark.parametrize("layout", at_length((None, "constrained"), (None,)))
-def test_axes_of_the_user_keep_everything_inside_them_with_any_layout(display, layout, monkeypatch):
+@pytest.mark.parametrize("kind", at_length([*KINDS, *RUN_KINDS, *OTHERS], KINDS_NOW))
+def test_axes_of_the_user_keep_everything_inside_them_with_any_layout(kind, layout, parts, monkeypatch):
     figure = Figure(figsize=(8, 9), layout=layout)
-    display.plot(figure.subplots(), title="A title")
+    made(kind, parts).plot(figure.subplots(), title="A title")
     boxes = seen(figure, monkeypatch)
     assert len(boxes) > 5
     assert flaws(figure, boxes) == ([], [], [])

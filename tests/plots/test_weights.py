@@ -9,6 +9,7 @@ from calibrant.data import Predictions
 from calibrant.errors import InputError
 from calibrant.inference.bands import accuracy_band, curve_band, effective_counts
 from calibrant.plots.kinds import KINDS, Request, draw
+from tests.conftest import at_length
 
 REFUSED = {"ood", "estimate", "frequencies", "sets", "guarantee"}
 _FITTED = ("methods", "validation-size", "estimate", "frequencies", "sets")
@@ -44,7 +45,9 @@ def drawn(kind, predictions, validation):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", at_length(list(KINDS), ("reliability", "classes", "smooth", "methods", "ood"))
+)
 def test_a_figure_counts_samples_by_weight_or_refuses_weights(kind):
     (logits, labels, times), (z, y, w) = sample(400, 0), sample(300, 1)
     weighted = Predictions(logits=logits, labels=labels, weights=0.7 * times)

@@ -292,7 +292,7 @@ def cases_of(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", at_length(list(METHODS), CLASSES))
 def test_hard_data_give_distributions_or_one_clear_sentence(name, subtests):
     for case in cases_of(name):
         with subtests.test(case):

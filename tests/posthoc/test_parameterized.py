@@ -83,6 +83,7 @@ def test_the_method_of_the_paper_takes_the_paper_s_steps():
     assert not torch.equal(parts[4].detach(), torch.zeros(1, 5))
 
 
+@pytest.mark.long
 def test_trained_long_enough_the_method_of_the_paper_repairs_an_overconfident_model():
     logits, labels = draw(2000, 5, sharpen=3.0)
     fitted = PTSPaper.fit(logits, labels, steps=3000, learning_rate=1e-3)

@@ -10,7 +10,7 @@ from calibrant.data import load_bundled
 from calibrant.errors import InputError
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.posthoc.temperature import TemperatureScaling
-from tests.conftest import draw, softmax
+from tests.conftest import at_length, draw, softmax
 
 both = pytest.mark.parametrize("method", [StructuredVectorScaling, StructuredMatrixScaling])
 
@@ -34,7 +34,7 @@ def test_biased_classes_are_repaired_on_held_out_data(method):
 
 @pytest.mark.slow
 @both
-@pytest.mark.parametrize("n", [50, 300, 1000])
+@pytest.mark.parametrize("n", at_length([50, 300, 1000], [300]))
 def test_where_temperature_scaling_is_the_truth_little_is_lost_on_average(method, n):
     # Single draws of 50 lose more: about one in twenty passes the cross-validation by luck (0.04 at worst).
     excess = []

@@ -235,7 +235,7 @@ def spoil(folder, how):
     ("how", "where"),
     [
         pytest.param("truncated", "9.parquet: expected a Parquet file", marks=pytest.mark.long),
-        ("damaged", "9.parquet, row group 0: expected a Parquet file"),
+        pytest.param("damaged", "9.parquet, row group 0: expected a Parquet file", marks=pytest.mark.long),
         pytest.param("column", "9.parquet: ", marks=pytest.mark.long),
         ("nan", "9.parquet, row group 1: probs: expected finite numbers, got nan in row 500"),
     ],
@@ -278,6 +278,7 @@ def test_workers_without_a_package_or_with_another_release_are_one_sentence(fold
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("cluster")
 def test_a_client_has_the_cluster_merge(folder, monkeypatch):
     monkeypatch.setattr("calibrant.streams.ray.is_client", lambda _: True)

@@ -92,8 +92,6 @@ def test_a_run_trains_with_own_loss_and_own_data(tmp_path):
 def test_code_that_only_the_folder_names_is_never_run(key):
     word = f"{key}={CODE}:anything"
     saved = small_config(word)
-    with pytest.raises(
-        InputError, match=rf"^{key}: expected no code in .*, got {CODE}:anything"
-    ):
+    with pytest.raises(InputError, match=rf"^{key}: expected no code in .*, got {CODE}:anything"):
         check_code(saved, load_config(), None)
     check_code(saved, load_config(changes=[word]), None)
