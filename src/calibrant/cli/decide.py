@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, fast_or, refuse_both
+from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, fast_or, refuse_both
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import shown
@@ -64,7 +64,6 @@ def decide(
             rich_help_panel=METHODS,
         ),
     ] = None,
-    seed: Seed = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -122,12 +121,11 @@ def decide(
                 methods=methods,
                 fast=fast,
                 level=level,
-                seed=seed,
                 progress=progress,
             )
         else:
             if calibrate is not None:
-                fitted, given = calibrate_part(given, method=calibrate, seed=seed, progress=progress)
+                fitted, given = calibrate_part(given, method=calibrate, progress=progress)
             found = find_threshold(given, risk=risk, coverage=coverage, level=level, calibrator=fitted)
     rule = found.rule if isinstance(found, CostResult) else found.chosen.rule
     if as_json:

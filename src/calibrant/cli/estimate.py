@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import METHODS, AsJson, Methods, Seed, fast_or
+from calibrant.cli.options import METHODS, AsJson, Methods, fast_or
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console, line
 
@@ -34,8 +34,6 @@ def estimate(
         ),
     ] = None,
     methods: Methods = "auto",
-    level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
-    seed: Seed = 0,
     as_json: AsJson = False,
     *,
     columns: "Columns",
@@ -66,8 +64,6 @@ def estimate(
             calibrator=fitted,
             methods=wanted,
             fast=fast,
-            level=level,
-            seed=seed,
             progress=progress,
         )
     if as_json:

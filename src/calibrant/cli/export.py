@@ -17,9 +17,6 @@ def export(
     n_classes: Annotated[
         int | None, typer.Option("--classes", help="Number of classes, if the calibrator does not store it.")
     ] = None,
-    half: Annotated[
-        bool, typer.Option("--half", help="Take inputs in float16; outputs stay float32.")
-    ] = False,
 ) -> None:
     """Write a calibrator as an ONNX graph, and check it with ONNX Runtime.
 
@@ -35,5 +32,5 @@ def export(
     check_targets([out], [calibrator])
     is_rule = format_of(calibrator) == RULE_FORMAT
     fitted = load_rule(calibrator) if is_rule else load_bound_calibrator(calibrator)
-    export_onnx(fitted, out, n_classes=n_classes, half_precision=half)
+    export_onnx(fitted, out, n_classes=n_classes)
     say(f"{shown(out)}: {type(fitted).__name__} as an ONNX graph, equal to PyTorch to 1e-5")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, Seed, refuse_both, split_list
+from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, refuse_both, split_list
 from calibrant.errors import InputError
 from calibrant.files import shown
 from calibrant.outputs import check_targets
@@ -56,7 +56,6 @@ def sets(
             rich_help_panel=METHODS,
         ),
     ] = None,
-    seed: Seed = 0,
     include_small: Annotated[
         bool,
         typer.Option(
@@ -108,7 +107,7 @@ def sets(
     fitting = read(path, columns)
     held_out = None if test is None else read(test, columns)
     with progress_bar(visible=not as_json) as progress:
-        calibrators, rest = _calibrators(fitting, calibrator, calibrate, seed, progress)
+        calibrators, rest = _calibrators(fitting, calibrator, calibrate, progress)
         found = compare_sets(
             rest,
             held_out,
@@ -116,7 +115,6 @@ def sets(
             by="class" if by_class else "group" if columns.groups else None,
             calibrators=calibrators,
             small="include" if include_small else "refuse",
-            seed=seed,
             progress=progress,
         )
     choice = found.choose(wanted, randomised=randomised)
@@ -139,7 +137,6 @@ def _calibrators(
     fitting: "Predictions",
     saved: Path | None,
     names: str | None,
-    seed: int,
     progress: "Progress",
 ) -> "tuple[dict[str, Calibrator], Predictions]":
     """Return the calibrators to compare by name, and the samples that none of them was fitted on."""
@@ -149,5 +146,5 @@ def _calibrators(
     made = {} if saved is None else {saved.stem: load_bound_calibrator(saved)}
     rest = fitting
     for name in [] if names is None else split_list(names):
-        made[name], rest = calibrate_part(fitting, method=name, seed=seed, progress=progress)
+        made[name], rest = calibrate_part(fitting, method=name, progress=progress)
     return made, rest
