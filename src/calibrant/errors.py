@@ -51,7 +51,12 @@ def did_you_mean(word: str, known: Iterable[object]) -> str:
     Example:
         >>> did_you_mean("digit", ["digits", "cifar10"])
         "; did you mean 'digits'?"
+        >>> did_you_mean("auroc", ["aurc", "auroc_ovo", "auroc_ovr"])
+        "; did you mean 'auroc_ovo' or 'auroc_ovr'?"
     """
+    longer = [str(each) for each in known if word and str(each).startswith(f"{word}_")]
+    if 0 < len(longer) <= _FEW:
+        return f"; did you mean {' or '.join(map(repr, longer))}?"
     near = get_close_matches(word, [str(each) for each in known], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -69,3 +74,4 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 
 _LONGEST = 80
+_FEW = 4

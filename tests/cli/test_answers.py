@@ -112,3 +112,17 @@ def test_options_that_do_not_fit_get_a_sentence(run, answers, options, message):
     code, out, err = run("evaluate", answers, *options)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_signals_that_are_missing_are_named_as_such(run, answers, tmp_path):
+    rows = [row for row in map(json.loads, answers.read_text().splitlines()) if row["id"] not in (7, 8)]
+    path = tmp_path / "signals.jsonl"
+    path.write_text("".join(f"{json.dumps({**row, 'length': row['id'] % 7})}\n" for row in rows))
+    given = (*NAMED[2:], "--methods", "combination", "--out", tmp_path / "signals")
+    assert run("calibrate", path, "--confidence", "said,length", *given)[0] == 0
+    saved = tmp_path / "signals" / "calibrator.safetensors"
+    code, out, err = run("apply", saved, path, *NAMED, "--out", tmp_path / "new.jsonl")
+    assert (code, out) == (2, "")
+    assert (
+        "expected the signals of the fit, in a file columns after the first of --confidence NAME,NAME" in err
+    )

@@ -1,14 +1,20 @@
 """Files as people have them: other delimiters, an index, names as labels, columns under other names."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions, load_predictions
-from calibrant.data import Columns
+from calibrant.data import Columns, load_answers
 from calibrant.data.predictions import join_predictions
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantError, InputError
+from calibrant.files import without_nan
 
 PROBS = [[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]]
 LABELS = [0, 1, 1]
@@ -166,3 +172,55 @@ def test_predictions_are_joined_with_all_that_stands_beside_them():
         InputError, match=r"^b: expected probs of 2 classes .* as in a, got probs of 2 classes with"
     ):
         join_predictions({"a": part, "b": Predictions(probs=PROBS, labels=LABELS)})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".npz"])
+def test_rows_without_scores_or_labels_are_dropped_and_counted(tmp_path, suffix):
+    path, nan = tmp_path / f"a{suffix}", float("nan")
+    p = [0.1, nan, 0.3, 0.4, 0.5]
+    y = [1.0, 0.0, nan, 1.0, 0.0]
+    if suffix == ".npz":
+        np.savez(path, probs=p, labels=y, weights=[1.0, 2, 3, 4, 5])
+    else:
+        names = ["dog", "cat", None, "dog", "cat"]
+        rows = [
+            {"probs_cat": 1 - a, "probs_dog": a, "labels": name, "weights": row + 1.0, "kind": f"k{row}"}
+            for row, (a, name) in enumerate(zip(p, names, strict=True))
+        ]
+        if suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif suffix == ".jsonl":
+            path.write_text("".join(json.dumps(without_nan(row)) + "\n" for row in rows))
+        else:
+            cells = [list(rows[0]), *(["" if x is None or x != x else x for x in r.values()] for r in rows)]
+            path.write_text("".join(",".join(map(str, row)) + "\n" for row in cells))
+    with pytest.raises(CalibrantError):
+        load_predictions(path)
+    drop = Columns(missing="drop", groups=None if suffix == ".npz" else "kind")
+    found = load_predictions(path, columns=drop)
+    assert found.metadata == {"dropped": "2", "dropped_because": "1 without probs, 1 without labels"}
+    assert (found.labels.tolist(), found.weights.tolist()) == ([1, 1, 0], [1, 4, 5])
+    np.testing.assert_allclose(found.probs[:, 1], [0.1, 0.4, 0.5])
+    if suffix != ".npz":
+        assert found.groups.values == ["k0", "k3", "k4"]
+    answers = load_answers(path, columns=drop, need_labels=False)  # labels may be missing there
+    assert (answers.kept.tolist(), answers.predictions.labels) == ([True, False, True, True, True], None)
+    with pytest.raises(
+        InputError, match="missing: expected 'refuse' or 'drop' for class scores, got 'group'"
+    ):
+        load_predictions(path, columns=Columns(missing="group"))
+
+
+def test_classes_are_found_in_names_such_as_p_of_a_class(tmp_path):
+    (tmp_path / "a.csv").write_text("P(<=50K),P(>50K),income\n0.7,0.3,<=50K\n0.2,0.8,>50K\n")
+    both = Columns(probs=["P(<=50K)", "P(>50K)"], labels="income")
+    found = load_predictions(tmp_path / "a.csv", columns=both)
+    assert (found.class_names, found.labels.tolist()) == (("<=50K", ">50K"), [0, 1])
+    (tmp_path / "b.csv").write_text("low pay,high pay,income\n0.7,0.3,<=50K\n0.2,0.8,>50K\n")
+    other = Columns(probs=["low pay", "high pay"], labels="income")
+    with pytest.raises(
+        InputError, match=r"give other names of the classes, in the order .* with class_names="
+    ):
+        load_predictions(tmp_path / "b.csv", columns=other)
+    named = replace(other, classes=["<=50K", ">50K"])
+    assert load_predictions(tmp_path / "b.csv", columns=named).labels.tolist() == [0, 1]

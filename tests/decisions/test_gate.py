@@ -49,6 +49,7 @@ def test_a_requirement_is_read_from_text(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("auroc > 0.9", "got 'auroc'; did you mean 'auroc_correct' or 'auroc_ovo' or 'auroc_ovr'?"),
         ("ecee < 0.05", "expected the name of a measure, got 'ecee'; did you mean 'ece'?"),
         ("ece", "expected a measure, one of < <= > >= and a number, got 'ece'"),
         ("ece = 0.05", "got 'ece = 0.05'; write 'ece < 0.05'"),

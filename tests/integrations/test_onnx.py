@@ -19,6 +19,7 @@ from calibrant.posthoc import (
     GroupCalibration,
     TemperatureScaling,
 )
+from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.names import METHODS
 from tests.conftest import at_length, placed, softmax
 
@@ -200,3 +201,16 @@ def test_what_holds_a_calibrator_is_refused_by_its_name(tmp_path):
     with pytest.raises(InputError, match=r"got CalibratedClassifier; pass its \.calibrator_, which takes"):
         export_onnx(classifier, tmp_path / "x.onnx")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_group_that_the_fit_has_not_seen_gets_the_common_map(tmp_path):
+    common = TemperatureScaling(2.0)
+    by_group = ByGroup(common, ["art", "law"], torch.tensor([0.5, -1.0]), torch.tensor([0.0, 0.3]))
+    repair = ConfidenceCalibrator(by_group, torch.tensor([-4.0, 4.0]))
+    export_onnx(repair, tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    stated = np.full(5, 0.8, dtype=np.float32)
+    (found,) = session.run(["repaired"], {"confidence": stated, "groups": np.array([0, 1, -1, 2, 10**12])})
+    expected = repair.predict_confidence(stated, groups=["art", "law", "new", "new", "new"])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

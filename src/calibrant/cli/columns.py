@@ -84,8 +84,8 @@ def columns_from(
             "--read",
             help="How values are written: percent (95, '95' or '95 %'), words=FILE (JSON of words and "
             "confidences), classes=NAMES or FILE (names of the classes in order), missing=drop or group "
-            "(answers without a confidence), masses (options are probabilities), layout=lm-eval, inspect or "
-            "openai. May be repeated.",
+            "(answers without a confidence; drop also rows without scores or a label), masses (options are "
+            "probabilities), layout=lm-eval, inspect or openai. May be repeated.",
             metavar="HOW",
             rich_help_panel=COLUMNS,
         ),
@@ -211,4 +211,5 @@ def tell_dropped(path: str | Path, predictions: "Predictions") -> None:
     if "dropped" in predictions.metadata:
         dropped, because = (predictions.metadata[key] for key in ("dropped", "dropped_because"))
         rows = predictions.n + int(dropped)
-        say(f"{Path(path).name}: left out {int(dropped):,} of {rows:,} answers: {because}", err=True)
+        what = "answers" if predictions.k is None else "rows"
+        say(f"{Path(path).name}: left out {int(dropped):,} of {rows:,} {what}: {because}", err=True)

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.columns import ColumnName, Columns, FileRows, folded
+from calibrant.data.contents import find_columns, under_our_names
 from calibrant.data.numbering import as_name
 from calibrant.data.options import read_options
 from calibrant.data.predictions import Predictions
@@ -43,6 +44,61 @@ def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
     if columns.options is not None:
         return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS, _UNITS]
     return [*columns.names, *more], [columns.correct, _WEIGHTS, _UNITS]
+
+
+def complete_rows(
+    source: Any,  # noqa: ANN401  # a file of any format
+    columns: Columns,
+    *,
+    need_labels: bool,
+) -> tuple[npt.NDArray[np.bool_] | None, dict[str, str], Columns]:
+    """Return which rows of class scores are complete, a note on the others, and how to read these rows.
+
+    Args:
+        source: The file.
+        columns: What its columns mean; without ``missing="drop"`` all rows are used, which is None.
+        need_labels: Whether rows without a label are left out; otherwise labels with gaps are not read.
+    """
+    ours = {} if columns.missing == "refuse" else under_our_names(source.names(), columns)
+    found = find_columns(list(ours))
+    form = next((key for key in ("logits", "probs") if key in found), None)
+    if form is None:
+        return None, {}, columns
+    if columns.missing == "group":
+        raise InputError("missing: expected 'refuse' or 'drop' for class scores, got 'group'")
+    missing = {}
+    for key, in_text in ((form, _NOTHING), ("labels", ("",))):
+        read = source.read_columns([ours[name] for name in found.get(key, ())]).columns
+        missing[key] = np.any([_gaps(column, in_text) for column in read.values()], axis=0)
+    scores, labels = missing[form], missing["labels"] & np.ones_like(missing[form])
+    if labels.any() and not need_labels:
+        columns, labels = replace(columns, use_labels=False), np.zeros_like(scores)
+    kept, reasons = ~(scores | labels), {f"without {form}": scores, "without labels": labels & ~scores}
+    if not kept.any():
+        raise InputError(f"{form}: expected some complete rows, got none in {len(kept):,} rows")
+    return kept, {} if kept.all() else _dropped(kept, reasons), columns
+
+
+def _gaps(column: ColumnName, in_text: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Return where a column of numbers, text or lists lacks a value."""
+    if isinstance(column, np.ndarray) and column.dtype.kind != "O":
+        missing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(column.shape, dtype=bool)
+        return np.asarray(missing.reshape(len(column), -1).any(axis=1))
+
+    def lacks(value: Any) -> bool:  # noqa: ANN401  # a cell of any kind
+        if isinstance(value, (list, tuple, np.ndarray)):
+            return any(map(lacks, value))
+        if isinstance(value, Mapping):
+            return any(map(lacks, value.values()))
+        return value is None or value != value or (isinstance(value, str) and folded(value) in in_text)
+
+    return np.fromiter(map(lacks, column), dtype=bool, count=len(column))
+
+
+def _dropped(kept: npt.NDArray[np.bool_], reasons: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, str]:
+    """Return the note on rows that are left out: how many, and why."""
+    counted = [f"{int(which.sum()):,} {reason}" for reason, which in reasons.items() if which.any()]
+    return {"dropped": str(int((~kept).sum())), "dropped_because": ", ".join(counted)}
 
 
 def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answers:
@@ -219,9 +275,7 @@ def _sort_out(
     kept = ~(missing | impossible | unknown)
     if not kept.any():
         raise InputError(f"{name}: expected some confidences between 0 and 1, got none in {len(c):,} rows")
-    counted = [f"{int(which.sum()):,} {reason}" for reason, which in reasons.items() if which.any()]
-    notes = {"dropped": str(int((~kept).sum())), "dropped_because": ", ".join(counted)}
-    return kept, {} if kept.all() else notes
+    return kept, {} if kept.all() else _dropped(kept, reasons)
 
 
 def _mostly_percent(confidence: Floats, columns: Columns) -> bool:

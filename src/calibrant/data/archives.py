@@ -51,7 +51,9 @@ class Npz:
         with self.opened() as archive:
             return list(archive.files)
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the arrays with our keys, and all names; pickled arrays are refused, never loaded."""
         with self.opened() as archive:
             names = list(archive.files)
@@ -59,6 +61,7 @@ class Npz:
             found = [key for key in (*ARRAYS, "class_names", "metadata") if key in ours]
             values: dict[str, Any] = {key: _entry(archive, ours[key]) for key in found}
             values |= from_beside({name: _entry(archive, name) for name in beside_columns(names)})
+        values = _part(values, kept)
         if "class_names" in values:
             values["class_names"] = values["class_names"].tolist()
         if "metadata" in values:
@@ -112,7 +115,9 @@ class Safetensors:
         with safe_open(self.path, framework="pt") as file:
             return list(file.keys())
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the tensors with our keys, class names and metadata from the header, and all names."""
         with safe_open(self.path, framework="pt") as file:
             names = list(file.keys())
@@ -121,7 +126,7 @@ class Safetensors:
             beside = {name: file.get_tensor(name) for name in beside_columns(names)}
             header = file.metadata() or {}
         _check_digests({ours[key]: tensor for key, tensor in values.items()} | beside, header, names)
-        values |= from_beside(beside)
+        values = _part(values | from_beside(beside), kept)
         notes = {key: header[key] for key in ("class_names", "metadata") if key in header}
         if GROUPS in values and GROUPS in header:
             values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
@@ -195,6 +200,17 @@ def _like(old: Tensor | None, new: npt.NDArray[Any]) -> Tensor:
     if old is not None and old.is_floating_point() and tensor.is_floating_point():
         return tensor.to(old.dtype)
     return tensor
+
+
+def _part(values: dict[str, Any], kept: npt.NDArray[np.bool_] | None) -> dict[str, Any]:
+    """Return the rows of arrays that are kept; names of classes and notes are not about rows."""
+    if kept is None:
+        return values
+    rows = {key: value for key, value in values.items() if key not in ("class_names", "metadata", "signals")}
+    return values | {
+        key: value[torch.from_numpy(kept) if isinstance(value, Tensor) else kept]
+        for key, value in rows.items()
+    }
 
 
 def _parts_of(key: str, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> list[Tensor | str]:

@@ -82,12 +82,14 @@ class Columns:
         answer: The column of the right option: its place, counted from zero, its letter, or its name.
         percent: Whether the confidence, or the probabilities, are in percent, with or without the mark.
         words: The confidence that each word stands for, such as ``{"very likely": 0.9}``.
-        missing: What is done with answers whose confidence is missing: ``"refuse"`` the file; ``"drop"``
-            them, and those with impossible values, and count them in the metadata under ``dropped``; or give
-            them a ``"group"`` of their own, with confidence 0.5.
+        missing: What is done with answers whose confidence is missing, and with rows without class scores or
+            labels: ``"refuse"`` the file; ``"drop"`` them, and answers with impossible values, and count them
+            in the metadata under ``dropped``; or give answers a ``"group"`` of their own, with confidence
+            0.5.
         layout: The tool that wrote the file; recognised from the first record by default.
         several_labels: Whether each column of scores is a label of its own; recognised by default if there is
             also a column of labels for each.
+        use_labels: Whether labels of classes are read.
     """
 
     logits: str | Sequence[str] = ()
@@ -108,6 +110,7 @@ class Columns:
     missing: Missing = "refuse"
     layout: Layout | None = None
     several_labels: bool = False
+    use_labels: bool = True
 
     def __post_init__(self) -> None:
         for key in _SEVERAL:

@@ -1,6 +1,7 @@
 """What a file of predictions contains: its keys, the arrays under them, and notes as JSON text."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -121,6 +122,8 @@ def under_our_names(names: Sequence[str], columns: Columns) -> dict[str, str]:
     for key, named in other.items():
         found = _found(key, named, names)
         ours = {mine: theirs for mine, theirs in ours.items() if theirs not in found.values()} | found
+    if not columns.use_labels:
+        ours = {mine: theirs for mine, theirs in ours.items() if not re.match(r"labels(_|$)", mine)}
     return ours
 
 
@@ -158,10 +161,16 @@ def _without_prefix(names: Sequence[str]) -> list[str]:
     Example:
         >>> _without_prefix(["p_cat", "p_dog"]), _without_prefix(["cat", "cow"])
         (['cat', 'dog'], ['cat', 'cow'])
+        >>> _without_prefix(["P(<=50K)", "P(>50K)"])
+        ['<=50K', '>50K']
     """
-    end = max(names[0].rfind(mark) for mark in "_. -") + 1
-    same = all(name[:end] == names[0][:end] and name[end:] for name in names)
-    return [name[end:] for name in names] if same else list(names)
+    ends = [place + 1 for place, letter in enumerate(names[0]) if letter in "_. -("]
+    for end in reversed(ends):
+        last = 1 if names[0][end - 1] == "(" and all(name.endswith(")") for name in names) else 0
+        rests = [name[end : len(name) - last] for name in names if name.startswith(names[0][:end])]
+        if len(rests) == len(names) and all(rests):
+            return rests
+    return list(names)
 
 
 def _only_count(names: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.data.answers import Answers, read_answers, wanted_columns
+from calibrant.data.answers import Answers, complete_rows, read_answers, wanted_columns
 from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
@@ -44,8 +44,10 @@ class Format(Protocol):
     def names(self) -> list[str]:
         """Return the names of all arrays or columns."""
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
-        """Return the unchecked values under our keys, and the names of all arrays or columns."""
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the unchecked values of some rows under our keys, and the names of all arrays or columns."""
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return columns by name, as they are; refuse a file without all that are wanted."""
@@ -101,12 +103,13 @@ def _answers(source: Format, columns: Columns, *, need_labels: bool) -> Answers:
         return read_answers(*log, need_labels=need_labels)
     if (rows := _answer_rows(source, columns)) is not None:
         return read_answers(rows, columns, need_labels=need_labels)
+    kept, notes, columns = complete_rows(source, columns, need_labels=need_labels)
     try:
-        predictions = _read_own(source, columns, need_labels=need_labels)
+        predictions = _read_own(source, columns, kept, notes, need_labels=need_labels)
     except Exception:
         _explain_answers(source)
         raise
-    return Answers(predictions, np.ones(predictions.n_rows, dtype=bool))
+    return Answers(predictions, np.ones(predictions.n_rows, dtype=bool) if kept is None else kept)
 
 
 def _column(source: Format, name: str) -> ColumnName:
@@ -143,15 +146,25 @@ def _answer_rows(source: Format, columns: Columns) -> FileRows | None:
     try:
         return source.read_columns(*wanted_columns(columns))
     except FormatError:
-        if replace(columns, percent=False).describe_answers:
+        if replace(columns, percent=False, missing="refuse").describe_answers:
             raise
-        return None  # the probabilities may be in percent
+        return None  # class probabilities may be in percent, or missing
 
 
-def _read_own(source: Format, columns: Columns, *, need_labels: bool) -> Predictions:
-    values, names = source.read(columns)
+def _read_own(
+    source: Format,
+    columns: Columns,
+    kept: npt.NDArray[np.bool_] | None,
+    notes: Mapping[str, str],
+    *,
+    need_labels: bool,
+) -> Predictions:
+    values, names = source.read(columns, kept)
     if columns.groups is not None:
-        values["groups"] = source.read_columns([columns.groups]).columns[columns.groups]
+        groups = source.read_columns([columns.groups]).columns[columns.groups]
+        values["groups"] = groups if kept is None else np.asarray(groups, dtype=object)[kept]
+    if notes:
+        values["metadata"] = {**values.get("metadata", {}), **notes}
     chosen = select_form(values, names, need_labels=need_labels)
     if columns.percent and "probs" in chosen:
         chosen["probs"] = _fractions(np.asarray(chosen["probs"]))

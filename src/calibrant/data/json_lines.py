@@ -59,8 +59,12 @@ class JsonLines:
         """Return the names of all keys."""
         return list(dict.fromkeys(name for record in self.records for name in record))
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the values under our keys, and the names of all keys."""
+        if kept is not None:
+            return self._part(kept).read(columns)
         names = self.names()
         given = [name for several in columns.other_names.values() for name in several]
         within = [name for name in given if name not in names and self._column(name)[0] is not None]
@@ -112,6 +116,13 @@ class JsonLines:
         if not numbered:
             raise FormatError("expected an object in each line, got empty lines only; write it again")
         return numbered
+
+    def _part(self, kept: npt.NDArray[np.bool_]) -> "JsonLines":
+        """Return some objects of the file, under the numbers of their lines."""
+        part = type(self)(self.path)
+        part.records = [record for record, used in zip(self.records, kept.tolist(), strict=True) if used]
+        part.numbers = [number for number, used in zip(self.numbers, kept.tolist(), strict=True) if used]
+        return part
 
     def _column(self, name: str) -> list[Any]:
         return [value_at(record, name) for record in self.records]

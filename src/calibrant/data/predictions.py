@@ -700,9 +700,11 @@ def _places_of_labels(labels: ArrayLike, names: tuple[str, ...] | None) -> Array
     if names is None:
         return labels
     row = next(row for row, value in enumerate(values) if value not in places)
+    hint = did_you_mean(values[row], names).removesuffix("?")
+    advice = "give other names of the classes, in the order of the columns, with class_names="
     raise InputError(
         f"labels: expected one of the classes {listed(names)}, got {values[row]!r} in row {row}"
-        f"{did_you_mean(values[row], names)}"
+        f"{hint}{'? Else ' if hint else '; '}{advice}"
     )
 
 

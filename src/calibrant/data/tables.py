@@ -58,7 +58,9 @@ class Parquet:
         with open_parquet(self.path) as file:
             return list(dict(_paths(file.schema_arrow)))
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
         with open_parquet(self.path) as file:
             schema = file.schema_arrow
@@ -68,6 +70,7 @@ class Parquet:
             check_once((ours[column] for column in own), schema.names)
             table = file.read(columns=[ours[column] for column in own])
         table = table.select([ours[column] for column in own]).rename_columns(own)
+        table = table if kept is None else table.filter(pa.array(kept))
         notes = notes_in(schema)
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
         return to_values(table, spread) | _beside(table, beside) | known, schema.names
@@ -158,7 +161,9 @@ class Csv:
         """Return the names of all columns."""
         return self.header
 
-    def read(self, columns: Columns) -> tuple[dict[str, Any], list[str]]:
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, and all names; headers other than numbers name the classes."""
         ours = under_our_names(self.header, columns)
         spread, beside = find_columns(list(ours)), beside_columns(list(ours))
@@ -185,6 +190,7 @@ class Csv:
             if name in own and pa.types.is_string(table[name].type):
                 place = table.schema.get_field_index(name)
                 table = table.set_column(place, name, _without_guards(table[name]))
+        table = table if kept is None else table.filter(pa.array(kept))
         return to_values(table, spread) | _beside(table, beside), self.header
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
@@ -390,7 +396,8 @@ def _check_complete(column: pa.ChunkedArray, name: str, *, per_row: int = 1) -> 
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py() // per_row
         raise InputError(
-            f"{name}: expected a value in every row, got an empty one in row {row}; drop or fill such rows"
+            f"{name}: expected a value in every row, got an empty one in row {row}; fill such rows, or leave "
+            "them out with missing='drop'"
         )
 
 

@@ -150,7 +150,10 @@ class _Graph(nn.Module):
         """Return log-probabilities, repaired confidences, or decisions."""
         wide = (at_least_float32(each) if each.is_floating_point() else each for each in inputs)
         given = dict(zip(self.names, wide, strict=True))
-        others = [given.get("features"), given["groups"]] if "groups" in given else [given.get("features")]
+        others = [given.get("features")]
+        if "groups" in given and self.calibrator is not None:
+            known = (given["groups"] >= 0) & (given["groups"] < len(self.calibrator.group_names or ()))
+            others.append(torch.where(known, given["groups"], -1))
         if "logits" in given:
             z = given["logits"]
         else:
@@ -277,7 +280,7 @@ def _samples(
     if "features" in widths:
         drawn["features"] = rng.normal(size=(n, widths["features"])).astype(np.float32)
     if "groups" in widths:
-        drawn["groups"] = rng.integers(-1, widths["groups"], size=n)
+        drawn["groups"] = rng.integers(-2, widths["groups"] + 2, size=n)  # some that the fit has not seen
     samples = [torch.from_numpy(drawn[name]) for name in widths]
     return [each.half() if half_precision and each.is_floating_point() else each for each in samples]
 

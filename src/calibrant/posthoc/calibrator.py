@@ -54,6 +54,7 @@ class Calibrator(nn.Module, ABC):
     Class attributes:
         preserves_accuracy: Whether the predicted class can never change.
         needs_features: Whether ``fit`` and ``forward`` require penultimate features.
+        features_are: What the features are called in error messages.
         takes_weights: Whether samples may have weights.
         masks: Whether classes may be masked by logits of ``-inf``. Their calibrated probability is exactly 0,
             and the others sum to one.
@@ -65,6 +66,7 @@ class Calibrator(nn.Module, ABC):
 
     preserves_accuracy: bool = False
     needs_features: bool = False
+    features_are: ClassVar[str] = "penultimate features of shape (n, d)"
     takes_weights: ClassVar[bool] = True
     masks: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ()
@@ -204,7 +206,7 @@ class Calibrator(nn.Module, ABC):
                 f"got {z.shape[1]}"
             )
         if self.needs_features:
-            required_features(features, type(self).__name__)
+            required_features(features, type(self).__name__, what=self.features_are)
         h = None
         if features is not None:
             h = check_features(features, n=len(z), missing=self.missing_features).to(z.device)

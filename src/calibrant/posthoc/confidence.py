@@ -32,6 +32,7 @@ class ConfidenceCalibrator(Calibrator):
     """
 
     options = ("needs_features",)
+    features_are = "the signals of the fit, in a file columns after the first of confidence='NAME,NAME'"
 
     stored = declare(ends=Numbers((2,), RISING))
     part_names = ("base",)
