@@ -309,3 +309,37 @@ def test_without_lightning_fabric_one_sentence_says_what_to_install(monkeypatch,
         "calibrant: training: expected the package lightning-fabric, got none; "
         "install it with: pip install 'calibrant[train]'"
     )
+
+
+def test_ctrl_c_names_the_command_that_continues_and_a_second_run_gets_a_folder_of_its_own(
+    monkeypatch, tmp_path
+):
+    def interrupted(_, folder, **__):
+        (folder / "metrics.csv").touch()
+        (folder / "config.toml").write_text("")
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CALIBRANT_RUN_FOLDER", raising=False)
+    monkeypatch.setattr("calibrant.training.run.train", interrupted)
+    stopped = "calibrant: stopped; continue from the last checkpoint with: "
+    stopped += "calibrant train --resume --out {}\n"
+    code, _, err = call(monkeypatch, "train")
+    assert (code, err) == (130, stopped.format("runs/digits"))
+    code, _, err = call(monkeypatch, "train")
+    note = "calibrant: note: runs/digits contains another run, so this one is in runs/digits-2\n"
+    assert (code, err) == (130, note + stopped.format("runs/digits-2"))
+    message = one_line(*call(monkeypatch, "train", "--resume"))
+    assert message.startswith("calibrant: --out: expected the folder of one run to continue, got several: ")
+    code, _, err = call(monkeypatch, "train", "--resume", "--out", "runs/digits-2")
+    assert (code, err) == (130, stopped.format("runs/digits-2"))
+
+
+def test_code_that_only_the_folder_of_a_run_names_is_not_imported(monkeypatch, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "run" / "config.toml").write_text('[training]\nloss = "evil:Loss"\n')
+    monkeypatch.chdir(tmp_path)
+    message = one_line(*call(monkeypatch, "train", "--resume", "--out", "run"))
+    assert "training.loss: expected no code in the configuration of a run, got evil:Loss" in message
+    assert "evil" not in sys.modules

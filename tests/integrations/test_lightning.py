@@ -181,6 +181,36 @@ def test_measures_are_chosen_by_name_and_validate_logs_them_without_an_update(tm
     assert loss.history == []
 
 
+@pytest.mark.parametrize(("prefix", "logged_as"), [("val_", "test_"), ("held_out/", "test_held_out/")])
+def test_a_test_logs_the_measures_of_its_predictions_and_updates_nothing(prefix, logged_as, tmp_path):
+    loss = AdaFocalLoss(n_bins=5)
+    module = Module(loss)
+    module.test_step = module.validation_step
+    trainer = trainer_of(tmp_path, CalibrationCallback(measures=["ece", "nll"], prefix=prefix))
+    trainer.test(module, loaders()[1], verbose=False)
+    with torch.no_grad():
+        probs = module.model(VAL.tensors[0]).softmax(dim=1)
+    labels = VAL.tensors[1]
+    expected = {
+        "ece": expected_calibration_error(probs, labels),
+        "nll": negative_log_likelihood(probs, labels),
+    }
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    assert logged == pytest.approx(
+        {f"{logged_as}{name}": value for name, value in expected.items()}, abs=1e-5
+    )
+    assert loss.history == []
+
+
+def test_a_test_step_without_logits_is_noted_and_nothing_is_logged(tmp_path):
+    module = Module(CrossEntropyLoss())
+    module.test_step = lambda *_: None
+    trainer = trainer_of(tmp_path, CalibrationCallback())
+    with pytest.warns(UserWarning, match="^test_step: expected .*; no calibration measures are logged$"):
+        trainer.test(module, loaders()[1], verbose=False)
+    assert not trainer.callback_metrics
+
+
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -380,7 +410,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     for name in ("lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        ImportError, match=r"^lightning: expected the package lightning, got none; .*'\.\[train\]'$"
+        ImportError, match=r"^lightning: expected the package lightning, got none; .*'calibrant\[train\]'$"
     ):
         importlib.import_module("calibrant.integrations.lightning")
 

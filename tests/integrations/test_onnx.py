@@ -172,7 +172,7 @@ def test_missing_packages_are_named_with_the_cure(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "calibrant.integrations.onnx.find_spec", lambda name: None if name == "onnxruntime" else found(name)
     )
-    with pytest.raises(CalibrantError, match=r"package onnxruntime, got none; install .* '\.\[export\]'"):
+    with pytest.raises(CalibrantError, match=r"onnxruntime, got none; install .* 'calibrant\[export\]'"):
         export_onnx(TemperatureScaling(2.0, n_classes=3), tmp_path / "graph.onnx")
 
 

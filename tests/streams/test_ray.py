@@ -373,7 +373,7 @@ def test_options_that_do_not_fit_are_refused_in_one_sentence(folder, monkeypatch
 
 def test_without_ray_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(MissingPackageError, match=r"^ray: .*pip install -c constraints.txt '.\[scale\]'$"):
+    with pytest.raises(MissingPackageError, match=r"^ray: .*pip install 'calibrant\[scale\]'$"):
         evaluate_stream_on_ray(open_stream(folder))
 
 

@@ -2,14 +2,18 @@
 
 import json
 import os
+import shlex
+import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.cli.options import command_line
+from calibrant.cli.printing import say
 from calibrant.outputs import check_is_local, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -35,7 +39,12 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder of the run.", metavar="DIR", show_default="runs/NAME of CONFIG"),
+        typer.Option(
+            "--out",
+            help="Folder of the run.",
+            metavar="DIR",
+            show_default="runs/NAME of CONFIG, or NAME-2, ... if there is a run",
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     factory: Annotated[
@@ -68,26 +77,30 @@ def train(
 
     Example: calibrant train --log mlflow=http://localhost:5000 --log wandb=my-project
     """
-    folder = Path("runs", "digits" if path is None else path.stem) if out is None else out
-    folder = check_is_local(folder, "in which a run is locked and resumed")
+    if out is not None:
+        out = check_is_local(out, "in which a run is locked and resumed")
     from calibrant.cli.training_watchers import TrainingLog, watching
     from calibrant.training.config.toml import load_config, load_first_run
-    from calibrant.training.folder import CONFIG, check_code, load_folder_config
+    from calibrant.training.folder import CONFIG, check_code, load_folder_config, only_folder
     from calibrant.training.outcome import assess, check_posthoc
     from calibrant.training.own_code import named_code
     from calibrant.training.run import train as run_training
 
-    saved = resume and path is None
+    base = Path("runs", "digits" if path is None else path.stem)
+    saved, own = resume and path is None, path
     if saved:
+        folder = out or only_folder(base)
         load_folder_config(folder)  # raises an error if there is no run
         path = folder / CONFIG
     config = load_first_run(changes or ()) if path is None else load_config(path, changes or ())
     if saved:
         check_code(config, load_config(changes=changes or ()), factory)
     check_posthoc(config.posthoc)  # before hours of training
+    folder = out or (only_folder(base) if resume else _new_folder(base))
     if named_code(config):
         sys.path.insert(0, str(Path.cwd()))  # a module of one's own may be in the current folder
     with (
+        _naming_resume(own, folder),
         one_writer(folder) if _is_first_process() else nullcontext(),
         TrainingLog(log or (), folder, config) as logged,
     ):
@@ -105,6 +118,43 @@ def train(
         typer.echo(json.dumps(answer))
         return
     _show(run, outcome)
+
+
+def _new_folder(base: Path) -> Path:
+    """Return the folder of a new run that no other run has.
+
+    Processes that a launcher has started cannot agree on a number; those that the first one starts get its
+    choice.
+    """
+    from calibrant.training.folder import new_folder
+    from calibrant.training.processes import launched
+
+    if launched() is not None:
+        return base
+    if not _is_first_process():
+        return Path(os.environ.get(_CHOSEN, base))
+    folder = new_folder(base)
+    os.environ[_CHOSEN] = str(folder)
+    if folder != base:
+        say(f"calibrant: note: {base} contains another run, so this one is in {folder}", err=True)
+    return folder
+
+
+# Tells the processes that the first one starts where the run is.
+_CHOSEN = "CALIBRANT_RUN_FOLDER"
+
+
+@contextmanager
+def _naming_resume(config: Path | None, folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say which command continues the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        given = [] if config is None else [str(config)]
+        command = shlex.join(["calibrant", "train", *given, "--resume", "--out", str(folder)])
+        if _is_first_process():
+            say(f"calibrant: stopped; continue from the last checkpoint with: {command}", err=True)
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _is_first_process() -> bool:

@@ -1,6 +1,7 @@
 """A callback for Lightning that updates losses of Calibrant and logs calibration measures."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,18 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
 
 
+# What begins the message about outputs that cannot be measured.
+_STEP = "validation_step"
+
+
 class CalibrationCallback(Callback):
     """Update a loss at the end of each epoch, and log calibration measures of the validation set.
 
     ``validation_step`` must return ``{"logits": ..., "labels": ...}`` (or ``"targets"``), or the pair
     ``(logits, labels)``. A dictionary may also have ``"weights"`` of the shape of the labels: the measures
     count samples by them, the loss does not. Of several validation sets only the first is used. The sanity
-    check changes nothing.
+    check changes nothing. ``trainer.test`` logs the same measures of what ``test_step`` returns, with
+    ``test_`` instead of ``val_``; without logits and labels it warns and logs none.
 
     The loss is updated exactly once per training epoch, with the validation that follows its last batch, and
     before checkpoints are written. If validation runs more often, the last one of the epoch is used. If it
@@ -165,8 +171,46 @@ class CalibrationCallback(Callback):
 
     def on_validation_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Log the measures, and update the loss if the training epoch is over."""
+        own = self._log(trainer, pl_module, self.prefix)
+        if own is not None and trainer.state.fn == "fit":
+            self._latest = own
+            if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+                self._update(trainer)
+
+    def on_test_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Drop the predictions of the previous test."""
+        self.on_validation_epoch_start(trainer, pl_module)
+
+    def on_test_batch_end(
+        self,
+        trainer: "Trainer",
+        pl_module: "LightningModule",
+        outputs: Any,  # noqa: ANN401  # whatever test_step returns
+        batch: Any,  # noqa: ANN401  # whatever the loader gives
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Collect the predictions of a batch, if ``test_step`` returns them."""
+        try:
+            self.on_validation_batch_end(trainer, pl_module, outputs, batch, batch_idx, dataloader_idx)
+        except InputError as error:
+            if not str(error).startswith(_STEP):
+                raise
+            if batch_idx == 0:
+                reason = str(error).replace(_STEP, "test_step", 1)
+                warnings.warn(f"{reason}; no calibration measures are logged", stacklevel=2)
+
+    def on_test_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Log the measures of the test set."""
+        validation = self.prefix.startswith("val")
+        self._log(trainer, pl_module, f"test{self.prefix[3:]}" if validation else f"test_{self.prefix}")
+
+    def _log(
+        self, trainer: "Trainer", pl_module: "LightningModule", prefix: str
+    ) -> tuple[Tensor, Tensor] | None:
+        """Log the measures of all processes; return the logits and labels of this one, if there are any."""
         if not self._batches:
-            return
+            return None
         logits, labels = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
         weights = self._all_weights()
         self._batches, self._weights = [], []
@@ -178,14 +222,11 @@ class CalibrationCallback(Callback):
         measured = validation_measures(
             all_logits, all_labels, measures=self.measures, n_bins=self.n_bins, weights=all_weights
         )
-        if self.report is not None and trainer.is_global_zero:
+        if self.report is not None and trainer.is_global_zero and not trainer.testing:
             self._reported = validation_predictions(all_logits, all_labels, weights=all_weights)
         for name, value in measured.items():
-            pl_module.log(f"{self.prefix}{name}", value, sync_dist=trainer.world_size > 1)
-        if trainer.state.fn == "fit":
-            self._latest = (logits, labels)
-            if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-                self._update(trainer)
+            pl_module.log(f"{prefix}{name}", value, sync_dist=trainer.world_size > 1)
+        return logits, labels
 
     def on_validation_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
         """Write the report of a validation that is no part of training."""
@@ -267,6 +308,6 @@ def _logits_and_labels(outputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401  
         else type(outputs).__name__
     )
     raise InputError(
-        "validation_step: expected the tensors logits and labels (or targets), as a dictionary or as a pair, "
+        f"{_STEP}: expected the tensors logits and labels (or targets), as a dictionary or as a pair, "
         f"got {got}; return {{'logits': logits, 'labels': labels}}"
     )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from calibrant.data.files import save_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
+from calibrant.errors import FormatError, InputError, listed
 from calibrant.files import at_least, parse_toml, read_json, read_text, reading, write_file, writing
 from calibrant.training.checkpoint import (
     FOLDER,
@@ -42,6 +43,33 @@ _FREE = (
     "encoder.optimizer.lr",
     "encoder.clip_gradient",
 )
+
+
+def new_folder(base: Path) -> Path:
+    """Make and return the folder of a new run: ``base``, or ``base-2``, ``base-3``, ... if there are others.
+
+    A folder is used again only if its run failed before it had trained, and nobody writes into it.
+    """
+    for number in count(1):
+        folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if not folder.is_dir() or {each.name for each in folder.iterdir()} - {CONFIG, FOLDER}:
+                continue
+        except OSError as error:
+            raise InputError(f"out: expected a folder to write to, got {folder}: {error.strerror}") from None
+        return folder
+    raise AssertionError
+
+
+def only_folder(base: Path) -> Path:
+    """Return the folder of the run to continue; refuse to guess if there are several."""
+    others = sorted(each for each in base.parent.glob(f"{base.name}-*") if (each / CONFIG).exists())
+    if others:
+        known = listed([str(each) for each in (base, *others)])
+        raise InputError(f"out: expected the folder of one run to continue, got several: {known}; name one")
+    return base
 
 
 def open_folder(folder: Path, config: Config, *, resume: bool) -> None:

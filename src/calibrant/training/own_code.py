@@ -81,11 +81,12 @@ def make_any_loss(text: str, *, n_classes: int, n_samples: int) -> Loss:
     """
     sizes = {"n_classes": n_classes, "n_samples": n_samples}
     if not is_code(text) or parse_expression(text) is not None:
-        return make_loss(text, **sizes)
+        return make_loss(text, n_classes=n_classes, n_samples=n_samples)
     own = {match[0]: match[0].replace(":", "__").replace(".", "_") for match in _NAME.finditer(text)}
     makers = {short: _loss_maker(name, sizes) for name, short in own.items()}
     try:
-        return make_loss(_NAME.sub(lambda match: own[match[0]], text), **sizes, others=makers)
+        short_text = _NAME.sub(lambda match: own[match[0]], text)
+        return make_loss(short_text, n_classes=n_classes, n_samples=n_samples, others=makers)
     except CalibrantError as error:
         message = str(error)
         for name, short in own.items():

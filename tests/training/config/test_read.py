@@ -1,13 +1,16 @@
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 from calibrant.errors import InputError
+from calibrant.papers.experiment import load_experiment
+from calibrant.papers.training import configurations
 from calibrant.training import config as package
 from calibrant.training.config import config_from_table
 from calibrant.training.config.settings import Config, EncoderSettings
-from calibrant.training.config.toml import load_config
+from calibrant.training.config.toml import load_config, load_first_run
 
 
 def write(folder, name, text):
@@ -271,3 +274,10 @@ def test_milestones_are_left_behind_when_the_schedule_changes(tmp_path) -> None:
     )
     schedule = load_config(path, ["training.schedule.name=cosine"]).training.schedule
     assert (schedule.name, schedule.milestones, schedule.factor) == ("cosine", (), 0.5)
+
+
+def test_the_experiment_behind_the_table_of_the_first_run_has_its_settings():
+    experiment = load_experiment(str(Path(__file__).parents[3] / "benchmarks" / "first_run.toml"))
+    for job in experiment.jobs("quick", seeds=1):
+        (table,) = configurations(job.key, job.settings, seed=0, data=None)
+        assert config_from_table(table) == load_first_run([f"training.loss={job.key['method']}"])

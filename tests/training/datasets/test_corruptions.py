@@ -386,5 +386,5 @@ def test_unknown_names_severities_and_inputs_are_refused(pictures) -> None:
 
 def test_without_pillow_the_sentence_says_what_to_install(pictures, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingPackageError, match=r"expected the package pillow, got none.*'\.\[train\]'"):
+    with pytest.raises(MissingPackageError, match=r"the package pillow, got none.*'calibrant\[train\]'"):
         corrupt(pictures, "jpeg", 1)

@@ -161,7 +161,7 @@ def test_a_model_name_brings_its_own_tokenizer(tmp_path, monkeypatch) -> None:
 def test_without_transformers_the_sentence_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(
-        MissingPackageError, match=r"expected the package transformers, got none.*'\.\[train\]'"
+        MissingPackageError, match=r"expected the package transformers, got none.*'calibrant\[train\]'"
     ):
         load_dataset("text", path=write_json(tmp_path / "data.json"), model="bert")
 
