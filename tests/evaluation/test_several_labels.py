@@ -11,7 +11,6 @@ from calibrant.evaluation.effect import effect_of
 from calibrant.evaluation.groups import by_group
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics import expected_calibration_error
-from calibrant.monitoring.windows import unweighed_outcomes
 from calibrant.posthoc import LabelCalibrator
 
 NAMES = ["news", "arts", "sport"]
@@ -95,5 +94,3 @@ def test_what_does_not_belong_together_is_refused():
         calibrated(fitted, drawn(label_names=["a", "b", "c"]))
     with pytest.raises(InputError, match="^predictions: expected a column for each of the labels news"):
         calibrated(fitted, given.take([0, 1]))
-    with pytest.raises(InputError, match="got several labels.*monitor each label by itself"):
-        unweighed_outcomes(given)

@@ -88,6 +88,7 @@ class Columns:
         layout: The tool that wrote the file; recognised from the first record by default.
         several_labels: Whether each column of scores is a label of its own; recognised by default if there is
             also a column of labels for each.
+        without_truth: Whether columns of labels are ignored.
     """
 
     logits: str | Sequence[str] = ()
@@ -108,6 +109,7 @@ class Columns:
     missing: Missing = "refuse"
     layout: Layout | None = None
     several_labels: bool = False
+    without_truth: bool = False
 
     def __post_init__(self) -> None:
         for key in _SEVERAL:

@@ -112,6 +112,9 @@ def under_our_names(names: Sequence[str], columns: Columns) -> dict[str, str]:
         {'id': 'id', 'probs_cat': 'p_cat', 'probs_dog': 'p_dog', 'labels': 'y'}
     """
     other = columns.other_names
+    if columns.without_truth:
+        other = {key: named for key, named in other.items() if key != "labels"}
+        names = [name for name in names if name not in ("labels", "correct")]
     hidden = {"logits", "probs"} & other.keys() and {"logits", "probs"}
     ours = {
         name: name
