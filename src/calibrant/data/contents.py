@@ -113,6 +113,9 @@ def under_our_names(names: Sequence[str], columns: Columns) -> dict[str, str]:
         {'id': 'id', 'probs_cat': 'p_cat', 'probs_dog': 'p_dog', 'labels': 'y'}
     """
     other = columns.other_names
+    if not columns.use_labels:
+        other = {key: named for key, named in other.items() if key != "labels"}
+        names = [name for name in names if not re.match(r"labels(_|$)|correct$", name)]
     hidden = {"logits", "probs"} & other.keys() and {"logits", "probs"}
     ours = {
         name: name
@@ -122,8 +125,6 @@ def under_our_names(names: Sequence[str], columns: Columns) -> dict[str, str]:
     for key, named in other.items():
         found = _found(key, named, names)
         ours = {mine: theirs for mine, theirs in ours.items() if theirs not in found.values()} | found
-    if not columns.use_labels:
-        ours = {mine: theirs for mine, theirs in ours.items() if not re.match(r"labels(_|$)", mine)}
     return ours
 
 
