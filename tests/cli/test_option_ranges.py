@@ -15,7 +15,6 @@ COMMANDS = {
     "gate": "gate x.npz --require ece<1 {}",
     "evaluate": "evaluate x.npz --intervals {}",
     "calibrate": "calibrate x.npz --methods temperature {}",
-    "estimate": "estimate x.npz x.npz --methods temperature {}",
     "plot": "plot reliability x.npz --out figure.svg {}",
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",

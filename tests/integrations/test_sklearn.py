@@ -396,3 +396,12 @@ def test_metadata_routing_brings_groups_to_the_folds(visits, cv):
     assert np.allclose(routed["estimator"][0].predict_proba(x), alone.predict_proba(x))
     rows = CalibratedClassifier(GaussianNB(), method="temperature").fit(x[first], y[first])
     assert not np.allclose(rows.predict_proba(x), alone.predict_proba(x))
+
+
+def test_columns_of_samples_in_another_order_are_refused_as_by_the_classifier():
+    pandas = pytest.importorskip("pandas")
+    x, y = make_classification(200, n_features=4, random_state=0)
+    frame = pandas.DataFrame(x, columns=list("abcd"))
+    fitted = CalibratedClassifier(method="temperature", cv=2).fit(frame, y)
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict_proba(frame[list("dcba")])
