@@ -38,6 +38,7 @@ ROWS = {
     "pool_rules": 9,
     "units": 20,
     "unit_guarantees": 21,
+    "sklearn_default": 1,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
@@ -51,6 +52,7 @@ LONG = {
     "stream",
     "units",
     "unit_guarantees",
+    "sklearn_default",
 }
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
