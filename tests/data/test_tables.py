@@ -74,7 +74,9 @@ def test_a_directory_that_looks_like_a_partition_adds_nothing(tmp_path):
 def test_nulls_are_refused_with_their_row(parquet, columns, where):
     message = refusal(parquet(columns))
     assert message.startswith(f"preds.parquet: {where}")
-    assert message.endswith("got an empty one in row 1; fill such rows, or leave them out with missing='drop'")
+    assert message.endswith(
+        "got an empty one in row 1; fill such rows, or leave them out with missing='drop'"
+    )
 
 
 def test_lists_of_different_lengths_are_refused(parquet):
