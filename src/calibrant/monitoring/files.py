@@ -16,6 +16,7 @@ from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.files import suffix_of
 from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.state import SeenFile
@@ -67,9 +68,9 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
     path = Path(source)
     if not path.is_dir():
         return find_files(os.fspath(source))
-    known = [file for file in path.iterdir() if file.suffix.lower() in FORMATS]
+    known = [file for file in path.iterdir() if suffix_of(file) in FORMATS]
     inside = [file for file in known if file.is_file() and not file.name.startswith((".", "_"))]
-    if any(file.suffix.lower() != _PARQUET for file in inside):
+    if any(suffix_of(file) != _PARQUET for file in inside):
         return tuple(StreamFile(file.name, str(file)) for file in sorted(inside))
     try:
         return find_files(os.fspath(source))
