@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.rewriting import Written
     from calibrant.posthoc.calibrator import Calibrator
+    from calibrant.streams.rewriting import Engine
 
 
 @partial(with_columns, without=("unit", "identity"))
@@ -219,15 +220,14 @@ def _apply_to_stream(
 ) -> None:
     from calibrant.streams.applying import apply_to_stream
 
-    rewriter = None
+    engine: Engine | None = None
     if on_ray:
-        from calibrant.streams.ray import rewrite_on_ray as rewriter
+        from calibrant.streams.ray import rewrite_on_ray
 
+        engine = rewrite_on_ray
     with progress_bar() as progress:
         speed = Speed(progress)
-        written = apply_to_stream(
-            fitted, source, out, by=by, progress=speed.show, write=write, engine=rewriter
-        )
+        written = apply_to_stream(fitted, source, out, by=by, progress=speed.show, write=write, engine=engine)
     say(
         f"{shown(out)}: {written.rows:,} predictions in {written.files:,} files calibrated by "
         f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"

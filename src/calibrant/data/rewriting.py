@@ -226,9 +226,9 @@ def _new_columns(
 def in_form(before: Predictions, result: Predictions, write: Written | None = None) -> Predictions:
     """Return calibrated predictions in the form of those before, or in another one."""
     if isinstance(result, LabelPredictions):
-        form = write or getattr(before, "form", "probs")
-        others = {name: value for name, value in result.arguments().items() if name != result.form}
-        return LabelPredictions(**{form: scores_in(result, form)}, **others)
+        wanted = str(write or getattr(before, "form", "probs"))
+        given = {name: value for name, value in result.arguments().items() if name != result.form}
+        return LabelPredictions(**given | {wanted: scores_in(result, wanted)})
     if result.confidence is not None:
         return result
     if write == "confidence":
@@ -262,7 +262,7 @@ def arranged(old: Mapping[str, V], new: Mapping[str, V], replaced: Collection[st
             found[name] = value
         if name == kept:
             found[_STATED] = value
-    return found | new
+    return {**found, **new}
 
 
 def write_answers(
