@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import gzip
 import hashlib
 import json
 import math
@@ -20,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import (
+    IO,
     TYPE_CHECKING,
     Annotated,
     Any,
@@ -27,6 +29,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -232,6 +235,39 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file is compressed, by its name."""
+    return path.suffix.lower() == ".gz"
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """Return the suffix that decides the format of a file, in lower case; text may be compressed.
+
+    Example:
+        >>> suffix_of("answers.CSV"), suffix_of("answers.csv.gz"), suffix_of("answers.npz.gz")
+        ('.csv', '.csv', '.gz')
+    """
+    name = Path(path)
+    inner = Path(name.stem).suffix.lower()
+    return inner if is_packed(name) and inner in _TEXTS else name.suffix.lower()
+
+
+# Formats that are read and written compressed, as ``.csv.gz``.
+_TEXTS = (".csv", ".tsv", ".jsonl")
+
+
+@contextmanager
+def unpacked(path: Path, mode: Literal["rb", "wb"] = "rb") -> Iterator[IO[bytes]]:
+    """Open a file of bytes, which are compressed if its name ends in ``.gz``, always in the same way."""
+    with path.open(mode) as file:
+        if not is_packed(path):
+            yield file
+            return
+        # Without name and time in its header, equal content gives equal files.
+        with gzip.GzipFile("", mode, fileobj=file, mtime=0) as packed:
+            yield cast("IO[bytes]", packed)
 
 
 def make_folder(folder: Path, name: str = "out") -> None:

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant import Predictions, load_predictions, save_predictions
-from calibrant.errors import CalibrantError, FormatError
+from calibrant.errors import CalibrantError, FormatError, InputError
 from calibrant.posthoc import SMART, SMARTPaper, load_calibrator
 from calibrant.streams import open_stream
 
@@ -108,3 +108,19 @@ def test_equal_fits_have_equal_digests(tmp_path):
         with safe_open(path, framework="pt") as file:
             digests.append(file.metadata()["digest"])
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_arrays_that_a_small_file_claims_to_hold_are_refused_by_their_headers(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, probs=np.zeros((3000, 50)), labels=np.zeros(3, dtype=int))
+    read = []
+    monkeypatch.setattr("calibrant.data.archives._entry", lambda _, key: read.append(key))
+    with pytest.raises(InputError, match=r"^a.npz: labels: expected 3000 rows, as many as probs, got 3$"):
+        load_predictions(path)
+    np.savez_compressed(path, probs=np.zeros((3000, 50)), labels=np.zeros(3000, dtype=int))
+    monkeypatch.setattr("calibrant.data.archives._FEW_BYTES", 1e6)
+    with pytest.raises(
+        InputError, match=r"^a.npz: expected arrays of at most .* which are read as a stream$"
+    ):
+        load_predictions(path)
+    assert not read

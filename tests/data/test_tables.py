@@ -1,10 +1,14 @@
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.data import load_predictions
+from calibrant.data import Columns, Predictions, load_predictions, save_predictions
+from calibrant.data.rewriting import write_columns
 from calibrant.errors import FormatError, InputError
+from calibrant.streams.files import find_files
 
 
 @pytest.fixture
@@ -178,3 +182,40 @@ def test_half_precision_survives_per_class_columns(parquet):
     half = np.array([0.25, 0.5], dtype=np.float16)
     path = parquet({"probs_a": pa.array(half), "probs_b": pa.array(1 - half), "labels": [0, 1]})
     assert str(load_predictions(path).probs.dtype) == "torch.float16"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_compressed_text_is_read_and_written_like_text(tmp_path, suffix):
+    plain, packed = tmp_path / f"a{suffix}", tmp_path / f"a{suffix}.gz"
+    predictions = Predictions(probs=[[0.75, 0.25], [0.5, 0.5]], labels=["x", "y"], class_names=["x", "y"])
+    for path in (plain, packed):
+        save_predictions(predictions, path)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert load_predictions(packed).probs.tolist() == load_predictions(plain).probs.tolist()
+    write_columns(packed, tmp_path / f"b{suffix}.gz", {"note": ["=1", "b"]})
+    write_columns(plain, tmp_path / f"b{suffix}", {"note": ["=1", "b"]})
+    assert (
+        gzip.decompress((tmp_path / f"b{suffix}.gz").read_bytes()) == (tmp_path / f"b{suffix}").read_bytes()
+    )
+    assert [file.name for file in find_files(str(tmp_path))] == sorted(
+        path.name for path in tmp_path.iterdir()
+    )
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(
+        FormatError, match=r"^a\..*\.gz: expected a .*, got a file that cannot be read as such"
+    ):
+        load_predictions(packed)
+    with pytest.raises(FormatError, match="the suffix decides the format"):
+        load_predictions(tmp_path / "a.npz.gz")
+
+
+def test_names_with_dots_lead_into_structures_of_parquet(tmp_path):
+    rows = [
+        {"answer": {"confidence": 0.9, "p": [0.3, 0.7]}, "truth": {"right": True, "y": 1}},
+        {"answer": {"confidence": 0.4, "p": [0.6, 0.4]}, "truth": {"right": False, "y": 1}},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    pairs = Columns(confidence="answer.confidence", correct="truth.right")
+    assert load_predictions(tmp_path / "a.parquet", columns=pairs).confidence.tolist() == [0.9, 0.4]
+    found = load_predictions(tmp_path / "a.parquet", columns=Columns(probs="answer.p", labels="truth.y"))
+    assert (found.probs.tolist(), found.labels.tolist()) == ([[0.3, 0.7], [0.6, 0.4]], [1, 1])

@@ -11,7 +11,7 @@ from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
 from calibrant.cli.options import OUTPUT, STREAMS, SavedCalibrator
 from calibrant.cli.printing import Speed, say
 from calibrant.errors import InputError
-from calibrant.files import shown
+from calibrant.files import shown, suffix_of
 from calibrant.outputs import check_targets
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.rewriting import Written
     from calibrant.posthoc.calibrator import Calibrator
+    from calibrant.streams.rewriting import Engine
 
 
 @partial(with_columns, without=("unit", "identity"))
@@ -175,7 +176,7 @@ def apply(
     several = isinstance(fitted, LabelCalibrator)
     pairs = isinstance(fitted, ConfidenceCalibrator)
     written = check_written(write, None if pairs else fitted.n_classes or 2, several_labels=several)
-    whole = [f"--out {out}"] if out.suffix.lower() in FORMATS and out.suffix.lower() != ".parquet" else []
+    whole = [f"--out {out}"] if suffix_of(out) in FORMATS and suffix_of(out) != ".parquet" else []
     whole += ["columns under other names"] if columns.needs_whole_files else []
     if is_streamed(source, asked=on_ray, needs_all=whole):
         _apply_to_stream(fitted, source, out, columns.groups, written, on_ray=on_ray)
@@ -219,15 +220,14 @@ def _apply_to_stream(
 ) -> None:
     from calibrant.streams.applying import apply_to_stream
 
-    rewriter = None
+    engine: Engine | None = None
     if on_ray:
-        from calibrant.streams.ray import rewrite_on_ray as rewriter
+        from calibrant.streams.ray import rewrite_on_ray
 
+        engine = rewrite_on_ray
     with progress_bar() as progress:
         speed = Speed(progress)
-        written = apply_to_stream(
-            fitted, source, out, by=by, progress=speed.show, write=write, engine=rewriter
-        )
+        written = apply_to_stream(fitted, source, out, by=by, progress=speed.show, write=write, engine=engine)
     say(
         f"{shown(out)}: {written.rows:,} predictions in {written.files:,} files calibrated by "
         f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"

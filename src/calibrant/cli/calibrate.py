@@ -18,7 +18,7 @@ from calibrant.cli.options import (
     fast_or,
 )
 from calibrant.cli.printing import say
-from calibrant.files import shown
+from calibrant.files import shown, suffix_of
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.terminal import Console
@@ -158,7 +158,7 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
 
     predictions = choice.result.measured
     repaired = predictions.confidence
-    if repaired is None or measured.suffix.lower() not in ROW_FORMATS:
+    if repaired is None or suffix_of(measured) not in ROW_FORMATS:
         return []
     name = _repaired_name(measured)
     if predictions.n_rows < predictions.n:
@@ -175,4 +175,4 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
 
 
 def _repaired_name(measured: Path) -> str:
-    return f"repaired{measured.suffix.lower()}"
+    return f"repaired{suffix_of(measured)}"

@@ -1,5 +1,7 @@
 """Archives of arrays by name: NumPy's ``.npz`` and ``.safetensors``."""
 
+import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +37,8 @@ from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
 from calibrant.files import digest, read_value
 
+# Arrays that take more memory than a file of their size may are refused, unless they are small anyway.
+_MOST_TIMES, _FEW_BYTES = 200, 256e6
 # The digest of each tensor and text, as JSON in the header of a safetensors file.
 _DIGESTS = "calibrant_digests"
 _DAMAGED = "the file was damaged, or changed by another program that kept the digests; write it again"
@@ -59,6 +63,7 @@ class Npz:
             names = list(archive.files)
             ours = under_our_names(names, columns)
             found = [key for key in (*ARRAYS, "class_names", "metadata") if key in ours]
+            self._check_sizes(archive.zip, {key: ours[key] for key in ARRAYS if key in ours})
             values: dict[str, Any] = {key: _entry(archive, ours[key]) for key in found}
             values |= from_beside({name: _entry(archive, name) for name in beside_columns(names)})
         values = _part(values, kept)
@@ -88,6 +93,30 @@ class Npz:
             # Numbers and texts, never pickled; NumPy before 2.1 writes an argument allow_pickle as an array.
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # for NumPy any array could be that one
 
+    def _check_sizes(self, archive: ZipFile, names: Mapping[str, str]) -> None:
+        """Refuse arrays by their headers: different numbers of rows, and much more than the file suggests.
+
+        Args:
+            archive: The open archive.
+            names: The names of arrays with one row for each sample, by our names.
+        """
+        headers = {key: header for key, name in names.items() if (header := _header(archive, name))}
+        scores = "logits" in headers or "probs" in headers
+        unused = ("confidence", "correct") if scores else ("labels",)  # as in select_form
+        rows = {key: shape[0] for key, (shape, _) in headers.items() if shape and key not in unused}
+        first = next(iter(rows), "")
+        for key, count in rows.items():
+            if count != rows[first]:
+                raise InputError(f"{key}: expected {rows[first]} rows, as many as {first}, got {count}")
+        needed = sum(math.prod(shape) * kind.itemsize for shape, kind in headers.values())
+        most = min(max(_FEW_BYTES, _MOST_TIMES * self.path.stat().st_size), _memory())
+        if needed > most:
+            raise InputError(
+                f"expected arrays of at most {most / 1e6:,.0f} MB ({_MOST_TIMES} times the file, or all "
+                f"memory), got {needed / 1e6:,.0f} MB by their headers; write the rows to Parquet files in a "
+                "folder, which are read as a stream"
+            )
+
     @contextmanager
     def opened(self) -> Iterator[Any]:
         """Open the archive, after the names of its arrays have been compared."""
@@ -99,6 +128,29 @@ class Npz:
                 # Compares the name with that beside the data; an array under a damaged name would be ignored.
                 archive.zip.open(name).close()
             yield archive
+
+
+def _header(archive: ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Return the shape and the type of an array from the beginning of its data; None if it is unusual."""
+    try:
+        with archive.open(f"{name}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }[version]
+            shape, _, kind = read(file)
+    except (KeyError, ValueError):  # reading it says what is wrong
+        return None
+    return None if kind.hasobject else (shape, kind)
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine, if it tells."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 class Safetensors:

@@ -19,7 +19,7 @@ from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions, Stored
 from calibrant.data.repeats import find_repeats
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path, reading
+from calibrant.files import atomic_path, reading, suffix_of
 
 # Module and class by name, so that pyarrow is imported only if a table is read or written.
 FORMATS = {
@@ -61,9 +61,9 @@ def load_predictions(
 ) -> Predictions:
     """Read predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
-    The file names ``logits``, ``probs``, or ``confidence`` with ``correct``; ``labels``; and may name
-    ``features``, ``weights``, ``units``, ``class_names``, ``metadata``, ``groups`` and, beside a confidence,
-    ``signal_<name>``.
+    Text may be compressed, as in ``.csv.gz``. The file names ``logits``, ``probs``, or ``confidence`` with
+    ``correct``; ``labels``; and may name ``features``, ``weights``, ``units``, ``class_names``, ``metadata``,
+    ``groups`` and, beside a confidence, ``signal_<name>``.
     Tables may spread a matrix over columns ``logits_0``, ``logits_1``, ... or ``logits_<class name>``. Other
     names are ignored, and so are ``confidence`` and ``correct`` next to logits or probabilities, and
     ``labels`` next to a full pair; a file with both logits and probabilities is refused. Nothing is ever
@@ -226,12 +226,12 @@ def open_format(path: Path) -> Format:
 
 
 def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:
-    if path.suffix.lower() not in known:
+    if suffix_of(path) not in known:
         raise FormatError(
             f"{path.name}: expected a file named {', '.join(FORMATS)}, got {path.suffix or 'no suffix'!r}; "
             "the suffix decides the format"
         )
-    module, name = known[path.suffix.lower()]
+    module, name = known[suffix_of(path)]
     return cast("type[Format]", getattr(import_module(module), name))
 
 

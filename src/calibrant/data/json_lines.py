@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from calibrant.data.contents import (
 )
 from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
-from calibrant.files import without_nan
+from calibrant.files import unpacked, without_nan
 
 _MISSING = object()
 
@@ -111,7 +112,7 @@ class JsonLines:
 
     @cached_property
     def _numbered(self) -> list[tuple[int, dict[str, Any]]]:
-        with self.path.open(encoding="utf-8-sig") as file:
+        with unpacked(self.path) as packed, TextIOWrapper(packed, encoding="utf-8-sig") as file:
             numbered = [(line, _record(text, line)) for line, text in enumerate(file, 1) if text.strip()]
         if not numbered:
             raise FormatError("expected an object in each line, got empty lines only; write it again")
@@ -173,8 +174,8 @@ class JsonLines:
 
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one object per line; NaN and infinity become null."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(f"{to_text(without_nan(record))}\n" for record in records)
+    with unpacked(path, "wb") as file:
+        file.writelines(f"{to_text(without_nan(record))}\n".encode() for record in records)
 
 
 def value_at(record: object, name: str) -> Any:  # noqa: ANN401  # any JSON value

@@ -19,7 +19,7 @@ from calibrant.data.json_lines import JsonLines, write_records
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path, reading
+from calibrant.files import atomic_path, reading, suffix_of, unpacked
 from calibrant.inputs import ArrayLike, check_choice, check_confidence
 from calibrant.outputs import check_targets
 from calibrant.text import csv_lines, guarded, unguarded
@@ -164,7 +164,7 @@ def write_calibrated(
     """
     source, out = Path(source), Path(out)
     write = check_written(write, before.k, several_labels=isinstance(before, LabelPredictions))
-    suffixes = {source.suffix.lower(), out.suffix.lower()}
+    suffixes = {suffix_of(source), suffix_of(out)}
     alike = suffixes <= {*ROW_FORMATS} or (len(suffixes) == 1 and suffixes <= FORMATS.keys())
     found = _new_columns(source, result, columns, write) if alike else None
     if found is None:
@@ -196,7 +196,7 @@ def write_joined(
         columns: How the files were read.
         write: What is written, if not what the files hold.
     """
-    if not {out.suffix.lower(), *(path.suffix.lower() for path in parts)} <= {*ROW_FORMATS}:
+    if not {suffix_of(out), *(suffix_of(path) for path in parts)} <= {*ROW_FORMATS}:
         return False
     rows: list[dict[str, Any]] = []
     for path, (result, kept) in parts.items():
@@ -220,15 +220,15 @@ def _new_columns(
     scores = ScoreColumns.of(format_of(source)(source).names(), columns, write)
     if scores is None:
         return None
-    return scores.new(result, named=source.suffix.lower() in ROW_FORMATS), scores
+    return scores.new(result, named=suffix_of(source) in ROW_FORMATS), scores
 
 
 def in_form(before: Predictions, result: Predictions, write: Written | None = None) -> Predictions:
     """Return calibrated predictions in the form of those before, or in another one."""
     if isinstance(result, LabelPredictions):
-        form = write or getattr(before, "form", "probs")
-        others = {name: value for name, value in result.arguments().items() if name != result.form}
-        return LabelPredictions(**{form: scores_in(result, form)}, **others)
+        wanted = str(write or getattr(before, "form", "probs"))
+        given = {name: value for name, value in result.arguments().items() if name != result.form}
+        return LabelPredictions(**given | {wanted: scores_in(result, wanted)})
     if result.confidence is not None:
         return result
     if write == "confidence":
@@ -262,7 +262,7 @@ def arranged(old: Mapping[str, V], new: Mapping[str, V], replaced: Collection[st
             found[name] = value
         if name == kept:
             found[_STATED] = value
-    return found | new
+    return {**found, **new}
 
 
 def write_answers(
@@ -312,7 +312,7 @@ def write_columns(
     for path in (source, out):
         _check_format(path, "; other formats have no further columns to keep")
     check_targets([out], [source], name="out")
-    if source.suffix.lower() == out.suffix.lower() == ".parquet":
+    if suffix_of(source) == suffix_of(out) == ".parquet":
         _write_table(source, out, columns, kept, () if scores is None else scores.replaced)
         return
     _write_rows(out, _rows(source, out, columns, kept, scores), source.name)
@@ -328,7 +328,7 @@ def _rows(
     """Return the rows of a file with new columns, as they are written to another one."""
     with reading(source.name, f"a {source.suffix} file"):
         records = _records(source)
-    was_text, is_text = (path.suffix.lower() in _TABLES_OF_TEXT for path in (source, out))
+    was_text, is_text = (suffix_of(path) in _TABLES_OF_TEXT for path in (source, out))
     cells = {name: _cells(values, name, records) for name, values in columns.items()}
     if is_text:
         cells = {
@@ -398,7 +398,7 @@ def write_rows(out: str | os.PathLike[str], columns: Mapping[str, Sequence[Any]]
     out = Path(out)
     _check_format(out)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    if out.suffix.lower() in _TABLES_OF_TEXT:
+    if suffix_of(out) in _TABLES_OF_TEXT:
         rows = [
             {guarded(name): guarded(x) if isinstance(x, str) else x for name, x in row.items()}
             for row in rows
@@ -407,7 +407,7 @@ def write_rows(out: str | os.PathLike[str], columns: Mapping[str, Sequence[Any]]
 
 
 def _check_format(path: Path, more: str = "") -> None:
-    if path.suffix.lower() not in ROW_FORMATS:
+    if suffix_of(path) not in ROW_FORMATS:
         raise FormatError(
             f"{path.name}: expected a file named {', '.join(ROW_FORMATS)}, got "
             f"{path.suffix or 'no suffix'!r}{more}"
@@ -416,10 +416,10 @@ def _check_format(path: Path, more: str = "") -> None:
 
 def _write_rows(out: Path, rows: Sequence[Mapping[str, Any]], name: str) -> None:
     with atomic_path(out) as temporary:
-        if out.suffix.lower() == ".jsonl":
+        if suffix_of(out) == ".jsonl":
             write_records(temporary, rows)
-        elif out.suffix.lower() in _TABLES_OF_TEXT:
-            _write_csv(temporary, rows)
+        elif suffix_of(out) in _TABLES_OF_TEXT:
+            _write_csv(temporary, rows, "\t" if suffix_of(out) == ".tsv" else ",")
         else:
             with reading(name, "answers with values of one kind in each column"):
                 _to_table(rows, temporary)
@@ -438,12 +438,12 @@ def _on_rows(name: str, values: Sequence[Any], kept: npt.NDArray[np.bool_] | Non
 
 
 def _records(path: Path) -> Sequence[Mapping[str, Any]]:
-    if path.suffix.lower() == ".jsonl":
+    if suffix_of(path) == ".jsonl":
         return JsonLines(path).records
-    if path.suffix.lower() in _TABLES_OF_TEXT:
+    if suffix_of(path) in _TABLES_OF_TEXT:
         from calibrant.data.tables import Csv, Tsv
 
-        return (Tsv if path.suffix.lower() == ".tsv" else Csv)(path).records()
+        return (Tsv if suffix_of(path) == ".tsv" else Csv)(path).records()
     from calibrant.data.parquet import open_parquet
 
     with open_parquet(path) as table:
@@ -459,12 +459,11 @@ def _copied(record: Mapping[str, Any], *, was_text: bool, is_text: bool) -> Mapp
     return {change(name): value for name, value in texts.items()}
 
 
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]], delimiter: str) -> None:
+    with unpacked(path, "wb") as file:
         names = _names(rows)
         cells = ([_cell(row.get(name, "")) for name in names] for row in rows)
-        file.writelines(csv_lines([names, *cells], delimiter=delimiter))
+        file.writelines(line.encode() for line in csv_lines([names, *cells], delimiter=delimiter))
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401  # any JSON value

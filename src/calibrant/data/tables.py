@@ -7,10 +7,12 @@ A matrix is one column of lists, or one column per class: ``logits_0, logits_1, 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,7 @@ from calibrant.data.contents import (
 from calibrant.data.parquet import notes_in, open_parquet, with_notes, write_parquet
 from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError
+from calibrant.files import is_packed, unpacked
 from calibrant.text import guarded, unguarded
 
 # A row must fit into one block of a CSV file, and features may make it long.
@@ -64,12 +67,15 @@ class Parquet:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
         with open_parquet(self.path) as file:
             schema = file.schema_arrow
-            ours = under_our_names(schema.names, columns)
+            paths = dict(_paths(schema))
+            given = [name for several in columns.other_names.values() for name in several]
+            within = [name for name in given if name not in schema.names and name in paths]
+            ours = under_our_names([*schema.names, *within], columns)
             spread, beside = find_columns(list(ours)), beside_columns(list(ours))
             own = [*(column for each in spread.values() for column in each), *beside]
             check_once((ours[column] for column in own), schema.names)
-            table = file.read(columns=[ours[column] for column in own])
-        table = table.select([ours[column] for column in own]).rename_columns(own)
+            table = file.read(columns=list(dict.fromkeys(paths[ours[column]][0] for column in own)))
+        table = pa.table({column: _field(table, paths[ours[column]]) for column in own})
         table = table if kept is None else table.filter(pa.array(kept))
         notes = notes_in(schema)
         known = {key: notes[key] for key in ("class_names", "metadata") if key in notes}
@@ -145,7 +151,7 @@ class Csv:
         return Dialect(delimiter, [*header, ""] if at_the_end else ["", *header], is_named=False)
 
     def _first_rows(self, delimiter: str) -> list[list[str]]:
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with self._opened() as file:
             rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
             try:
                 return list(islice(rows, _DECIDING))
@@ -204,7 +210,7 @@ class Csv:
 
     def records(self) -> list[dict[str, str]]:
         """Return each row as text by the names of the columns."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with self._opened() as file:
             rows = (row for row in csv.reader(file, delimiter=self.dialect.delimiter) if row)
             next(rows, None)
             return [dict(zip(self.header, row, strict=False)) for row in rows]
@@ -212,12 +218,18 @@ class Csv:
     def _read(self, **convert: Any) -> pa.Table:  # noqa: ANN401  # options of pyarrow
         delimiter, header, is_named = self.dialect
         names = {} if is_named else {"column_names": header, "skip_rows": 1}
-        return read_csv(
-            self.path,
-            read_options=ReadOptions(block_size=_BLOCK_BYTES, **names),
-            parse_options=ParseOptions(newlines_in_values=True, delimiter=delimiter),
-            convert_options=ConvertOptions(**convert),
-        )
+        with unpacked(self.path) as file:
+            return read_csv(
+                file if is_packed(self.path) else self.path,  # a path is read by several threads
+                read_options=ReadOptions(block_size=_BLOCK_BYTES, **names),
+                parse_options=ParseOptions(newlines_in_values=True, delimiter=delimiter),
+                convert_options=ConvertOptions(**convert),
+            )
+
+    @contextmanager
+    def _opened(self) -> Iterator[TextIO]:
+        with unpacked(self.path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            yield text
 
     def write(self, predictions: Stored) -> None:
         """Write a header and one row per sample, with enough digits to read back the same number.
@@ -239,7 +251,8 @@ class Csv:
         if predictions.groups is not None:
             names = [guarded(name) for name in predictions.groups.names]
             columns[GROUPS] = [names[code] for code in predictions.groups.codes.tolist()]
-        write_csv(pa.table(columns), self.path, WriteOptions(delimiter=self.delimiter))
+        with unpacked(self.path, "wb") as file:
+            write_csv(pa.table(columns), file, WriteOptions(delimiter=self.delimiter))
 
 
 class Tsv(Csv):

@@ -19,6 +19,7 @@ from calibrant.data.files import FORMATS
 from calibrant.data.joined import UNKNOWN, PartlyLabelled, load_partly, read_label_file
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FormatError, InputError
+from calibrant.files import suffix_of
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.state import SeenFile
 from calibrant.monitoring.waiting import PATIENCE, prototype
@@ -77,9 +78,9 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
     path = Path(source)
     if not path.is_dir():
         return find_files(os.fspath(source))
-    known = [file for file in path.iterdir() if file.suffix.lower() in FORMATS]
+    known = [file for file in path.iterdir() if suffix_of(file) in FORMATS]
     inside = [file for file in known if file.is_file() and not file.name.startswith((".", "_"))]
-    if any(file.suffix.lower() != _PARQUET for file in inside):
+    if any(suffix_of(file) != _PARQUET for file in inside):
         return tuple(StreamFile(file.name, str(file)) for file in sorted(inside))
     try:
         return find_files(os.fspath(source))

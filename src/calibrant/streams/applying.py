@@ -21,7 +21,7 @@ from calibrant.data.rewriting import (
 from calibrant.decisions.rule import RULE_FORMAT, Decisions, load_rule
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
-from calibrant.files import make_folder
+from calibrant.files import make_folder, suffix_of
 from calibrant.inputs import Progress
 from calibrant.outputs import check_targets, filling
 from calibrant.posthoc.calibrator import Calibrator
@@ -50,7 +50,7 @@ def apply_rule(path: Path, source: str, out: Path, columns: Columns, tell: Tell)
     answers = load_answers(file, need_labels=False, columns=columns)
     tell(file, answers.predictions)
     decided = rule.decide(answers.predictions)
-    if file.suffix.lower() in ROW_FORMATS:
+    if suffix_of(file) in ROW_FORMATS:
         write_columns(source, out, decided.columns, kept=answers.kept)
     else:
         write_rows(out, decided.columns)
@@ -91,7 +91,7 @@ def targets_of(source: str, files: Mapping[str, str | Path], out: Path) -> dict[
     """Return the file to write for each file of a source; None if several become one file."""
     paths = {name: Path(path) for name, path in files.items()}
     alone = Path(source) in paths.values()
-    joined = not alone and out.suffix.lower() in FORMATS
+    joined = not alone and suffix_of(out) in FORMATS
     targets = {path: out if alone else out / name for name, path in paths.items()}
     check_targets([out] if joined else targets.values(), [source, *paths.values()])
     return None if joined else targets

@@ -16,6 +16,7 @@ from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
 from calibrant.data.parquet import notes_in, open_parquet
 from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.files import suffix_of
 from calibrant.outputs import INCOMPLETE, check_complete
 
 #: Numbers that are read at a time, about.
@@ -107,14 +108,14 @@ def _local(source: str, suffixes: tuple[str, ...]) -> list[StreamFile]:
         below = list(path.rglob("*"))
         for folder in (path, *(each.parent for each in below if each.name == INCOMPLETE)):
             check_complete(folder)
-        files = [file for file in below if file.suffix.lower() in suffixes and file.is_file()]
+        files = [file for file in below if suffix_of(file) in suffixes and file.is_file()]
         return [
             StreamFile(name, str(file))
             for file in files
             if not _is_hidden(name := file.relative_to(path).as_posix())
         ]
     if path.exists():
-        if path.suffix.lower() not in suffixes:
+        if suffix_of(path) not in suffixes:
             raise FormatError(
                 f"{path.name}: expected a {_SUFFIX} file, a folder or a pattern, got {path.suffix!r}; "
                 "only Parquet is read as a stream"
@@ -123,7 +124,7 @@ def _local(source: str, suffixes: tuple[str, ...]) -> list[StreamFile]:
     if not glob.has_magic(source):
         raise FormatError(f"{path.name}: no such file or folder in {path.parent}; check the path")
     matches = [Path(file) for file in glob.glob(source, recursive=True)]  # noqa: PTH207  # Path.glob takes no absolute pattern
-    found = [file for file in matches if file.suffix.lower() in suffixes and file.is_file()]
+    found = [file for file in matches if suffix_of(file) in suffixes and file.is_file()]
     for folder in {file.parent for file in found}:
         check_complete(folder)
     root = _common([file.as_posix() for file in found])
@@ -320,5 +321,5 @@ def is_streamed(
 def is_followed(source: str) -> bool:
     """Return whether a source is several files or a large one, so that a monitor remembers what it read."""
     path = Path(source)
-    large = path.suffix.lower() == ".parquet" and path.is_file() and path.stat().st_size > _LARGE
+    large = suffix_of(path) == ".parquet" and path.is_file() and path.stat().st_size > _LARGE
     return large or is_many(source)
