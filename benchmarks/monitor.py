@@ -6,18 +6,32 @@ Simulated predictions: the label comes from the softmax of ten normal logits; th
 the logits times a factor. Real ones: the bundled CIFAR-10 network, resampled with replacement. Each run has
 a reference of its own, of 5,000 samples unless said otherwise; where it is the validation set, runs differ in
 its order. The monitor is looked at after every sample. Drifts have a fifth of the runs, late ones a fiftieth.
+
+Groups: simulated predictions of several groups, of which one, or none, drifts. Late labels: a month of files
+that come out of order, some rows and labels twice, 5 % of the labels never; a run reads them every day, once
+in peace and once killed at one write in five, and is compared with the labelled rows in the defined order.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
+from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from calibrant import Predictions
 from calibrant.data import load_bundled
+from calibrant.data.columns import Columns
+from calibrant.files import write_file
 from calibrant.metrics import expected_calibration_error
-from calibrant.monitoring import DriftMonitor, DriftReference
+from calibrant.monitoring import DriftMonitor, DriftReference, Monitoring, follow
+from calibrant.monitoring.files import follow_labels
 from timing import benchmark_parser, print_head, print_row
 
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -57,6 +71,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_head("drift", "ECE before, after", "runs", "found", "median delay", "90 % of delays up to")
     for case in drift_cases(past=4 if args.quick else 100):
         print_row(*drift_cells(case, max(runs // case.fewer, 1), horizon))
+    print()
+    print_head("groups, 20,000 samples", "runs", "alarms", "of the group", "of others", "median row")
+    for n_groups, n_bad in ((3, 0), (20, 0), (3, 1), (20, 1)):
+        print_row(*group_cells(n_groups, n_bad, runs=max(runs // 5, 1), length=length))
+    print()
+    print_head(
+        "late labels",
+        "rows",
+        "tested",
+        "never labelled",
+        "killed",
+        "alarm",
+        "same alarm",
+        "same bytes",
+        "largest state",
+    )
+    for days in (2, 4) if args.quick else (10, 30):
+        print_row(*late_cells(days, n=100 if args.quick else 5000))
     print(f"\n{1_000_000 // (100 if args.quick else 1):,} samples: {seconds(args.quick):.2f} s")
 
 
@@ -191,6 +223,152 @@ def seconds(quick: bool) -> float:
     for _ in range(1 if quick else 100):
         monitor.update(*batch)
     return time.perf_counter() - start
+
+
+def group_cells(n_groups: int, n_bad: int, *, runs: int, length: int) -> tuple[object, ...]:
+    """Return one row of the table of groups: how often the one that drifts is named, and how often others."""
+    named, others, alarms, rows = 0, 0, 0, []
+    for seed in range(runs):
+        rng = np.random.default_rng([seed, 11])
+        monitoring = Monitoring(grouped(20_000, n_groups, 0, rng), window=10**6, by="group")
+        monitoring.update(grouped(length, n_groups, n_bad, rng))
+        found = [test.name for test in monitoring.groups if test.alarm is not None]
+        named += "0" in found and n_bad > 0
+        others += any(name != "0" or n_bad == 0 for name in found)
+        if monitoring.alarm is not None:
+            alarms += 1
+            rows.append(monitoring.alarm.row)
+    title = f"{n_groups} groups, {'logits x 1.5 in one of them' if n_bad else 'no drift'}"
+    row = f"{np.median(rows):,.0f}" if rows else ""
+    return title, runs, alarms, named if n_bad else "", others, row
+
+
+def grouped(n: int, n_groups: int, n_bad: int, rng: np.random.Generator) -> Predictions:
+    """Draw predictions of groups of equal size, of which the first ones drift."""
+    groups = rng.integers(n_groups, size=n)
+    logits = rng.normal(scale=2.5, size=(n, 10))
+    honest = confidence(logits)
+    stated = np.where(groups < n_bad, confidence(1.5 * logits), honest)
+    return Predictions(confidence=stated, correct=rng.random(n) < honest, groups=groups)
+
+
+def late_cells(days: int, *, n: int) -> tuple[object, ...]:
+    """Return one row of the table of late labels: a month with and without kills, and the plain order."""
+    rng = np.random.default_rng(days)
+    draw = simulated()
+    before = Predictions(**dict(zip(("confidence", "correct"), draw(5000, rng), strict=True)))
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        plain = PlainOrder(folder)
+        deaths = largest = 0
+        for day in month(folder, days, n, rng):
+            run_day(folder, before, day, folder / "calm.json")
+            largest = max(largest, sum(file.stat().st_size for file in folder.glob("calm.json*")))
+            while True:
+                try:
+                    with killed_at_random(rng):
+                        late = run_day(folder, before, day, folder / "rough.json")
+                    break
+                except Killed:
+                    deaths += 1
+            plain.read()
+        states = [sorted(folder.glob(f"{name}.json*")) for name in ("calm", "rough")]
+        same = [[file.read_bytes() for file in files] for files in states]
+    expected = Monitoring(before)
+    expected.update(
+        Predictions(confidence=[c for c, _ in plain.tested], correct=[h for _, h in plain.tested])
+    )
+    assert late.late is not None
+    alarms = [None if each.alarm is None else (each.alarm.row, each.alarm.since) for each in (late, expected)]
+    return (
+        f"{days} days, logits x 1.5 from the middle on",
+        f"{days * n:,}",
+        f"{late.n:,}",
+        f"{late.late.never:,}",
+        deaths,
+        "none" if alarms[0] is None else f"row {alarms[0][0]:,}",
+        alarms[0] == alarms[1],
+        same[0] == same[1],
+        f"{largest / 1e6:.2f} MB",
+    )
+
+
+def month(folder: Path, days: int, n: int, rng: np.random.Generator) -> Iterator[int]:
+    """Yield each day after its files have come, and the days after until patience is over."""
+    comes: dict[int, list[tuple[str, pa.Table]]] = {day: [] for day in range(days + 13)}
+    for kind in ("rows", "labels"):
+        (folder / kind).mkdir()
+    for day in range(days):
+        stated, hits = simulated(1.0 if day < days // 2 else 1.5)(n, rng)
+        ids = np.array([f"{day}-{row}" for row in range(n)])
+        both = np.concatenate([np.arange(n), rng.integers(n, size=n // 50)])
+        rows = pa.table({"id": ids[both], "confidence": stated[both]})
+        delay = int(rng.choice([0, 0, 0, 2])) if day else 0
+        comes[day + delay].append((f"rows/{day:02}", rows))
+        labelled = rng.permutation(n)[: int(0.95 * n)]
+        for part, some in enumerate(np.array_split(labelled, 3)):
+            again = np.concatenate([some, labelled[: n // 50]])
+            labels = pa.table({"id": ids[again], "correct": hits[again]})
+            comes[day + int(rng.integers(0, 6))].append((f"labels/{day:02}-{part}", labels))
+    for day, files in comes.items():
+        for name, table in files:
+            pq.write_table(table, folder / f"{name}.parquet")
+        yield day
+
+
+def run_day(folder: Path, before: Predictions, day: int, state: Path) -> Monitoring:
+    """Read what is new at a day, and save after every step."""
+    monitoring = Monitoring.load(state, before) if state.exists() else Monitoring(before)
+    columns, rows = Columns(ids="id"), str(folder / "rows")
+    now = {"columns": columns, "now": lambda: 1e9 + 86_400 * day}
+    for _ in follow_labels(monitoring, folder / "labels", [rows], patience=7 * 86_400, **now):
+        monitoring.save(state)
+    for _ in follow(monitoring, rows, **now):
+        monitoring.save(state)
+    monitoring.save(state)
+    return monitoring
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at_random(rng: np.random.Generator) -> Iterator[None]:
+    """Let one write of a state in five be the last, before or after it happened."""
+
+    def write_or_die(path: Path, content: str | bytes) -> None:
+        fate = rng.random()
+        if fate < 0.1:
+            raise Killed
+        write_file(path, content)
+        if fate > 0.9:
+            raise Killed
+
+    with patch("calibrant.monitoring.monitor.write_file", write_or_die):
+        yield
+
+
+class PlainOrder:
+    """The labelled rows in the defined order, by a plain loop over records."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.seen = folder, set()
+        self.rows, self.known, self.used, self.tested = {}, {}, set(), []
+
+    def read(self) -> None:
+        """Read the files that are new."""
+        for kind in ("labels", "rows"):
+            for file in sorted(set((self.folder / kind).iterdir()) - self.seen):
+                self.seen.add(file)
+                for record in pq.read_table(file).to_pylist():
+                    if kind == "labels":
+                        self.known[record["id"]] = record["correct"]
+                    elif record["id"] not in self.used:
+                        self.used.add(record["id"])
+                        self.rows[record["id"]] = record["confidence"]
+                ready = [name for name in self.rows if name in self.known]
+                self.tested += [(self.rows.pop(name), self.known[name]) for name in ready]
 
 
 if __name__ == "__main__":

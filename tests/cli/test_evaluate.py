@@ -35,6 +35,33 @@ def logits_file(tmp_path, overconfident):
     return path
 
 
+def test_labels_of_another_file_are_joined_by_id(run, tmp_path, overconfident):
+    logits, labels = overconfident
+    n = len(labels)
+    order = np.random.default_rng(0).permutation(n)[: n - 3]  # three labels never come
+    rows = Predictions(logits=logits, ids=np.arange(n))
+    save_predictions(rows, tmp_path / "rows.parquet")
+    text = "".join(f"{row},{labels[row]}\n" for row in (*order, order[0]))  # one comes twice
+    (tmp_path / "labels.csv").write_text(f"ids,label\n{text}")
+    joined = (
+        "evaluate",
+        tmp_path / "rows.parquet",
+        "--labels",
+        tmp_path / "labels.csv",
+        "--id",
+        "ids",
+        "--json",
+    )
+    code, out, err = run(*joined)
+    kept = np.sort(order)
+    expected = evaluate(Predictions(logits=logits[kept], labels=labels[kept]))
+    assert (code, json.loads(out)["metrics"]["nll"]) == (0, expected.metrics["nll"])
+    assert f"left out 3 of {n:,} rows: their ids have no label in" in err
+    (tmp_path / "labels.csv").write_text(f"ids,label\n{text}{order[1]},{(labels[order[1]] + 1) % 3}\n")
+    code, _, err = run(*joined)
+    assert (code, f"for the id {order[1]}; keep the one that is right" in err) == (2, True)
+
+
 def test_json_is_one_object_with_every_core_measure(run, logits_file, overconfident):
     code, out, err = run("evaluate", logits_file, "--json")
     assert (code, err) == (0, "")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from calibrant import Predictions, save_predictions
 from calibrant.cli import main
 from calibrant.monitoring import Monitoring
 from calibrant.monitoring.state import state_text
@@ -185,9 +186,40 @@ def keep_always(monkeypatch):
     monkeypatch.setattr("calibrant.monitoring.run._SAVE_PART", 0)
 
 
+def test_rows_wait_for_labels_that_come_in_later_runs(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    stated = rng.uniform(0.5, 1.0, 1500)
+    hits = rng.random(1500) < stated
+    save_predictions(Predictions(confidence=stated[:1000], correct=hits[:1000]), "before.csv")
+    (tmp_path / "days").mkdir()
+    (tmp_path / "labels").mkdir()
+    for day, start in enumerate((1000, 1250)):
+        rows = np.arange(start, start + 250)
+        save_predictions(Predictions(confidence=stated[rows], ids=rows), tmp_path / f"days/{day}.parquet")
+    command = ["monitor", "before.csv", "days", "--labels", "labels", "--id", "ids", "--state", "s.json"]
+
+    def label(rows):
+        text = "".join(f"{row},{hits[row]}\n" for row in rows)
+        (tmp_path / "labels" / f"{rows[0]}.csv").write_text(f"ids,correct\n{text}")
+        code, out, err = run(*command, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    found = label(range(1400, 1499))  # of the second day first
+    assert (found["n"], found["labels"]["waiting_rows"]) == (99, 401)
+    found = label(range(1000, 1390))
+    assert (found["n"], found["labels"]["waiting_rows"]) == (489, 11)
+    code, out, _ = run(*command, "--patience", "1d")
+    assert "11 rows wait for their labels, the first of them since " in out
+    code, _, err = run("monitor", "before.csv", "days", "--state", "s.json")
+    assert (code, "--labels: expected them, as rows in s.json wait" in err) == (2, True)
+
+
 # Forked after the imports, which take longer than the test; each child kills itself after some saves.
 KILLED = """
 import os, signal, sys
+from calibrant import Predictions, save_predictions
 from calibrant.cli import main
 from calibrant.monitoring import Monitoring, run
 
@@ -273,11 +305,11 @@ def test_a_run_that_is_asked_to_stop_keeps_and_tells_what_it_has_read(
     keep = ("--state", tmp_path / "state.json", "--json")
     read, calls = Monitoring.read, []
 
-    def ask(self, rows, units):
+    def ask(self, rows, *others):
         calls.append(rows)
         if len(calls) == 9:
             signal.raise_signal(number)
-        return read(self, rows, units)
+        return read(self, rows, *others)
 
     with monkeypatch.context() as asked:
         asked.setattr(Monitoring, "read", ask)

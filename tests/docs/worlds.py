@@ -122,8 +122,22 @@ def answers_of_days(folder):
     """Five answers to each question, of a confidence of 0.8, before and since."""
     (folder / "answers").mkdir()
     for path, n in (("before.csv", 1500), ("answers/1.csv", 500)):
-        rows = [f"0.8,{int(row // 5 % 5 > 0)},q{row // 5}" for row in range(n)]
-        (folder / path).write_text("\n".join(["confidence,correct,question_id", *rows, ""]))
+        rows = [f"0.8,{int(row // 5 % 5 > 0)},q{row // 5},{'eu' if row % 2 else 'us'}" for row in range(n)]
+        (folder / path).write_text("\n".join(["confidence,correct,question_id,region", *rows, ""]))
+
+
+def late_labels(folder):
+    """A reference, requests without labels, and the labels of most of them."""
+    save_predictions(_taken("cifar10_val", range(500)), folder / "before.parquet")
+    later = _taken("cifar10_test", range(300))
+    (folder / "requests").mkdir()
+    (folder / "outcomes").mkdir()
+    save_predictions(later.replaced(labels=None), folder / "requests" / "1.parquet")
+    table = pq.read_table(folder / "requests" / "1.parquet")
+    table = table.append_column("request_id", pa.array([f"r{row}" for row in range(300)]))
+    pq.write_table(table, folder / "requests" / "1.parquet")
+    rows = [f"r{row},{int(later.labels[row])}" for row in range(280)]
+    (folder / "outcomes" / "1.csv").write_text("\n".join(["request_id,label", *rows, ""]))
 
 
 def streams(folder):
@@ -294,7 +308,7 @@ WORLDS = {
     "docs/howto/calibrate.md": MODELS,
     "docs/howto/report.md": MODELS,
     "docs/measures.md": MODELS,
-    "docs/monitoring.md": (days, answers_of_days),
+    "docs/monitoring.md": (days, answers_of_days, late_labels),
     "docs/posthoc.md": MODELS,
     "docs/results/reproduces.md": (rows,),
     "docs/scale.md": (streams,),

@@ -12,7 +12,6 @@ from calibrant.evaluation.full import evaluate_fully
 from calibrant.evaluation.groups import by_group
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.metrics import expected_calibration_error
-from calibrant.monitoring.windows import unweighed_outcomes
 from calibrant.posthoc import LabelCalibrator
 
 NAMES = ["news", "arts", "sport"]
@@ -96,8 +95,6 @@ def test_what_does_not_belong_together_is_refused():
         calibrated(fitted, drawn(label_names=["a", "b", "c"]))
     with pytest.raises(InputError, match="^predictions: expected a column for each of the labels news"):
         calibrated(fitted, given.take([0, 1]))
-    with pytest.raises(InputError, match="got several labels.*monitor each label by itself"):
-        unweighed_outcomes(given)
 
 
 def test_tables_name_the_share_of_labels_and_show_the_auroc_of_each():

@@ -57,8 +57,14 @@ def value(values, name, **labels):
     return values[f"calibrant_{name}", frozenset({"model": "m", **labels}.items())]
 
 
-def test_the_official_parser_reads_every_metric_with_its_type_and_meaning(drifted):
-    text = metrics_text(drifted, model="m")
+def test_the_official_parser_reads_every_metric_with_its_type_and_meaning(reference):
+    halves = [
+        each.replaced(groups=np.arange(each.n) % 2)
+        for each in (reference, predictions(1000, seed=2, sharpen=2.5))
+    ]
+    monitoring = Monitoring(halves[0], window=400, by="half")
+    monitoring.update(halves[1])
+    text = metrics_text(monitoring, model="m")
     families = {family.name: family for family in text_string_to_metric_families(text)}
     # The parser names counters without their suffix.
     assert [metric.name.removesuffix("_total") for metric in METRICS] == list(families)

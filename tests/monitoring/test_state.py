@@ -167,10 +167,10 @@ OTHERS = {
         (lambda _: "[1, 2]", "got other JSON"),
         (lambda _: '{"format": "something else"}', "got other JSON"),
         (
-            lambda text: text.replace('"version": 4', '"version": 5'),
-            "expected a state of version 1 to 4, got 5",
+            lambda text: text.replace('"version": 5', '"version": 6'),
+            "expected a state of version 1 to 5, got 6",
         ),
-        (lambda text: text.replace('"version": 4', '"version": 2'), "^state.json: digest: expected a table"),
+        (lambda text: text.replace('"version": 5', '"version": 2'), "^state.json: digest: expected a table"),
         (
             lambda text: text.replace('"files"', '"filed"'),
             "^state.json: filed: expected .* did you mean 'files'",

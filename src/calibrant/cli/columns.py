@@ -183,6 +183,30 @@ def read(
     return join_predictions(parts)
 
 
+def read_with_labels(path: str | Path, columns: "Columns", labels: str) -> "Predictions":
+    """Load predictions whose labels are in other files, by id, and say how many rows have none."""
+    from calibrant.data.joined import PartlyLabelled, load_partly, read_label_files, with_labels
+    from calibrant.data.predictions import join_predictions
+
+    if not columns.ids:
+        raise InputError("--labels: expected together with --id, the column that names each row, got none")
+    parts, n = {}, 0
+    for name, file in files_of(path).items():
+        found = load_partly(file, columns, need_labels=False)
+        rows = found if isinstance(found, PartlyLabelled) else PartlyLabelled.of(found)
+        known = read_label_files(files_of(labels).values(), columns, pairs=rows.outputs.k is None)
+        labelled = with_labels(rows, known).labelled()
+        n += rows.outputs.n
+        if labelled is not None:
+            parts[name] = labelled
+    if not parts:
+        raise InputError(f"--labels: expected labels for the ids of {path}, got none; check --id")
+    whole = join_predictions(parts)
+    if whole.n < n:
+        say(f"{path}: left out {n - whole.n:,} of {n:,} rows: their ids have no label in {labels}", err=True)
+    return whole
+
+
 def files_of(path: str | Path) -> dict[str, str | Path]:
     """Return the files of a folder or pattern by their names below it; a file is itself."""
     if Path(path).is_file():  # the usual case, which needs no pyarrow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli.columns import read, with_columns
+from calibrant.cli.columns import read, read_with_labels, with_columns
 from calibrant.cli.options import STREAMS, AsJson, BinCount, Ood, word_or_list
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
@@ -56,6 +56,14 @@ def evaluate(
             metavar="COLUMN",
         ),
     ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            help="Labels in files of their own, joined by --id: a file, a folder or a pattern.",
+            metavar="FILE|FOLDER",
+        ),
+    ] = None,
     ood: Ood = None,
     skip_bad: Annotated[
         bool,
@@ -95,6 +103,8 @@ def evaluate(
 
     Example: calibrant evaluate answers.csv --unit question_id --models model --id question_id
 
+    Example: calibrant evaluate predictions.parquet --labels labels/ --id request_id
+
     Example: calibrant evaluate s3://bucket/predictions --engine ray
     """
     from calibrant.cli.printing import print_evaluation
@@ -111,6 +121,7 @@ def evaluate(
         "--per-margin": per_margin,
         "--compare": compare,
         "--models": models,
+        "--labels": labels,
         "--ood": ood,
     }
     by_unit = {"--intervals"} if columns.units else set()  # which a stream has, too
@@ -123,7 +134,8 @@ def evaluate(
     if models is not None:
         _compare_models(source, replace(columns, groups=models), wanted, bins, whole, as_json=as_json)
         return
-    predictions, ungrouped = read(source, columns), replace(columns, groups=None)
+    ungrouped = replace(columns, groups=None)
+    predictions = read(source, columns) if labels is None else read_with_labels(source, columns, labels)
     other = None if compare is None else read(compare, ungrouped)
     foreign = None if ood is None else read(ood, ungrouped, need_labels=False)
     with progress_bar(visible=not as_json) as progress:

@@ -1,6 +1,8 @@
 """The command ``calibrant monitor``."""
 
+import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +32,7 @@ def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
 
-@partial(with_columns, without=("by", "identity"))
+@partial(with_columns, without=())
 def monitor(
     reference: Annotated[
         str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")
@@ -60,6 +62,17 @@ def monitor(
     events: Annotated[
         Path | None, _option("events", "Append one line of JSON for each alarm.", "FILE.jsonl")
     ] = None,
+    labels: Annotated[
+        str | None,
+        _option(
+            "labels",
+            "Labels that come later, by --id: a file, a folder or a pattern. Rows wait for theirs.",
+            "FILE|FOLDER",
+        ),
+    ] = None,
+    patience: Annotated[
+        str, typer.Option("--patience", help="How long rows wait for --labels, as 30d or 12h.")
+    ] = "30d",
     prometheus: Annotated[
         Path | None,
         _option("prometheus", "Write metrics for the textfile collector of Prometheus.", "FILE.prom"),
@@ -83,6 +96,10 @@ def monitor(
     Example: calibrant monitor before.jsonl today.jsonl --confidence stated --correct is_right --read percent
 
     Example: calibrant monitor before.csv days/ --unit question_id --state model.json
+
+    Example: calibrant monitor before.parquet days/ --labels labels/ --id request_id --state model.json
+
+    Example: calibrant monitor before.csv days/ --by region --state model.json
     """
     from calibrant.cli.monitor_report import JsonReport, TableReport
     from calibrant.monitoring.files import gather
@@ -92,13 +109,15 @@ def monitor(
     if reset and (state is None or not is_there(state)):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance}
-    load = partial(read, columns=columns) if columns.needs_whole_files else None
-    before = (
-        gather(reference, units=columns.units, load=load)
-        if _is_stream(reference)
-        else read(reference, columns)
-    )
-    monitoring = _begin(before, state, given)
+    wait = _seconds(patience)
+    if labels is not None and not columns.ids:
+        raise InputError("--labels: expected together with --id, the column that names each row, got none")
+    own = replace(columns, ids=())
+    before = gather(reference, columns=own) if _is_stream(reference) else read(reference, own)
+    monitoring = _begin(before, state, given, columns.groups)
+    if labels is None and monitoring.late is not None:
+        raise InputError(f"--labels: expected them, as rows in {state} wait for their labels, got none")
+    columns = columns if labels is not None else own
     if reset:
         monitoring.reset()
     stepwise = all(_is_stream(argument) for argument in stream)
@@ -107,7 +126,13 @@ def monitor(
     with JsonReport() if as_json else TableReport(kept=state is not None) as report:
         run = MonitorRun(monitoring, report, state, events, prometheus, stepwise)
         steps = read_steps(
-            monitoring, stream, is_stream=_is_stream, tell=_warn, units=columns.units, load=load
+            monitoring,
+            stream,
+            is_stream=_is_stream,
+            tell=_warn,
+            columns=columns,
+            labels=labels,
+            patience=wait,
         )
         with progress_bar(visible=bar) as progress:
             refusal = run.read(steps, progress)
@@ -147,17 +172,31 @@ def _warn(sentence: str) -> None:
     say(f"calibrant: note: {sentence}", err=True)
 
 
-def _begin(reference: "Predictions", state: Path | None, given: dict[str, Any]) -> "Monitoring":
+def _seconds(patience: str) -> float:
+    """Return a time such as 30d, 12h or 90m in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([dhm])", patience.strip())
+    if found is None:
+        raise InputError(f"--patience: expected days, hours or minutes such as 30d or 12h, got {patience!r}")
+    return float(found[1]) * {"d": 86_400, "h": 3600, "m": 60}[found[2]]
+
+
+def _begin(
+    reference: "Predictions", state: Path | None, given: dict[str, Any], by: str | None
+) -> "Monitoring":
     """Return a new monitoring, or one that continues from a state with the options of that state."""
     from calibrant.monitoring.monitor import Monitoring
 
     if state is None or not is_there(state):
         chosen = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
-        return Monitoring(reference, **chosen)
+        return Monitoring(reference, by=by, **chosen)
     old = Monitoring.load(state, reference)
+    if by != old.by:
+        raise InputError(
+            f"--by: expected {old.by or 'none'}, as in {state.name}, got {by or 'none'}; begin a new state"
+        )
     kept = {
         "window": old.window,
-        "alpha": old.monitor.alpha,
+        "alpha": old.alpha,
         "tolerance": old.monitor.reference.tolerance,
     }
     for name, value in given.items():

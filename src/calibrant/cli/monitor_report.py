@@ -1,8 +1,9 @@
 """What ``calibrant monitor`` prints: a table that may grow while it reads, or one JSON object."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
@@ -12,8 +13,10 @@ from rich.table import Table
 from calibrant.inference.intervals import Interval
 from calibrant.monitoring.alarm import evidence
 from calibrant.monitoring.monitor import Monitoring
+from calibrant.monitoring.waiting import Waiting
 from calibrant.monitoring.windows import Window
-from calibrant.show.numbers import points, span
+from calibrant.show import table as show_table
+from calibrant.show.numbers import Cell, points, span
 from calibrant.show.terminal import Console, line
 
 # Bytes of windows as JSON that are buffered in memory; more are buffered on disk.
@@ -63,6 +66,10 @@ class TableReport(AbstractContextManager["TableReport"]):
             what = "wait in the state for the next run" if self._kept else "are tested but not measured"
             note = f"[dim]{waiting:,} rows do not fill a window; they {what}[/dim]"
             self._console.print(note, highlight=False)
+        for sentence in _notes(monitoring):
+            self._console.say(sentence, style="dim")
+        if monitoring.groups:
+            self._console.show(_group_table(monitoring))
         self._console.print(line(monitoring.conclusion()), soft_wrap=True)
 
 
@@ -89,7 +96,7 @@ class JsonReport(AbstractContextManager["JsonReport"]):
     def finish(self, monitoring: Monitoring, raised: dict[str, Any] | None) -> None:
         """Print the object."""
         alarm = monitoring.alarm
-        first = {"n": monitoring.n, "waiting": monitoring.waiting}
+        first: dict[str, Any] = {"n": monitoring.n, "waiting": monitoring.waiting}
         first |= {} if monitoring.n_units is None else {"n_units": monitoring.n_units}
         rest = {
             "log_e_value": monitoring.monitor.log_e_value,
@@ -100,11 +107,94 @@ class JsonReport(AbstractContextManager["JsonReport"]):
             "conclusion": monitoring.conclusion(),
             "events": [] if raised is None else [raised],
         }
+        first |= {"unlabelled": monitoring.unlabelled} if monitoring.unlabelled else {}
+        first |= {} if monitoring.late is None else {"labels": _late_json(monitoring.late)}
+        rest |= {} if monitoring.by is None else {"by": monitoring.by, "groups": _groups_json(monitoring)}
         typer.echo(json.dumps(first)[:-1] + ', "windows": [', nl=False)
         self._windows.seek(0)
         while part := self._windows.read(1 << 20):
             typer.echo(part, nl=False)
         typer.echo("], " + json.dumps(rest, allow_nan=False)[1:])
+
+
+def _notes(monitoring: Monitoring) -> Iterator[str]:
+    """Yield what to know about rows that are not tested."""
+    if monitoring.unlabelled:
+        yield f"{monitoring.unlabelled:,} rows have no label and are left out"
+    if (late := monitoring.late) is not None:
+        if late.oldest is not None:
+            since = datetime.fromtimestamp(late.oldest, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            yield f"{len(late):,} rows wait for their labels, the first of them since {since}"
+        counts = {
+            "rows never got a label and are left out": late.never,
+            "rows have an id that was read before and are left out": late.repeated,
+            "labels wait for their rows": late.n_early,
+            "labels never got a row": late.strange,
+        }
+        yield from (f"{n:,} {what}" for what, n in counts.items() if n)
+    if monitoring.others:
+        yield f"{monitoring.others:,} rows are of groups that the reference does not have"
+
+
+def _late_json(late: Waiting) -> dict[str, Any]:
+    return {
+        "waiting_rows": len(late),
+        "oldest": late.oldest,
+        "never": late.never,
+        "repeated": late.repeated,
+        "waiting_labels": late.n_early,
+        "without_row": late.strange,
+    }
+
+
+def _group_table(monitoring: Monitoring) -> show_table.Table:
+    """Return a table of the groups of rows, those that had the most evidence first."""
+    column = show_table.Column
+    columns = [
+        column(monitoring.by or "", align="left"),
+        column("rows"),
+        column("gap now", "%"),
+        column("reference", "%"),
+        column("e-value"),
+        column("needed"),
+        column("verdict", align="left"),
+    ]
+    rows = []
+    for test in sorted(monitoring.groups, key=lambda test: -test.monitor.log_peak):
+        first = test.monitor.diagnosis()[0]  # of all confidences
+        rows.append(
+            (
+                test.name,
+                first.n,
+                points(first.gap) if first.n else "",
+                points(first.reference_gap),
+                evidence(test.monitor.log_e_value),
+                f"{test.monitor.threshold:,.0f}",
+                Cell(True, "alarm", "bad") if test.alarm is not None else "stable",
+            )
+        )
+    return show_table.Table.of(columns, rows, dense=True)
+
+
+def _groups_json(monitoring: Monitoring) -> list[dict[str, Any]]:
+    """Return the groups of rows as plain values."""
+    found = []
+    for test in monitoring.groups:
+        first, alarm = test.monitor.diagnosis()[0], test.alarm
+        found.append(
+            {
+                "group": test.name,
+                "n": first.n,
+                "gap": first.gap if first.n else None,
+                "reference_gap": first.reference_gap,
+                "log_e_value": test.monitor.log_e_value,
+                "threshold": test.monitor.threshold,
+                "alarm": alarm is not None,
+                "alarm_at": None if alarm is None else alarm.row,
+                "since": None if alarm is None else alarm.since,
+            }
+        )
+    return found
 
 
 def _window_table(rows: Sequence[Window], *, header: bool) -> Table:

@@ -17,7 +17,8 @@ from calibrant.data.repeats import Repeats
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
 
-_HITS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}
+#: The words for right and wrong answers.
+HITS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}
 _DECIMAL_COMMA = re.compile(r"^(-?\d*),(\d+)$")
 _WEIGHTS, _UNITS = "weights", "units"
 _NOTHING = ("", "nan", "null", "none", "n/a", "na")
@@ -238,8 +239,8 @@ def _hits(rows: FileRows, columns: Columns) -> Floats | None:
     hits = np.full(len(column), np.nan)
     for row, value in enumerate(column):
         word = "" if value is None or value != value else folded(str(value))
-        if word in _HITS:
-            hits[row] = _HITS[word]
+        if word in HITS:
+            hits[row] = HITS[word]
         elif word not in _NOTHING and columns.missing != "drop":
             raise InputError(
                 f"{columns.correct}: expected true/false, 1/0 or yes/no, got {str(value)[:40]!r} in "

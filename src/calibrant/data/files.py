@@ -217,6 +217,14 @@ def format_of(path: Path) -> type[Format]:
     return _format(path, FORMATS | LOGS)
 
 
+def open_format(path: Path) -> Format:
+    """Return a file of predictions or labels under the format that its suffix names."""
+    form = _format(path, FORMATS)
+    with reading(path.name, f"a {path.suffix} file"):
+        _check_is_file(path)
+    return form(path)
+
+
 def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:
     if path.suffix.lower() not in known:
         raise FormatError(

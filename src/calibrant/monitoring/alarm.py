@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.errors import FormatError
 from calibrant.monitoring.drift import DriftMonitor, GroupDrift
 from calibrant.monitoring.reference import DriftReference
 
@@ -18,11 +19,13 @@ class Alarm:
         since: First row after the window at whose end the evidence was weakest; an estimate of when the
             change began.
         changes: For each direction, the group of confidences with the most evidence, the strongest first.
+        group: The group of rows whose evidence raised it; None if it is that of all rows.
     """
 
     row: int
     since: int
     changes: tuple[GroupDrift, ...]
+    group: str | None = None
 
 
 def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
@@ -40,6 +43,13 @@ def strongest_changes(monitor: DriftMonitor) -> tuple[GroupDrift, ...]:
     for drift in sorted(found, key=lambda drift: -drift.log_e_value):
         best.setdefault(drift.direction, drift)
     return tuple(best.values())
+
+
+def check_changes(alarm: Alarm, reference: DriftReference) -> None:
+    """Refuse an alarm of a state whose groups of confidences are not those of the reference."""
+    known = {(group.low, group.high) for group in reference.groups}
+    if not alarm.changes or any((change.low, change.high) not in known for change in alarm.changes):
+        raise FormatError("alarm.changes: expected groups of the reference, got none or others")
 
 
 def where(change: GroupDrift, reference: DriftReference) -> str:

@@ -223,6 +223,11 @@ class DriftMonitor:
             raise InputError(f"units: expected {expected} as before, got {got}; monitor these rows apart")
         return None if units is None else (self._units or UnitBets(self.reference.n_bins)).check(units, n)
 
+    def unit_places(self, units: Integers) -> Integers:
+        """Return the place of each row's unit among all units of the stream, before the rows are read."""
+        begins = (self._units or UnitBets(self.reference.n_bins)).begins(units)
+        return (self.n_units or 0) + np.cumsum(begins)
+
     def update(self, confidence: ArrayLike, correct: ArrayLike, units: ArrayLike | None = None) -> None:
         """Read a batch of any size, in the order of time; a batch that is refused changes nothing.
 

@@ -1,29 +1,32 @@
 """Files of a stream in the order of time, and how a monitoring follows them: each row is read once."""
 
+import glob
 import hashlib
 import os
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.data.columns import Columns
-from calibrant.data.files import FORMATS, load_predictions
+from calibrant.data.files import FORMATS
+from calibrant.data.joined import UNKNOWN, PartlyLabelled, load_partly, read_label_file
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError
-from calibrant.inputs import Floats, Integers
+from calibrant.errors import CalibrantError, FormatError, InputError
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.state import SeenFile
+from calibrant.monitoring.waiting import PATIENCE, prototype
 from calibrant.monitoring.windows import (
-    COLUMNS,
+    ReadRows,
     Window,
     check_sum,
-    columns_of,
+    group_names,
     units_of,
     unweighed_outcomes,
 )
@@ -44,13 +47,20 @@ class _Piece:
         source: The file.
         first_row: Number of the first row in the file, from 0.
         total: Number of rows of the file.
-        predictions: The rows; none for a file without rows.
+        rows: The rows; none for a file without rows.
+        groups: The name of the group of each row, if rows have groups.
     """
 
     source: StreamFile
     first_row: int
     total: int
-    predictions: Predictions | None
+    rows: PartlyLabelled | Predictions | None
+    groups: npt.NDArray[np.object_] | None = None
+
+    @property
+    def predictions(self) -> Predictions | None:
+        """All rows, with their truth if all have it."""
+        return self.rows.outputs if isinstance(self.rows, PartlyLabelled) else self.rows
 
     @property
     def end(self) -> int:
@@ -80,15 +90,16 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
 
 
 def _read_pieces(
-    sources: Iterable[StreamFile], load: Callable[[str], Predictions] | None, units: Sequence[str]
+    sources: Iterable[StreamFile], columns: Columns, *, need_labels: bool
 ) -> Generator[_Piece, None, None]:
     """Yield the rows of files in their order; a bad file is refused when its turn comes.
 
-    Parquet files are read in pieces, unless ``load`` is given.
+    Parquet files are read in pieces, unless their columns have other names than ours.
     """
-    for in_pieces, some in groupby(sources, lambda source: load is None and source.is_parquet):
+    whole = columns.needs_whole_files
+    for in_pieces, some in groupby(sources, lambda source: source.is_parquet and not whole):
         if in_pieces:
-            yield from _in_pieces(tuple(some), tuple(units))
+            yield from _in_pieces(tuple(some), columns, need_labels=need_labels)
             continue
         for source in some:
             if source.filesystem is not None:
@@ -96,12 +107,22 @@ def _read_pieces(
                     f"{source.name}: expected a file on this machine, whose columns may have any names, got "
                     "an address; rename its columns to confidence and correct"
                 )
-            predictions = loader(load, units)(source.path)
-            yield _Piece(source, 0, len(predictions), predictions)
+            rows = load_partly(source.path, columns, need_labels=need_labels)
+            piece = _Piece(source, 0, 0, rows, group_names(rows))
+            yield replace(piece, total=piece.end)
 
 
-def _in_pieces(sources: tuple[StreamFile, ...], units: tuple[str, ...]) -> Generator[_Piece, None, None]:
-    stream = PredictionStream(sources, columns_unit=units)
+def _in_pieces(
+    sources: tuple[StreamFile, ...], columns: Columns, *, need_labels: bool
+) -> Generator[_Piece, None, None]:
+    stream = PredictionStream(
+        sources,
+        columns.groups,
+        need_labels,
+        columns_unit=tuple(columns.units),
+        columns_id=tuple(columns.ids),
+        partly=True,
+    )
     layouts = stream.layouts(skip_bad=True)
     reasons = {left_out.file: left_out.reason for left_out in stream.left_out}
     with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
@@ -114,27 +135,27 @@ def _in_pieces(sources: tuple[StreamFile, ...], units: tuple[str, ...]) -> Gener
             while end < total:
                 batch = next(batches)
                 end += len(batch)
-                yield _Piece(source, batch.first_row, total, batch.predictions)
+                truth, rows = batch.truth, batch.predictions
+                if truth is None and rows.truth is None:
+                    truth = np.full(len(batch), UNKNOWN)
+                names = np.array(batch.names, dtype=object)
+                codes = np.zeros(len(batch), dtype=np.int64) if batch.codes is None else batch.codes
+                yield _Piece(
+                    source,
+                    batch.first_row,
+                    total,
+                    rows if truth is None else PartlyLabelled(rows, truth),
+                    names[codes] if len(names) else None,
+                )
 
 
-def loader(load: Callable[[str], Predictions] | None, units: Sequence[str]) -> Callable[[str], Predictions]:
-    """Return what reads a file as a whole: ``load``, or the reader of files under our own names."""
-    return load or partial(load_predictions, columns=Columns(units=units) if units else None)
-
-
-def gather(
-    source: str | os.PathLike[str],
-    *,
-    units: Sequence[str] = (),
-    load: Callable[[str], Predictions] | None = None,
-) -> Predictions:
-    """Read only confidence, correctness and units of all rows of a stream, which fit into memory.
+def gather(source: str | os.PathLike[str], *, columns: Columns | None = None) -> Predictions:
+    """Read only confidence, correctness, units and groups of all rows of a stream, which fit into memory.
 
     Args:
         source: What :func:`~calibrant.streams.open_stream` takes, or a folder or pattern of files of
             predictions in any format.
-        units: The columns that name the unit of each row, if not ``units``.
-        load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
+        columns: Which columns hold what; files are read in pieces if these have our own names.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -147,22 +168,30 @@ def gather(
         ...     len(gather(folder))
         2
     """
-    confidence, correct, known = [], [], []
-    for piece in _read_pieces(_find_files(source), load, units):
-        if piece.predictions is not None:
-            outcomes = unweighed_outcomes(piece.predictions)
+    confidence, correct, known, groups = [], [], [], []
+    for piece in _read_pieces(_find_files(source), columns or Columns(), need_labels=True):
+        if piece.rows is not None:
+            if isinstance(piece.rows, PartlyLabelled):
+                raise FormatError(
+                    f"{piece.source.name}: expected a label in every row of the reference, got none in row "
+                    f"{piece.first_row + int((piece.rows.truth == UNKNOWN).argmax())}; leave such rows out"
+                )
+            outcomes = unweighed_outcomes(piece.rows)
             confidence.append(outcomes.confidence.cpu().numpy().astype(np.float64))
             correct.append(outcomes.correct.cpu().numpy().astype(bool))
-            known.append(units_of(piece.predictions))
+            known.append(units_of(piece.rows, before=sum(map(len, confidence[:-1]))))
+            groups.append(piece.groups)
     if not confidence:
         raise FormatError(f"{source}: expected predictions, got files without rows; name others")
     numbers = [each for each in known if each is not None]
     if 0 < len(numbers) < len(known):
         raise FormatError(f"{source}: expected units in all files or in none, got some with and some without")
+    named = [each for each in groups if each is not None]
     return Predictions(
         confidence=np.concatenate(confidence),
         correct=np.concatenate(correct),
         units=np.concatenate(numbers) if numbers else None,
+        groups=np.concatenate(named) if len(named) == len(groups) else None,
     )
 
 
@@ -189,24 +218,25 @@ def follow(
     monitoring: Monitoring,
     source: str | os.PathLike[str],
     *,
-    units: Sequence[str] = (),
-    load: Callable[[str], Predictions] | None = None,
+    columns: Columns | None = None,
     tell: Callable[[str], None] | None = None,
+    now: Callable[[], float] = time.time,
 ) -> Generator[Step, None, None]:
     """Read the new rows of a stream step by step, in memory that does not grow with it.
 
     The monitoring remembers the number of rows that it has read of each file, by its full path. A file that
     was read completely is not read again. A file that was read in part or has grown is read further; the rows
     that were read before must be unchanged. A bad file is refused when its turn comes, after all rows before
-    it are counted.
+    it are counted. Rows without a label are counted and left out, unless they
+    :func:`wait <follow_labels>` for it.
 
     Args:
         monitoring: The monitoring that reads the rows.
         source: A folder or a pattern of files of predictions in any format, a file, or an address of Parquet
             files. Files are read in the order of their names.
-        units: The columns that name the unit of each row, if not ``units``.
-        load: Reads a file as a whole; by default Parquet is read in pieces, under our own names of columns.
+        columns: Which columns hold what; Parquet is read in pieces if these have our own names.
         tell: Called with a sentence about anything unusual that is no reason to stop.
+        now: The time in seconds since 1970, from which rows wait for their labels.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -230,18 +260,96 @@ def follow(
         seen, mark = monitoring.files.get(path), _file_mark(each)
         if seen is None or seen.rows < seen.total or seen.mark != mark:
             files[each] = _File(path, mark, len(files) + 1, seen)
-    with closing(_read_pieces(files, load, units)) as pieces:
+    need_labels = monitoring.late is None
+    with closing(_read_pieces(files, columns or Columns(), need_labels=need_labels)) as pieces:
         for piece in pieces:
             file = files[piece.source]
-            rows, own = file.new_rows(piece)
+            rows = file.new_rows(piece, monitoring)
             try:
-                windows = monitoring.read(rows, own)
+                windows = [] if rows is None else monitoring.take(rows, now=now())
             except InputError as refusal:
-                with naming(piece.source.name, first_row=piece.end - rows.shape[1]):
+                with naming(piece.source.name, first_row=piece.end - len(rows or ())):
                     raise refusal from None
             if piece.end >= file.n_old:
                 monitoring.files[file.path] = SeenFile(stream, piece.end, piece.total, file.check, file.mark)
-            yield Step(piece.source.name, rows.shape[1], tuple(windows), file.number, len(files))
+            yield Step(piece.source.name, len(rows or ()), tuple(windows), file.number, len(files))
+
+
+def follow_labels(
+    monitoring: Monitoring,
+    labels: str | os.PathLike[str],
+    sources: Sequence[str],
+    *,
+    columns: Columns,
+    patience: float = PATIENCE,
+    now: Callable[[], float] = time.time,
+) -> Generator[Step, None, None]:
+    """Let rows wait for labels that come in other files, and read those that are new, step by step.
+
+    Call it before :func:`follow`, which then keeps rows without a label until it comes. A file of labels is
+    loaded as a whole, and read again whenever it was written again; a label that is there already must be
+    the same. Rows are tested when their label comes, in the order in which they were read.
+
+    Args:
+        monitoring: The monitoring that reads the rows.
+        labels: A file, folder, pattern or address of files with ids and labels.
+        sources: The predictions; the first file decides what labels mean.
+        columns: Which columns hold what; ``ids`` are needed.
+        patience: Seconds that a row waits for its label, and a label for its row, since it was read; also
+            how long ids are remembered.
+        now: The time in seconds since 1970.
+    """
+    if not columns.ids:
+        raise InputError("labels: expected together with ids, the column that names each row, got none")
+    if monitoring.late is None:
+        form = _form_of(sources, columns)
+        if form is None:
+            return
+        monitoring.wait_for_labels(form)
+    assert monitoring.late is not None
+    late, stream, files = monitoring.late, _stream_id(os.fspath(labels)), _label_files(os.fspath(labels))
+    late.expire(now(), patience)
+    seen, marks = monitoring.files, {each: _file_mark(each) for each in files}
+    _forget_gone(monitoring, stream, {_file_id(each) for each in files}, None)
+    new = {each: mark for each, mark in marks.items() if _mark_of(seen.get(_file_id(each))) != mark}
+    before, windows = monitoring.n, monitoring.take_labelled()
+    if monitoring.n > before:  # units that waited for a label in vain are complete without it
+        yield Step(os.fspath(labels), monitoring.n - before, tuple(windows), 1, max(1, len(new)))
+    for number, (file, mark) in enumerate(new.items(), 1):
+        found = read_label_file(file.path, columns, pairs=late.k is None)
+        late.add_labels(found, now())
+        windows, n = monitoring.take_labelled(), len(found.numbers)
+        seen[_file_id(file)] = SeenFile(stream, n, n, 0, mark)
+        yield Step(file.name, n, tuple(windows), number, len(new))
+
+
+def _label_files(labels: str) -> tuple[StreamFile, ...]:
+    """List the files of labels; a folder may be empty before the first ones come."""
+    try:
+        return _find_files(labels)
+    except FormatError:
+        if Path(labels).is_dir() or glob.has_magic(labels):
+            return ()
+        raise
+
+
+def _mark_of(seen: SeenFile | None) -> str | None:
+    return None if seen is None else seen.mark
+
+
+def _form_of(sources: Sequence[str], columns: Columns) -> Predictions | None:
+    """Return predictions of the kind that the first readable file has; None if there is no file yet."""
+    for source in sources:
+        with suppress(CalibrantError):  # which is raised when its turn comes
+            for file in _find_files(source):
+                with (
+                    suppress(CalibrantError),
+                    closing(_read_pieces([file], columns, need_labels=False)) as every,
+                ):
+                    found = next((piece.predictions for piece in every if piece.rows is not None), None)
+                    if found is not None:
+                        return prototype(found.k, found.class_names)
+    return None
 
 
 @dataclass
@@ -267,25 +375,25 @@ class _File:
         """Number of rows that were read before."""
         return 0 if self.seen is None else self.seen.rows
 
-    def new_rows(self, piece: _Piece) -> tuple[Floats, Integers | None]:
-        """Return the new rows of a piece and their units, if any; the others must be unchanged."""
+    def new_rows(self, piece: _Piece, monitoring: Monitoring) -> ReadRows | None:
+        """Return the new rows of a piece, None without rows; the others must be unchanged."""
         if piece.total < self.n_old:
             raise InputError(
                 f"{piece.source.name}: expected the {self.n_old:,} rows of this file that were read before, "
                 f"got only {piece.total:,} rows; put the old file back, or give the new one a name of its own"
             )
-        if piece.predictions is None:
-            return np.empty((len(COLUMNS), 0)), None
-        columns, units = columns_of(piece.predictions), units_of(piece.predictions)
-        n_old = min(max(self.n_old - piece.first_row, 0), columns.shape[1])
-        self.check = check_sum(columns[:, :n_old], self.check)
+        if piece.rows is None:
+            return None
+        rows = monitoring.prepared(piece.rows, piece.groups)
+        pairs, n_old = rows.pairs, min(max(self.n_old - piece.first_row, 0), len(rows))
+        self.check = check_sum(pairs[:, :n_old], self.check)
         if self.seen is not None and piece.first_row + n_old == self.n_old and self.check != self.seen.check:
             raise InputError(
                 f"{piece.source.name}: expected the {self.n_old:,} rows of this file that were read before, "
                 "got other rows; put the old file back, or give the new one a name of its own"
             )
-        self.check = check_sum(columns[:, n_old:], self.check)
-        return columns[:, n_old:], None if units is None else units[n_old:]
+        self.check = check_sum(pairs[:, n_old:], self.check)
+        return rows.take(slice(n_old, None))
 
 
 def _forget_gone(

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from calibrant.data.joined import PartlyLabelled
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading, write_file
 from calibrant.inputs import Floats, Integers, check_count
-from calibrant.monitoring.alarm import Alarm, evidence, strongest_changes, where
+from calibrant.monitoring.alarm import Alarm, check_changes, evidence, strongest_changes, where
+from calibrant.monitoring.by_group import OTHER, GroupTest, codes_of, group_tests
 from calibrant.monitoring.drift import DriftMonitor
 from calibrant.monitoring.reference import MOST_BINS, DriftReference
 from calibrant.monitoring.state import (
@@ -22,7 +25,18 @@ from calibrant.monitoring.state import (
     state_text,
     unpack_rows,
 )
-from calibrant.monitoring.windows import COLUMNS, Window, columns_of, digest_of, measure_window, units_of
+from calibrant.monitoring.waiting import Waiting, read_tables, remove_tables, tables_path
+from calibrant.monitoring.windows import (
+    COLUMNS,
+    ReadRows,
+    Window,
+    columns_of,
+    digest_of,
+    group_names,
+    measure_window,
+    read_rows,
+    units_of,
+)
 
 
 class Monitoring:
@@ -43,10 +57,15 @@ class Monitoring:
             is spent on the reference, which is a sample itself.
         tolerance: Change of ``accuracy - confidence`` that does not count as drift.
         n_bins: Number of bins of the reference and of the ECE, at most 1,000.
+        by: What the groups of the predictions are, such as the name of a column, to test each of them as
+            well: half of ``alpha`` is then for all rows, and groups of the reference share the other half.
 
     Attributes:
-        alarm: The alarm, if one was raised since the test began.
         latest: The last complete window, if there is one.
+        groups: The tests of the groups.
+        others: Number of rows of groups that the reference does not have; they count in the test of all rows.
+        unlabelled: Number of rows that were left out because they have no label.
+        late: Rows that wait for labels, which come in files of their own, if they do.
 
     Example:
         >>> reference = Predictions(confidence=[0.9] * 2000, correct=([True] * 9 + [False]) * 200)
@@ -66,22 +85,23 @@ class Monitoring:
         alpha: float = 0.05,
         tolerance: float = 0.0,
         n_bins: int = 10,
+        by: str | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")
         self.window = check_count(window, "window", at_least=2)
         self.n_bins = check_count(n_bins, "n_bins", at_most=MOST_BINS)
-        columns = columns_of(reference)
+        columns, units = columns_of(reference), units_of(reference)
+        own = alpha if by is None else alpha / 2
+        shape: dict[str, Any] = {"n_bins": n_bins, "tolerance": tolerance}
         regions = DriftReference.from_outcomes(
-            columns[0],
-            columns[1] == 1,
-            units=units_of(reference),
-            n_bins=n_bins,
-            alpha=alpha / 2,
-            tolerance=tolerance,
+            columns[0], columns[1] == 1, units=units, alpha=own / 2, **shape
         )
-        self.reference_digest = digest_of(reference)
-        self._start(DriftMonitor(regions, alpha=alpha), 0)
+        self.by, self.others, self.unlabelled = by, 0, 0
+        self.groups = [] if by is None else group_tests(reference, columns, units, alpha=own, **shape)
+        self.reference_digest = digest_of(reference, by_group=by is not None)
+        self.late: Waiting | None = None
+        self._start(DriftMonitor(regions, alpha=own), 0)
         self._pending: Floats = np.empty((len(COLUMNS), 0))
         self._pending_units: Integers = np.empty(0, dtype=np.int64)
         self.latest: Window | None = None
@@ -91,7 +111,18 @@ class Monitoring:
         self.monitor = monitor
         self._tested_from, self._units_before = row, units
         self._weakest = (row, 0.0)
-        self.alarm: Alarm | None = None
+        self._alarm: Alarm | None = None
+
+    @property
+    def alpha(self) -> float:
+        """Upper bound on the probability of a false alarm of any test."""
+        return self.monitor.alpha * (1 if self.by is None else 2)
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The first alarm of all rows or of a group, if one was raised since the test began."""
+        found = [each for each in (self._alarm, *(test.alarm for test in self.groups)) if each is not None]
+        return min(found, key=lambda alarm: alarm.row, default=None)
 
     @property
     def n(self) -> int:
@@ -120,11 +151,16 @@ class Monitoring:
                 f"the e-value is {evidence(self.monitor.log_e_value)}, "
                 f"an alarm needs {self.monitor.threshold:,.3g}."
             )
-        reference = self.monitor.reference
+        reference = self._monitor_of(alarm).reference
         found = [
             f"{change.change} than on the reference {where(change, reference)}" for change in alarm.changes
         ]
-        return f"Alarm at row {alarm.row:,}: {' and '.join(found)}, since about row {alarm.since:,}."
+        group = "" if alarm.group is None else f" in {self.by} {alarm.group}"
+        return f"Alarm at row {alarm.row:,}{group}: {' and '.join(found)}, since about row {alarm.since:,}."
+
+    def _monitor_of(self, alarm: Alarm) -> DriftMonitor:
+        """Return the monitor that raised an alarm."""
+        return next((test.monitor for test in self.groups if test.name == alarm.group), self.monitor)
 
     def event(self, *, time: str, file: str) -> dict[str, Any] | None:
         """Return the alarm as an entry of a log, with fractions and rows counted from 1; none without one.
@@ -133,14 +169,16 @@ class Monitoring:
             time: When the alarm was raised.
             file: The file whose rows raised it.
         """
-        alarm, monitor = self.alarm, self.monitor
+        alarm = self.alarm
         if alarm is None:
             return None
+        monitor = self._monitor_of(alarm)
         return {
             "event": "calibration-drift",
             "time": time,
             "reference": self.reference_digest,
             "file": file,
+            **({} if self.by is None else {"by": self.by, "group": alarm.group}),
             "row": alarm.row,
             "since": alarm.since,
             "direction": alarm.changes[0].direction,
@@ -148,7 +186,7 @@ class Monitoring:
                 asdict(change) | {"change": change.change, "where": where(change, monitor.reference)}
                 for change in alarm.changes
             ],
-            "alpha": monitor.alpha,
+            "alpha": self.alpha,
             "threshold": monitor.threshold,
             "conclusion": self.conclusion(),
         }
@@ -156,47 +194,108 @@ class Monitoring:
     def reset(self) -> None:
         """Forget the alarm and begin a new test with a new ``alpha``; the count of rows continues."""
         again = DriftMonitor(self.monitor.reference, alpha=self.monitor.alpha)
+        self.groups = [
+            GroupTest(test.name, DriftMonitor(test.monitor.reference, alpha=test.monitor.alpha), self.n)
+            for test in self.groups
+        ]
         self._start(again, self.n, self.n_units or 0)
 
     def update(self, predictions: Predictions) -> list[Window]:
         """Read labelled rows in the order of time; return the windows that are complete now."""
-        return self.read(columns_of(predictions), units_of(predictions))
+        return self.take(self.prepared(predictions, group_names(predictions)))
 
-    def read(self, rows: Floats, units: Integers | None = None) -> list[Window]:
-        """Read rows in the form that ``columns_of`` returns, and the unit of each, if they have units.
+    def wait_for_labels(self, form: Predictions) -> None:
+        """Let rows without a label wait for it from now on; labels are those of predictions like ``form``."""
+        self.late = Waiting(form, has_units=self.monitor.reference.n_units is not None)
+
+    def prepared(
+        self, rows: PartlyLabelled | Predictions, groups: npt.NDArray[np.object_] | None = None
+    ) -> ReadRows:
+        """Return what is needed to know of rows, of which some may have no label; ``groups`` are names."""
+        if self.by is not None and groups is None:
+            raise InputError(f"groups: expected {self.by} of each row, as in the reference, got none")
+        waits = self.late is not None
+        if self.late is not None:
+            self.late.check_form(rows)
+        return read_rows(rows, groups, waits=waits, units_before=self.n_units or 0)
+
+    def take(self, rows: ReadRows, *, now: float = 0.0) -> list[Window]:
+        """Read rows in the order of time; return the windows that are complete now.
+
+        Rows without a label wait for it if labels come in files of their own, and are left out otherwise.
+        ``now`` is when they begin to wait, in seconds since 1970.
+        """
+        codes = np.full(len(rows), OTHER) if rows.groups is None else codes_of(rows.groups, self.groups)
+        if self.late is not None:
+            self._check_units(rows.units, len(rows))
+            self.late.add_rows(rows, codes, now)
+            return self.take_labelled()
+        known = rows.columns[1] >= 0
+        if not known.all():
+            self.unlabelled += int((~known).sum())
+            rows, codes = rows.take(known), codes[known]
+        return self.read(rows.columns, rows.units, codes)
+
+    def take_labelled(self) -> list[Window]:
+        """Read the rows that waited and have their labels; return the windows that are complete now."""
+        assert self.late is not None
+        rows, codes = self.late.release()
+        self.late.check_size()
+        return self.read(rows.columns, rows.units, codes)
+
+    def read(
+        self, rows: Floats, units: Integers | None = None, groups: Integers | None = None
+    ) -> list[Window]:
+        """Read rows in the form that ``columns_of`` returns, the unit of each, and the number of its test.
 
         Return the windows that are complete now.
         """
+        windows: list[Window] = []
+        if not rows.shape[1]:
+            return windows
         self._check_units(units, rows.shape[1])
-        windows, start = [], 0
+        self.monitor.check_units(units, rows.shape[1])
+        start = 0
         while start < rows.shape[1]:
             taken = slice(start, start + self.window - self._pending.shape[1])
             part, own = rows[:, taken], None if units is None else units[taken]
             start += part.shape[1]
+            if groups is not None and self.groups:
+                self._read_groups(part, own, groups[taken])
             self.monitor.update(part[0], part[1] == 1, own)
             self._pending = np.concatenate([self._pending, part], axis=1)
             if own is not None:
                 self._pending_units = np.concatenate([self._pending_units, own])
-            if self.monitor.alarm_at is not None and self.alarm is None:
+            if self.monitor.alarm_at is not None and self._alarm is None:
                 row = self._tested_from + self.monitor.alarm_at
-                self.alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
+                self._alarm = Alarm(row, self._weakest[0] + 1, strongest_changes(self.monitor))
             if self._pending.shape[1] == self.window:
                 windows.append(self._close())
         return windows
 
+    def _read_groups(self, rows: Floats, units: Integers | None, groups: Integers) -> None:
+        """Read rows in the tests of their groups, before they are counted."""
+        self.others += int((groups == OTHER).sum())
+        units = None if units is None else self.monitor.unit_places(units)
+        for code in np.unique(groups[groups != OTHER]).tolist():
+            place = np.flatnonzero(groups == code)
+            own = None if units is None else units[place]
+            self.groups[code].read(rows[0, place], rows[1, place] == 1, own, self.n + 1 + place)
+
     def _check_units(self, units: Integers | None, n: int) -> None:
-        """Refuse rows without units if the reference has them, rows with them if not, and units in parts."""
+        """Refuse rows without units if the reference has them, and rows with them if not."""
         expected = self.monitor.reference.n_units is not None
         if n and expected != (units is not None):
             what, got = ("units", "none") if expected else ("no units", "some")
             raise InputError(
                 f"units: expected {what}, as in the reference, got {got}; name the same columns for both"
             )
-        self.monitor.check_units(units, n)
 
     def _close(self) -> Window:
         log_e = self.monitor.log_e_value
-        if self.alarm is None and log_e <= self._weakest[1]:
+        for test in self.groups:
+            test.close(self.n)
+        if self._alarm is None and log_e <= self._weakest[1]:
             self._weakest = (self._tested_from + self.monitor.n_tested, log_e)
         rows, self._pending = self._pending, self._pending[:, :0]
         units, self._pending_units = self._pending_units, self._pending_units[:0]
@@ -211,7 +310,14 @@ class Monitoring:
         return self.latest
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state as JSON, completely or not at all."""
+        """Write the state as JSON, completely or not at all.
+
+        Rows that wait for labels are in a file beside it, whose name the state contains.
+        """
+        late, tables = None, b""
+        if self.late is not None:
+            tables = self.late.tables()
+            late = self.late.state(tables)
         state = MonitoringState(
             reference=self.reference_digest,
             window=self.window,
@@ -219,13 +325,22 @@ class Monitoring:
             tested_from=self._tested_from,
             units_before=self._units_before,
             weakest=self._weakest,
-            alarm=self.alarm,
+            alarm=self._alarm,
+            by=self.by,
+            groups=tuple(test.state() for test in self.groups),
+            others=self.others,
+            unlabelled=self.unlabelled,
+            late=late,
             pending=pack_rows(self._pending, None if self.n_units is None else self._pending_units),
             files=self.files,
             monitor=self.monitor.state(),
             latest=self.latest,
         )
+        # The old file is there until the new state is, so that there are always two that belong together.
+        if late is not None:
+            write_file(tables_path(path, late), tables)
         write_file(path, state_text(asdict(state)))
+        remove_tables(path, late)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], reference: Predictions) -> Self:
@@ -239,12 +354,14 @@ class Monitoring:
         state, unchanged = read_state(path)
         with reading(name, "the state of a monitor"):
             new = cls._from_state(state)
+            if state.late is not None:
+                new.late = Waiting.from_state(state.late, read_tables(path, state.late))
         if not unchanged:
             raise FormatError(
                 f"{name}: expected the state as it was written, got one whose digest is that of another; "
                 "take a copy of it that nobody edited, or begin a new state"
             )
-        if (given := digest_of(reference)) != new.reference_digest:
+        if (given := digest_of(reference, by_group=new.by is not None)) != new.reference_digest:
             raise InputError(
                 f"{name}: expected the reference that this state was begun with, whose digest is "
                 f"{new.reference_digest[:12]}, got one with the digest {given[:12]}; name the "
@@ -265,7 +382,11 @@ class Monitoring:
             )
         if monitor.n and (monitor.n_units is None) != (monitor.reference.n_units is None):
             raise FormatError("monitor.units: expected some exactly if the reference has them, got only one")
-        new._weakest, new.alarm, new.files = state.weakest, state.alarm, state.files
+        new._weakest, new._alarm, new.files = state.weakest, state.alarm, state.files
+        new.by, new.others, new.unlabelled, new.late = state.by, state.others, state.unlabelled, None
+        new.groups = [GroupTest.from_state(each) for each in state.groups]
+        if bool(new.groups) != (new.by is not None):
+            raise FormatError("groups: expected some exactly if by names them, got only one")
         with_units = new.n_units is not None
         new._pending, new._pending_units = unpack_rows(state.pending, n=new.waiting, with_units=with_units)
         new.latest = state.latest
@@ -280,8 +401,9 @@ class Monitoring:
                 f"weakest: expected a row from {new._tested_from} to {new.n} and evidence of at most 0, "
                 f"got {row} and {log_e_value}"
             )
-        if (rows := sum(seen.rows for seen in state.files.values())) > new.n:
-            raise FormatError(f"files: expected at most the {new.n} rows that were read, got {rows}")
+        most = new.n + new.unlabelled
+        if state.late is None and (rows := sum(seen.rows for seen in state.files.values())) > most:
+            raise FormatError(f"files: expected at most the {most} rows that were read, got {rows}")
         new._check_alarm()
         new._check_latest()
         return new
@@ -295,7 +417,7 @@ class Monitoring:
 
     def _check_alarm(self) -> None:
         """Refuse an alarm that is not the monitor's own."""
-        alarm, at = self.alarm, self.monitor.alarm_at
+        alarm, at = self._alarm, self.monitor.alarm_at
         if alarm is None or at is None:
             if (alarm is None) != (at is None):
                 raise FormatError("alarm: expected one exactly if the monitor has alarm_at, got only one")
@@ -306,6 +428,4 @@ class Monitoring:
             raise FormatError(
                 f"alarm.since: expected a row from {self._tested_from + 1} to {alarm.row}, got {alarm.since}"
             )
-        known = {(group.low, group.high) for group in self.monitor.reference.groups}
-        if not alarm.changes or any((change.low, change.high) not in known for change in alarm.changes):
-            raise FormatError("alarm.changes: expected groups of the reference, got none or others")
+        check_changes(alarm, self.monitor.reference)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from calibrant._version import __version__
 from calibrant.errors import InputError
 from calibrant.files import write_file
+from calibrant.monitoring.by_group import GroupTest
 from calibrant.monitoring.drift import GroupDrift
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.reference import DriftReference
@@ -43,10 +44,12 @@ class Metric:
     samples: Callable[[Monitoring], MetricSamples]
 
     def lines(self, monitoring: Monitoring, model: str) -> Iterator[str]:
-        """Yield the lines of a file with the series of a model."""
-        yield f"# HELP {self.name} {self.meaning}"
-        yield f"# TYPE {self.name} {self.kind}"
-        for labels, value in self.samples(monitoring):
+        """Yield the lines of a file with the series of a model; nothing if there are none."""
+        samples = list(self.samples(monitoring))
+        if samples:
+            yield f"# HELP {self.name} {self.meaning}"
+            yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in samples:
             pairs = ",".join(f'{name}="{_escaped(of)}"' for name, of in {"model": model, **labels}.items())
             yield f"{self.name}{{{pairs}}} {_number(value)}"
 
@@ -161,10 +164,15 @@ def _info(monitoring: Monitoring) -> MetricSamples:
     facts = {
         "version": __version__,
         "reference": monitoring.reference_digest[:12],
-        "alpha": repr(monitoring.monitor.alpha),
+        "alpha": repr(monitoring.alpha),
         "tolerance": repr(monitoring.monitor.reference.tolerance),
     }
     return [(facts, 1)]
+
+
+def _by_group(value: Callable[[GroupTest], float]) -> Callable[[Monitoring], MetricSamples]:
+    """Return the samples of a number of each group of rows; none if groups are not tested."""
+    return lambda each: [({"by": each.by or "", "value": test.name}, value(test)) for test in each.groups]
 
 
 #: All metrics, in the order of the file.
@@ -266,6 +274,48 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "1 if the evidence of the group and direction alone was enough for an alarm, else 0.",
         _in_each_direction(lambda drift: float(drift.drifts)),
+    ),
+    Metric(
+        "calibrant_unlabelled_rows_total",
+        "counter",
+        "Rows that are left out because they have no label, or never got one.",
+        _one(lambda each: each.unlabelled + (0 if each.late is None else each.late.never)),
+    ),
+    Metric(
+        "calibrant_rows_without_label",
+        "gauge",
+        "Rows that wait for their labels.",
+        _one(lambda each: 0 if each.late is None else len(each.late)),
+    ),
+    Metric(
+        "calibrant_by_rows_total",
+        "counter",
+        "Rows of the group since the test began.",
+        _by_group(lambda test: test.monitor.n),
+    ),
+    Metric(
+        "calibrant_by_gap",
+        "gauge",
+        "Accuracy minus confidence of the group since the test began.",
+        _by_group(lambda test: test.monitor.diagnosis()[0].gap),
+    ),
+    Metric(
+        "calibrant_by_log_e_value",
+        "gauge",
+        "Natural logarithm of the evidence that calibration has changed in the group.",
+        _by_group(lambda test: test.monitor.log_e_value),
+    ),
+    Metric(
+        "calibrant_by_log_e_value_threshold",
+        "gauge",
+        "Natural logarithm of the evidence that raises the alarm in the group.",
+        _by_group(lambda test: math.log(test.monitor.threshold)),
+    ),
+    Metric(
+        "calibrant_by_alarm",
+        "gauge",
+        "1 if the group is in alarm, else 0.",
+        _by_group(lambda test: float(test.alarm is not None)),
     ),
 )
 

@@ -14,14 +14,16 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, Protocol
 
-from calibrant.data.predictions import Predictions
+from calibrant.data.columns import Columns
+from calibrant.data.joined import load_partly
 from calibrant.errors import CalibrantError, InputError
 from calibrant.files import address_of, shown, writing
 from calibrant.inputs import Progress
-from calibrant.monitoring.files import Step, follow, loader
+from calibrant.monitoring.files import Step, follow, follow_labels
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.prometheus import write_metrics
-from calibrant.monitoring.windows import Window
+from calibrant.monitoring.waiting import PATIENCE
+from calibrant.monitoring.windows import Window, group_names
 from calibrant.outputs import check_targets
 
 # The state is saved about once a second; if that takes long, saving takes one part in this many of the time.
@@ -121,8 +123,9 @@ def read_steps(
     *,
     is_stream: Callable[[str], bool],
     tell: Callable[[str], None],
-    units: Sequence[str] = (),
-    load: Callable[[str], Predictions] | None = None,
+    columns: Columns,
+    labels: str | None = None,
+    patience: float = PATIENCE,
 ) -> Generator[Step, None, None]:
     """Read sources in their order: only the new rows of streams, and other files as a whole.
 
@@ -131,16 +134,20 @@ def read_steps(
         sources: Files, folders, patterns or addresses.
         is_stream: Whether a source is a stream.
         tell: Called with a sentence about anything unusual that is no reason to stop.
-        units: The columns that name the unit of each row, if not ``units``.
-        load: Reads a file as a whole, if its columns have other names than ours.
+        columns: Which columns hold what.
+        labels: A file, folder, pattern or address of labels by id, which are read first.
+        patience: Seconds that rows wait for these labels.
     """
+    if labels is not None:
+        yield from follow_labels(monitoring, labels, sources, columns=columns, patience=patience)
     for number, source in enumerate(sources, 1):
         if is_stream(source):
-            yield from follow(monitoring, source, units=units, load=load, tell=tell)
+            yield from follow(monitoring, source, columns=columns, tell=tell)
         else:
-            predictions = loader(load, units)(source)
-            windows = tuple(monitoring.update(predictions))
-            yield Step(source, len(predictions), windows, number, len(sources))
+            loaded = load_partly(source, columns, need_labels=monitoring.late is None)
+            rows = monitoring.prepared(loaded, group_names(loaded))
+            windows = tuple(monitoring.take(rows, now=time.time()))
+            yield Step(source, len(rows), windows, number, len(sources))
 
 
 def check_target(target: Path, name: str, *, appends: bool, others: Sequence[str]) -> None:

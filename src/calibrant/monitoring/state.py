@@ -15,11 +15,13 @@ from calibrant.errors import FormatError, InputError
 from calibrant.files import Count, at_least, between, matching, parse_json, read_dataclass, read_text, reading
 from calibrant.inputs import Floats, Integers
 from calibrant.monitoring.alarm import Alarm
+from calibrant.monitoring.by_group import GroupState
 from calibrant.monitoring.reference import MOST_BINS
+from calibrant.monitoring.waiting import WaitingState
 from calibrant.monitoring.windows import COLUMNS, Window
 
 _FORMAT: Literal["calibrant-monitor"] = "calibrant-monitor"
-_VERSION: Literal[4] = 4
+_VERSION: Literal[5] = 5
 # States of earlier versions have no digest.
 _WITH_DIGEST = 3
 _UNITS = "units"
@@ -70,6 +72,11 @@ class MonitoringState:
         files: How many rows of each file were read.
         monitor: The state of the :class:`~calibrant.monitoring.drift.DriftMonitor`.
         latest: The last complete window, if there is one.
+        by: What the groups of rows are, if these are tested.
+        groups: The tests of groups of rows.
+        others: Number of rows of groups that the reference does not have.
+        unlabelled: Number of rows that were left out because they have no label.
+        late: Rows that wait for their labels, if labels come in files of their own.
     """
 
     reference: _Hash
@@ -83,8 +90,13 @@ class MonitoringState:
     monitor: Mapping[str, Any]
     latest: Window | None = None
     units_before: Count = 0
+    by: str | None = None
+    groups: tuple[GroupState, ...] = ()
+    others: Count = 0
+    unlabelled: Count = 0
+    late: WaitingState | None = None
     format: Literal["calibrant-monitor"] = _FORMAT
-    version: Literal[1, 2, 3, 4] = _VERSION
+    version: Literal[1, 2, 3, 4, 5] = _VERSION
 
 
 def pack_rows(rows: Floats, units: Integers | None) -> dict[str, tuple[Any, ...]]:
@@ -142,7 +154,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[MonitoringState, bool]:
     """Read a state of this version or of an earlier one, and whether it is unchanged since it was written.
 
     States of version 1 have no files, and those of version 2 no digest: they count as unchanged. Those of
-    version 3 have no units.
+    version 3 have no units, and those of version 4 neither groups nor rows that wait.
     """
     path = Path(path)
     try:
@@ -152,7 +164,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[MonitoringState, bool]:
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise FormatError(f"{path.name}: expected the state of a monitor, got other JSON; name another file")
     version = stored.get("version")
-    if version not in (1, 2, 3, _VERSION) or isinstance(version, (bool, float)):
+    if version not in (1, 2, 3, 4, _VERSION) or isinstance(version, (bool, float)):
         raise FormatError(
             f"{path.name}: expected a state of version 1 to {_VERSION}, got {version!r}; begin a new one"
         )

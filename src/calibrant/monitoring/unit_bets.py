@@ -110,7 +110,7 @@ class UnitBets:
     def check(self, units: ArrayLike, n: int) -> Integers:
         """Return the unit of each of ``n`` rows; refuse a unit that returns after others."""
         numbers: Integers = check_units(units, n=n).cpu().numpy()
-        rows = np.flatnonzero(self._begins(numbers))
+        rows = np.flatnonzero(self.begins(numbers))
         sequence = np.concatenate([self.recent, numbers[rows]])
         order = np.argsort(sequence, kind="stable")
         same = (np.diff(sequence[order]) == 0) & (np.diff(order) <= MOST_RECENT)
@@ -130,7 +130,7 @@ class UnitBets:
             x: ``correct - confidence`` of each row.
             bins: The bin of each row.
         """
-        begins = self._begins(numbers)
+        begins = self.begins(numbers)
         of, starts = np.cumsum(begins), np.flatnonzero(begins)
         # Unit 0 is that of the row before the block, the last one that of its last row.
         last, used, at_once = int(of[-1]), np.ones(len(x), dtype=bool), -1
@@ -156,7 +156,7 @@ class UnitBets:
         self.recent = np.append(self.recent, numbers[starts])[-MOST_RECENT:]
         return CompleteUnits(count[done], gap_sum[done], ends[done])
 
-    def _begins(self, numbers: Integers) -> npt.NDArray[np.bool_]:
+    def begins(self, numbers: Integers) -> npt.NDArray[np.bool_]:
         """Return whether each row is the first one of its unit."""
         before = np.append(self.recent[-1:], numbers[:-1])
         if len(self.recent) == 0:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.bins import equal_width_index
+from calibrant.data.joined import UNKNOWN, PartlyLabelled
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 from calibrant.inference.chance import could_be_calibrated, redrawn
 from calibrant.inference.draws import mean_resampler
 from calibrant.inference.intervals import Interval, corrected_ends, with_interval
@@ -82,24 +84,115 @@ def columns_of(predictions: Predictions) -> Floats:
 
 def unweighed_outcomes(predictions: Predictions) -> Outcomes:
     """Return the outcomes of predictions without weights: a test by betting counts every row once."""
-    if predictions.n_rows < predictions.n:
-        raise InputError(
-            "predictions: expected one prediction per row, got several labels, which are not independent; "
-            "monitor each label by itself"
-        )
     return predictions.outcomes().unweighed("monitoring")
 
 
-def units_of(predictions: Predictions) -> Integers | None:
-    """Return the number of the unit of each row; None if rows have none."""
-    return None if predictions.units is None else predictions.units.cpu().numpy()
+@dataclass(frozen=True, eq=False)
+class ReadRows:
+    """What a monitoring needs to know of rows that were read.
+
+    Attributes:
+        columns: As :func:`columns_of` returns them; ``correct`` is -1 in rows without a label.
+        units: The number of the unit of each row; None if rows have none.
+        groups: The name of the group of each row; None if rows have none.
+        ids: The number of the id of each row, if rows wait for their labels.
+        predicted: The predicted class of each row, if rows wait; 1 for an answer.
+        truth: The class of each row, or 1 and 0, if rows wait; -1 in rows without a label.
+    """
+
+    columns: Floats
+    units: Integers | None
+    groups: npt.NDArray[np.object_] | None = None
+    ids: Integers | None = None
+    predicted: Integers | None = None
+    truth: Integers | None = None
+
+    def __len__(self) -> int:
+        return int(self.columns.shape[1])
+
+    @property
+    def pairs(self) -> Floats:
+        """What must not change when a file is written again: the confidence, and the outcome or the class."""
+        second = self.columns[1] if self.predicted is None else self.predicted
+        return np.stack([self.columns[0], second])
+
+    def take(self, rows: slice | npt.NDArray[np.bool_]) -> "ReadRows":
+        """Return some of the rows."""
+        names = ("units", "groups", "ids", "predicted", "truth")
+        own = {name: None if (each := getattr(self, name)) is None else each[rows] for name in names}
+        return ReadRows(self.columns[:, rows], **own)
 
 
-def digest_of(predictions: Predictions) -> str:
-    """Return a hash of confidences, correctness and units, by which references are distinguished."""
+def read_rows(
+    rows: PartlyLabelled | Predictions,
+    groups: npt.NDArray[np.object_] | None = None,
+    *,
+    waits: bool = False,
+    units_before: int = 0,
+) -> ReadRows:
+    """Return what a monitoring needs to know of rows.
+
+    Args:
+        rows: The rows, of which some may have no label.
+        groups: The name of the group of each row, if rows have groups.
+        waits: Whether rows without a label wait for it.
+        units_before: Number of units before, which numbers those of several labels at once.
+    """
+    outputs = rows.outputs if isinstance(rows, PartlyLabelled) else rows
+    units = units_of(outputs, before=units_before)
+    if not waits and not isinstance(rows, PartlyLabelled):
+        return ReadRows(columns_of(rows), units, groups)
+    rows = rows if isinstance(rows, PartlyLabelled) else PartlyLabelled.of(rows)
+    columns = np.full((len(COLUMNS), outputs.n), np.nan)
+    columns[0], predicted = stated_by(rows.outputs)
+    columns[1] = np.where(rows.truth == UNKNOWN, -1, rows.truth == predicted)
+    if waits:
+        assert outputs.ids is not None
+        return ReadRows(columns, units, groups, outputs.ids.cpu().numpy(), predicted, rows.truth)
+    if (labelled := rows.labelled()) is not None:
+        columns[:, rows.truth != UNKNOWN] = columns_of(labelled)
+    return ReadRows(columns, units, groups)
+
+
+def group_names(rows: PartlyLabelled | Predictions) -> npt.NDArray[np.object_] | None:
+    """Return the name of the group of each row; None if rows have none."""
+    groups = (rows.outputs if isinstance(rows, PartlyLabelled) else rows).groups
+    return None if groups is None else np.array(groups.values, dtype=object)
+
+
+def stated_by(outputs: Predictions) -> tuple[Floats, Integers]:
+    """Return the confidence of each prediction and its class; 1 for an answer, which is right or wrong."""
+    if outputs.k is None:
+        predicted: Integers = np.ones(outputs.n, dtype=np.int64)
+        found = outputs.replaced(correct=predicted == 1)
+    else:
+        scores = outputs.probs if outputs.logits is None else outputs.logits
+        assert scores is not None
+        predicted = scores.argmax(dim=1).cpu().numpy()
+        found = outputs.replaced(labels=predicted)
+    return unweighed_outcomes(found).confidence.cpu().numpy().astype(np.float64), predicted
+
+
+def units_of(predictions: Predictions, *, before: int = 0) -> Integers | None:
+    """Return the number of the unit of each row; None if rows have none.
+
+    With several labels at once, each sample is a unit, unless samples belong to units; they are counted from
+    ``before`` on, so that those of different files differ.
+    """
+    if predictions.units is None:
+        return None
+    own = isinstance(predictions, LabelPredictions) and predictions.row_units is None
+    units: Integers = predictions.units.cpu().numpy()
+    return units + before if own else units
+
+
+def digest_of(predictions: Predictions, *, by_group: bool = False) -> str:
+    """Return a hash of confidences, correctness, units and groups, by which references are distinguished."""
     digest = hashlib.sha256(np.ascontiguousarray(columns_of(predictions)[:2], dtype="<f8").tobytes())
     if (units := units_of(predictions)) is not None:
         digest.update(units.astype("<i8").tobytes())
+    if by_group and predictions.groups is not None:
+        digest.update("\n".join(predictions.groups.values).encode(errors="surrogatepass"))
     return digest.hexdigest()
 
 

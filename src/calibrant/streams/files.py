@@ -179,6 +179,8 @@ class FileLayout:
         rows: Rows of each row group.
         largest: Compressed bytes of the largest row group, counting only columns that are read.
         units: The columns and keys of folders that together name the unit of each row, if any are named.
+        ids: The columns that together name each row, if any are named.
+        truth: The column of labels, or of ``correct``, if it may lack values; it is not one of ``columns``.
     """
 
     columns: Mapping[str, Sequence[str]]
@@ -189,6 +191,8 @@ class FileLayout:
     rows: tuple[int, ...]
     largest: int
     units: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    truth: str | None = None
 
     @property
     def k(self) -> int | None:
@@ -201,13 +205,20 @@ class FileLayout:
     def read(self) -> list[str]:
         """Names of the columns to read, and those of keys of folders, which are no columns."""
         own = [column for spread in self.columns.values() for column in spread]
-        return list(dict.fromkeys([*own, *([] if self.by is None else [self.by]), *self.units]))
+        beside = [name for name in (self.by, self.truth) if name is not None]
+        return list(dict.fromkeys([*own, *beside, *self.units, *self.ids]))
 
 
 def read_layout(
-    source: StreamFile, *, by: str | None, need_labels: bool, units: tuple[str, ...] = ()
+    source: StreamFile,
+    *,
+    by: str | None,
+    need_labels: bool,
+    units: tuple[str, ...] = (),
+    ids: tuple[str, ...] = (),
+    partly: bool = False,
 ) -> FileLayout:
-    """Read the footer of a file and choose its columns."""
+    """Read the footer of a file and choose its columns; ``partly`` if some rows may have no label."""
     with source.open() as file:
         schema, footer = file.schema_arrow, file.metadata
     used = select_form(find_columns(schema.names), schema.names, need_labels=need_labels)
@@ -217,11 +228,14 @@ def read_layout(
     for name, purpose in [
         *([] if by is None else [(by, "group by")]),
         *((each, "be units") for each in units),
+        *((each, "be ids") for each in ids),
     ]:
         if name not in schema.names and name not in source.partition:
             shown = ", ".join(schema.names[:12])
             raise FormatError(f"expected a column {name!r} to {purpose}, got {shown}; name one of these")
     by = by if by in schema.names else None
+    named = next((key for key in ("correct", "labels") if partly and used.get(key) == [key]), None)
+    truth = None if named is None else used.pop(named)[0]
     columns = [column for spread in used.values() for column in spread]
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     chunks = [[group.column(i) for i in range(group.num_columns)] for group in groups]
@@ -239,6 +253,8 @@ def read_layout(
             (sum(c.total_compressed_size for c in g if _top(c) in columns) for g in chunks), default=0
         ),
         units=units,
+        ids=ids,
+        truth=truth,
     )
 
 

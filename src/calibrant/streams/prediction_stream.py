@@ -33,6 +33,8 @@ class PredictionStream:
         place: The folder, pattern or address that was opened.
         left_out: The files and row groups that the last pass has left out.
         columns_unit: The columns that name the unit of each row, if any are named.
+        columns_id: The columns that name each row, if any are named.
+        partly: Whether some rows may have no label; batches then say which.
     """
 
     sources: tuple[StreamFile, ...]
@@ -41,6 +43,8 @@ class PredictionStream:
     place: str = ""
     left_out: list[LeftOut] = field(default_factory=list)
     columns_unit: tuple[str, ...] = ()
+    columns_id: tuple[str, ...] = ()
+    partly: bool = False
 
     def layouts(self, *, skip_bad: bool = False) -> dict[StreamFile, FileLayout]:
         """Begin a pass: read all footers and check that the files have the same columns."""
@@ -108,7 +112,12 @@ class PredictionStream:
         try:
             with naming(source.name):
                 return read_layout(
-                    source, by=self.columns_by, need_labels=self.need_labels, units=self.columns_unit
+                    source,
+                    by=self.columns_by,
+                    need_labels=self.need_labels,
+                    units=self.columns_unit,
+                    ids=self.columns_id,
+                    partly=self.partly,
                 )
         except CalibrantError as error:
             return error

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from calibrant.data.contents import class_names, labels_by_number
+from calibrant.data.joined import UNKNOWN, truth_of
 from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions
 from calibrant.data.tables import to_values
@@ -40,6 +42,8 @@ class StreamBatch:
         first_row: Number of the first row in the file.
         names: Names of the groups that occur; empty if rows are not grouped.
         codes: The index in ``names`` of each row's group; none if all rows belong to the first.
+        truth: What came true, -1 where it is unknown, if the predictions do not know it because some rows
+            have no label.
     """
 
     predictions: Predictions
@@ -48,9 +52,17 @@ class StreamBatch:
     first_row: int
     names: tuple[str, ...] = ()
     codes: npt.NDArray[np.int64] | None = None
+    truth: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.predictions)
+
+    def with_groups(self) -> Predictions:
+        """Return the predictions with the groups of their rows, if rows are grouped."""
+        if not self.names:
+            return self.predictions
+        codes = np.zeros(len(self), dtype=np.int64) if self.codes is None else self.codes
+        return self.predictions.replaced(groups=np.array(self.names, dtype=object)[codes])
 
 
 @dataclass(frozen=True)
@@ -98,15 +110,31 @@ class RowGroup:
         start = self.first_row
         for table in read_tables(file, self.number, rows, where, columns=self.layout.read, use_threads=False):
             with naming(where, first_row=start):
-                beside = units_in(table, self.source, self.layout)
-                predictions = to_predictions(table, self.layout.columns, self.layout.names, beside)
+                predictions, truth = self._checked(table)
                 if predictions.k != self.k:
                     raise InputError(
                         f"expected {self.k} classes as before, got {predictions.k}; read them apart"
                     )
                 names, codes = groups_of(table, self.source, self.layout, self.by)
-            yield StreamBatch(predictions, self.source.name, self.number, start, names, codes)
+            yield StreamBatch(predictions, self.source.name, self.number, start, names, codes, truth)
             start += table.num_rows
+
+    def _checked(self, table: pa.RecordBatch) -> tuple[Predictions, npt.NDArray[np.int64] | None]:
+        """Return the predictions of rows, and their truth if some rows have none."""
+        layout, truth = self.layout, self.layout.truth
+        beside = names_in(table, self.source, {"units": layout.units, "ids": layout.ids})
+        columns = dict(layout.columns)
+        missing = truth is not None and pc.any(table.column(truth).is_null(nan_is_null=True)).as_py()
+        if truth is not None and not missing:
+            columns[truth] = [truth]
+        predictions = to_predictions(table, columns, layout.names, beside)
+        if truth is None or not missing:
+            return predictions, None
+        column = table.column(truth)
+        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        known = truth_of(column.dictionary.to_pylist(), predictions)
+        indices = column.indices.fill_null(len(known))
+        return predictions, np.append(known, UNKNOWN)[np.from_dlpack(indices).astype(np.int64)]
 
     def sound(self, file: pq.ParquetFile, rows: int) -> Iterator[StreamBatch]:
         """Yield the batches after all of them have been checked."""
@@ -185,26 +213,30 @@ def groups_of(
     return () if by is None else (source.partition[by],), None
 
 
-def units_in(table: pa.RecordBatch, source: StreamFile, layout: FileLayout) -> dict[str, Tensor]:
-    """Return the units of rows as an argument of predictions; nothing if no columns are named for them."""
-    if not layout.units:
-        return {}
-    title = ", ".join(layout.units)
-    if len(layout.units) == 1 and title in table.schema.names and not table.column(title).null_count:
+def names_in(
+    table: pa.RecordBatch, source: StreamFile, named: Mapping[str, tuple[str, ...]]
+) -> dict[str, Tensor]:
+    """Return the units and ids of rows as arguments of predictions, those for which columns are named."""
+    return {key: _numbers(table, source, columns) for key, columns in named.items() if columns}
+
+
+def _numbers(table: pa.RecordBatch, source: StreamFile, named: tuple[str, ...]) -> Tensor:
+    title = ", ".join(named)
+    if len(named) == 1 and title in table.schema.names and not table.column(title).null_count:
         column = table.column(title)
         if pa.types.is_integer(column.type):
-            return {"units": numbered(np.from_dlpack(column), title, n=len(column))}
+            return numbered(np.from_dlpack(column), title, n=len(column))
         # Every name is turned into a number once.
         column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         names = numbered(column.dictionary.to_pylist(), title, n=len(column.dictionary))
-        return {"units": names[torch.from_numpy(np.from_dlpack(column.indices).astype(np.int64))]}
+        return names[torch.from_numpy(np.from_dlpack(column.indices).astype(np.int64))]
     columns = [
         table.column(name).to_pylist()
         if name in table.schema.names
         else [source.partition[name]] * len(table)
-        for name in layout.units
+        for name in named
     ]
-    return {"units": numbered(joined(columns), title, n=len(table))}
+    return numbered(joined(columns), title, n=len(table))
 
 
 def to_predictions(
