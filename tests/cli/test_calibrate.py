@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant import evaluate, load_predictions
+from calibrant import Predictions, evaluate, load_predictions, save_predictions
+from calibrant.data.predictions import join_predictions
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.posthoc import load_calibrator
 from calibrant.posthoc.names import METHODS, resolve_methods
 from tests.conftest import draw
@@ -202,3 +204,30 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing_behind(
     assert message in err
     assert err.count("\n") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_stream_is_sampled_for_the_fit_and_measured_as_a_whole(run, tmp_path, monkeypatch):
+    """As if files of some kilobytes and samples of some hundred rows were large."""
+    monkeypatch.setattr("calibrant.streams.files._LARGE", 10_000)
+    monkeypatch.setattr("calibrant.streams.sampling._MOST_ROWS", 600)
+    for name in ("val", "test"):
+        (tmp_path / name).mkdir()
+        for part in range(2):
+            logits, labels = draw(1000, 4, seed=part, sharpen=3.0)
+            save_predictions(Predictions(logits=logits, labels=labels), tmp_path / name / f"{part}.parquet")
+    given = ("calibrate", tmp_path / "val", "--test", tmp_path / "test", "--out", tmp_path / "out")
+    code, out, err = run(*given, "--methods", "temperature", "--json")
+    assert code == 0
+    assert f"{tmp_path / 'val'}: methods see a sample of 600 rows of its 2,000, drawn with --seed 0" in err
+    found = json.loads(out)
+    assert found["n_validation"] == found["n_test"] == 600
+    whole = join_predictions(
+        {str(part): load_predictions(tmp_path / "test" / f"{part}.parquet") for part in range(2)}
+    )
+    fitted = load_calibrator(tmp_path / "out" / "calibrator.safetensors")
+    after = evaluate(calibrated(fitted, whole)).metrics
+    assert found["whole"]["n"] == 2000
+    assert found["whole"]["before"]["nll"] == pytest.approx(evaluate(whole).metrics["nll"])
+    assert found["whole"]["after"]["nll"] == pytest.approx(after["nll"])
+    _, text, _ = run(*given, "--methods", "temperature")
+    assert "On all 2,000 test rows: negative log-likelihood" in text

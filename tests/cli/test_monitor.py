@@ -385,3 +385,24 @@ def test_a_file_that_the_textfile_collector_would_ignore_is_refused(run, referen
     assert code == 2
     assert "--prometheus: expected a file of its own" in " ".join(err.split())
     assert not both.exists()
+
+
+def test_groups_are_tested_and_shown(run, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, bad in (("before", ()), ("since", ("eu",))):
+        groups = rng.choice(["eu", "us"], 4000)
+        honest = rng.uniform(0.4, 0.8, 4000)
+        stated = honest + 0.2 * np.isin(groups, bad)
+        rows = zip(groups, stated, rng.random(4000) < honest, strict=True)
+        text = "".join(f"{group},{confidence},{hit}\n" for group, confidence, hit in rows)
+        (tmp_path / f"{name}.csv").write_text(f"region,confidence,correct\n{text}mars,0.5,True\n")
+    given = ("monitor", tmp_path / "before.csv", tmp_path / "since.csv", "--by", "region")
+    code, out, _ = run(*given, "--json")
+    found = json.loads(out)
+    assert (code, found["by"]) == (3, "region")
+    assert {each["group"]: each["alarm"] for each in found["groups"]} == {"eu": True, "us": False}
+    code, out, _ = run(*given, "--state", tmp_path / "state.json")
+    assert "1 rows are of groups that the reference does not have" in out
+    assert out.index("\neu ") < out.index("\nus ")  # the one with the most evidence first
+    code, _, err = run(*given[:3], "--state", tmp_path / "state.json")
+    assert (code, "--by: expected region, as in state.json, got none; begin a new state" in err) == (2, True)

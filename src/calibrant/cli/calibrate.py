@@ -1,6 +1,8 @@
 """The command ``calibrant calibrate``."""
 
+from collections.abc import Collection
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +27,11 @@ from calibrant.show.terminal import Console
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
+    from calibrant.data.predictions import Predictions
+    from calibrant.evaluation.calibration import WholeStream
     from calibrant.evaluation.choose import Choice
+    from calibrant.inputs import Progress
+    from calibrant.streams.prediction_stream import PredictionStream
 
 
 @with_columns
@@ -89,6 +95,9 @@ def calibrate(
     Every method is cross-validated on VAL. So is the pool, a mixture of them, which is chosen unless
     temperature scaling (Platt scaling for a black box) is better.
 
+    Folders, patterns and Parquet files above 200 MB are read as a stream: methods are compared on a sample,
+    of whole units if rows have units, and the chosen one is measured on all rows of TEST.
+
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
 
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
@@ -102,8 +111,11 @@ def calibrate(
     from calibrant.report.write import REPORT, save_results
 
     decisive = checked_criterion(criterion)
-    validation = read(path, columns)
-    held_out = None if test is None else read(test, columns)
+    sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
+    with progress_bar(visible=not as_json) as progress:
+        load = partial(_load, columns=columns, sampled=sampled, seed=seed, progress=progress)
+        validation = load(path)
+        held_out = None if test is None else load(test)
     wanted, fast = fast_or(methods)
     saved = [CALIBRATOR, RESULTS, REPORT]
     if out is not None:
@@ -126,14 +138,15 @@ def calibrate(
         )
         choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
-        found = Calibration(comparison, choice, effect, criterion, seed)
+        whole = _whole(test, columns, choice, progress) if test in sampled else None
+        found = Calibration(comparison, choice, effect, criterion, seed, whole)
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
             sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            saved += _write_repaired(test or path, columns, choice, out)
+            saved += [] if sampled else _write_repaired(test or path, columns, choice, out)
             save_results(out, choice.result.calibrator, found.to_dict(), page)
     if as_json:
         typer.echo(found.to_json())
@@ -144,6 +157,52 @@ def calibrate(
         console.say("--keep-accuracy compares only methods that keep the predictions.", style="dim")
     if out is not None:
         console.say(f"Saved in {shown(out)}: {', '.join(saved)}")
+
+
+def _is_large(path: Path, columns: "Columns") -> bool:
+    """Return whether predictions are a stream that is better not loaded as a whole."""
+    if columns.needs_whole_files or not (path.suffix == ".parquet" or not path.is_file()):
+        return False
+    from calibrant.streams.files import is_streamed
+
+    return is_streamed(str(path), asked=False, unless_small=True)
+
+
+def _open(path: Path, columns: "Columns") -> "PredictionStream":
+    from calibrant.streams.prediction_stream import open_stream
+
+    return open_stream(str(path), columns_by=columns.groups, columns_unit=columns.units)
+
+
+def _load(
+    path: Path, *, columns: "Columns", sampled: Collection[Path], seed: int, progress: "Progress"
+) -> "Predictions":
+    """Load predictions, or a sample of those that are large, and say how many rows it has."""
+    if path not in sampled:
+        return read(path, columns)
+    from calibrant.streams.sampling import sample_stream
+
+    found = sample_stream(_open(path, columns), seed=seed, progress=progress)
+    n, units = found.predictions.n, found.predictions.n_units
+    what = f"{n:,} rows" if units is None else f"{n:,} rows of {units:,} whole units"
+    if n < found.n:
+        say(f"{path}: methods see a sample of {what} of its {found.n:,}, drawn with --seed {seed}", err=True)
+    return found.predictions
+
+
+def _whole(
+    test: Path | None, columns: "Columns", choice: "Choice", progress: "Progress"
+) -> "WholeStream | None":
+    """Measure all rows of a stream before and after the chosen method."""
+    from calibrant.evaluation.calibration import WholeStream
+    from calibrant.streams.evaluate import evaluate_calibrated, evaluate_stream
+
+    if test is None:
+        return None
+    stream = _open(test, columns)
+    before = evaluate_stream(stream, progress=progress)
+    after = evaluate_calibrated(stream, choice.result.calibrator, progress=progress)
+    return WholeStream(before.n, dict(before.metrics), dict(after.metrics))
 
 
 def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:

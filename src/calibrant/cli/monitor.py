@@ -105,7 +105,8 @@ def monitor(
     from calibrant.monitoring.files import gather
     from calibrant.monitoring.run import MonitorRun, read_steps
 
-    _check_targets([reference, *stream], state, events, prometheus)
+    sources = [reference, *stream, *([] if labels is None else [labels])]
+    _check_targets(sources, state, events, prometheus)
     if reset and (state is None or not is_there(state)):
         raise InputError("--reset: expected --state with the file of an earlier run, got none")
     given = {"window": window, "alpha": alpha, "tolerance": tolerance}

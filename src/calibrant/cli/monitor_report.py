@@ -120,7 +120,7 @@ class JsonReport(AbstractContextManager["JsonReport"]):
 def _notes(monitoring: Monitoring) -> Iterator[str]:
     """Yield what to know about rows that are not tested."""
     if monitoring.unlabelled:
-        yield f"{monitoring.unlabelled:,} rows have no label and are left out"
+        yield f"{monitoring.unlabelled:,} rows without a label are left out"
     if (late := monitoring.late) is not None:
         if late.oldest is not None:
             since = datetime.fromtimestamp(late.oldest, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -89,7 +89,7 @@ class Columns:
         layout: The tool that wrote the file; recognised from the first record by default.
         several_labels: Whether each column of scores is a label of its own; recognised by default if there is
             also a column of labels for each.
-        use_labels: Whether columns of labels are read.
+        use_labels: Whether labels, and ``correct`` under that name, are read.
     """
 
     logits: str | Sequence[str] = ()

@@ -1,5 +1,6 @@
 """What ``calibrant calibrate`` answers: the comparison of methods, the choice, and what it changes."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,7 +11,32 @@ from calibrant.evaluation.compare import Comparison
 from calibrant.evaluation.effect import Effect
 from calibrant.files import without_nan
 from calibrant.results import Result
+from calibrant.show.numbers import percent
 from calibrant.show.table import Table
+
+
+@dataclass(frozen=True)
+class WholeStream:
+    """Measures of a whole stream before and after the chosen method.
+
+    Attributes:
+        n: Number of rows.
+        before: Measures of the model by name.
+        after: Measures after the chosen method.
+    """
+
+    n: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+    @property
+    def sentence(self) -> str:
+        """The change as a sentence."""
+        nll, ece = ([each[name] for each in (self.before, self.after)] for name in ("nll", "ece"))
+        return (
+            f"On all {self.n:,} test rows: negative log-likelihood {nll[0]:.4f}, calibrated {nll[1]:.4f}; "
+            f"ECE {percent(ece[0])}, calibrated {percent(ece[1])}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +49,8 @@ class Calibration(Result):
         effect: What it changes.
         score: What decided.
         seed: Seed of the comparison.
+        whole: Number of rows and measures before and after on the whole test set, if it is a stream of which
+            the comparison has seen a sample.
     """
 
     comparison: Comparison
@@ -30,6 +58,7 @@ class Calibration(Result):
     effect: Effect
     score: str = "nll"
     seed: int = 0
+    whole: "WholeStream | None" = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, as ``calibrate --json`` and ``results.json`` have them."""
@@ -43,6 +72,7 @@ class Calibration(Result):
             **self.comparison.to_dict(),
             "answer_when": [without_nan(asdict(rule)) for rule in rules],
             "effect": self.effect.to_dict(),
+            **({} if self.whole is None else {"whole": without_nan(asdict(self.whole))}),
         }
 
     @property
@@ -55,7 +85,8 @@ class Calibration(Result):
         )
         # The uncalibrated model changes nothing.
         between = (changed,) if gain.low < gain.high else ()
-        return (f"Chosen: {self.choice.sentence}.", *between, *self.effect.sentences)
+        whole = () if self.whole is None else (self.whole.sentence,)
+        return (f"Chosen: {self.choice.sentence}.", *between, *self.effect.sentences, *whole)
 
     def to_table(self) -> Table:
         """Return the methods, the chosen one marked, and the sentences."""

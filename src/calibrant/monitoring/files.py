@@ -91,7 +91,11 @@ def _find_files(source: str | os.PathLike[str]) -> tuple[StreamFile, ...]:
 
 
 def _read_pieces(
-    sources: Iterable[StreamFile], columns: Columns, *, need_labels: bool
+    sources: Iterable[StreamFile],
+    columns: Columns,
+    *,
+    need_labels: bool,
+    tell: Callable[[str], None] | None = None,
 ) -> Generator[_Piece, None, None]:
     """Yield the rows of files in their order; a bad file is refused when its turn comes.
 
@@ -108,9 +112,21 @@ def _read_pieces(
                     f"{source.name}: expected a file on this machine, whose columns may have any names, got "
                     "an address; rename its columns to confidence and correct"
                 )
-            rows = load_partly(source.path, columns, need_labels=need_labels)
+            rows = load_rows(source.path, columns, need_labels=need_labels, tell=tell)
             piece = _Piece(source, 0, 0, rows, group_names(rows))
             yield replace(piece, total=piece.end)
+
+
+def load_rows(
+    path: str, columns: Columns, *, need_labels: bool, tell: Callable[[str], None] | None
+) -> PartlyLabelled | Predictions:
+    """Load a file of which some rows may have no label, and tell how many rows were left out."""
+    rows = load_partly(path, columns, need_labels=need_labels)
+    found = rows.outputs if isinstance(rows, PartlyLabelled) else rows
+    if tell is not None and "dropped" in found.metadata:
+        dropped, because = (found.metadata[key] for key in ("dropped", "dropped_because"))
+        tell(f"{Path(path).name}: left out {int(dropped):,} of {found.n + int(dropped):,} rows: {because}")
+    return rows
 
 
 def _in_pieces(
@@ -262,7 +278,8 @@ def follow(
         if seen is None or seen.rows < seen.total or seen.mark != mark:
             files[each] = _File(path, mark, len(files) + 1, seen)
     need_labels = monitoring.late is None
-    with closing(_read_pieces(files, columns or Columns(), need_labels=need_labels)) as pieces:
+    read = _read_pieces(files, columns or Columns(), need_labels=need_labels, tell=tell)
+    with closing(read) as pieces:
         for piece in pieces:
             file = files[piece.source]
             rows = file.new_rows(piece, monitoring)
@@ -293,7 +310,7 @@ def follow_labels(
 
     Args:
         monitoring: The monitoring that reads the rows.
-        labels: A file, folder, pattern or address of files with ids and labels.
+        labels: A file, folder or pattern of files with ids and labels, on this machine.
         sources: The predictions; the first file decides what labels mean.
         columns: Which columns hold what; ``ids`` are needed.
         patience: Seconds that a row waits for its label, and a label for its row, since it was read; also
@@ -326,6 +343,8 @@ def follow_labels(
 
 def _label_files(labels: str) -> tuple[StreamFile, ...]:
     """List the files of labels; a folder may be empty before the first ones come."""
+    if is_url(labels):
+        raise InputError(f"labels: expected files on this machine, got the address {labels}; copy them")
     try:
         return _find_files(labels)
     except FormatError:

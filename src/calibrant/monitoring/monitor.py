@@ -337,7 +337,7 @@ class Monitoring:
             latest=self.latest,
         )
         # The old file is there until the new state is, so that there are always two that belong together.
-        if late is not None:
+        if late is not None and not tables_path(path, late).exists():
             write_file(tables_path(path, late), tables)
         write_file(path, state_text(asdict(state)))
         remove_tables(path, late)
@@ -361,6 +361,8 @@ class Monitoring:
                 f"{name}: expected the state as it was written, got one whose digest is that of another; "
                 "take a copy of it that nobody edited, or begin a new state"
             )
+        if new.by is not None and reference.groups is None:
+            raise InputError(f"by: expected {new.by}, as in {name}, got none; begin a new state")
         if (given := digest_of(reference, by_group=new.by is not None)) != new.reference_digest:
             raise InputError(
                 f"{name}: expected the reference that this state was begun with, whose digest is "

@@ -15,11 +15,10 @@ from types import FrameType
 from typing import Any, Protocol
 
 from calibrant.data.columns import Columns
-from calibrant.data.joined import load_partly
 from calibrant.errors import CalibrantError, InputError
 from calibrant.files import address_of, shown, writing
 from calibrant.inputs import Progress
-from calibrant.monitoring.files import Step, follow, follow_labels
+from calibrant.monitoring.files import Step, follow, follow_labels, load_rows
 from calibrant.monitoring.monitor import Monitoring
 from calibrant.monitoring.prometheus import write_metrics
 from calibrant.monitoring.waiting import PATIENCE
@@ -135,7 +134,7 @@ def read_steps(
         is_stream: Whether a source is a stream.
         tell: Called with a sentence about anything unusual that is no reason to stop.
         columns: Which columns hold what.
-        labels: A file, folder, pattern or address of labels by id, which are read first.
+        labels: A file, folder or pattern of labels by id, which are read first.
         patience: Seconds that rows wait for these labels.
     """
     if labels is not None:
@@ -144,7 +143,7 @@ def read_steps(
         if is_stream(source):
             yield from follow(monitoring, source, columns=columns, tell=tell)
         else:
-            loaded = load_partly(source, columns, need_labels=monitoring.late is None)
+            loaded = load_rows(source, columns, need_labels=monitoring.late is None, tell=tell)
             rows = monitoring.prepared(loaded, group_names(loaded))
             windows = tuple(monitoring.take(rows, now=time.time()))
             yield Step(source, len(rows), windows, number, len(sources))

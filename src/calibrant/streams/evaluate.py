@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.groups import (
     GroupTest,
     group_tests,
@@ -23,6 +26,7 @@ from calibrant.files import without_nan
 from calibrant.inference.corrections import Correction
 from calibrant.inputs import Progress
 from calibrant.metrics.cumulative import CumulativeDifference
+from calibrant.posthoc.calibrator import Calibrator
 from calibrant.results import FrozenDict, Result
 from calibrant.show.table import Table
 from calibrant.streams.files import ENTRIES, FileLayout, StreamFile, rows_at_once
@@ -171,12 +175,16 @@ class StreamPass:
 Engine: TypeAlias = Callable[[StreamPass], GroupedMeasures]
 
 
-def _measure_here(job: StreamPass) -> GroupedMeasures:
-    """Measure a stream in this process."""
+def _measure_here(
+    job: StreamPass, change: Callable[[Predictions], Predictions] | None = None
+) -> GroupedMeasures:
+    """Measure a stream in this process; ``change`` makes other predictions of the same rows."""
     done = 0
     batches = job.stream.read(job.layouts, job.rows_at_once, skip_bad=job.skip_bad, lanes=_LANES)
     with one_thread_each(), closing(batches):
         for batch in batches:
+            if change is not None:
+                batch = dataclasses.replace(batch, predictions=change(batch.with_groups()))
             job.groups.add(batch)
             done += len(batch)
             job.progress(batch.file, done, job.total)
@@ -235,6 +243,14 @@ def evaluate_stream(
         )
     ordered = sorted(_per_place(left_out), key=lambda left: (left.file, left.row_group or 0))
     return dataclasses.replace(groups.compute(intervals=intervals), left_out=tuple(ordered))
+
+
+def evaluate_calibrated(
+    stream: PredictionStream, calibrator: Calibrator, *, progress: Progress | None = None
+) -> StreamEvaluation:
+    """Compute measures of a stream as :func:`evaluate_stream` does, after a calibrator was applied to it."""
+    change = partial(calibrated, calibrator)
+    return evaluate_stream(stream, progress=progress, engine=partial(_measure_here, change=change))
 
 
 def stream_group_tests(
