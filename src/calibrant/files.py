@@ -352,6 +352,8 @@ def _proves_a_bad_file(error: Exception) -> bool:
     """Return whether an exception is about what a file contains, not about the machine or the code."""
     if isinstance(error, MemoryError):
         return False
+    if isinstance(error, FileNotFoundError):  # gone since it was listed
+        return True
     if type(error) is OSError:  # Arrow raises it for damaged files, then without a number
         return error.errno is None
     module = type(error).__module__.partition(".")[0]
