@@ -117,7 +117,7 @@ def scores_in(result: Predictions, form: str) -> npt.NDArray[Any]:
 
 def _tops(result: Predictions, *, named: bool = True) -> dict[str, npt.NDArray[Any]]:
     """Return the predicted class, its confidence, and whether it was right if that is known."""
-    confidence, predicted = torch.softmax(result.classes().to_logits().double(), dim=1).max(dim=1)
+    confidence, predicted = torch.softmax(result.to_logits().double(), dim=1).max(dim=1)
     top = predicted.cpu().numpy()
     top = np.asarray(result.class_names)[top] if named and result.class_names else top
     columns = {"predicted": top, _COLUMN: confidence.cpu().numpy()}
