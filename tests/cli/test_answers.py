@@ -126,3 +126,28 @@ def test_signals_that_are_missing_are_named_as_such(run, answers, tmp_path):
     assert (
         "expected the signals of the fit, in a file columns after the first of --confidence NAME,NAME" in err
     )
+
+
+def test_what_words_stand_for_is_learned_and_new_words_get_the_common_rate(run, tmp_path):
+    rng = np.random.default_rng(0)
+    rates = {"almost certain": 0.9, "likely": 0.7, "unsure": 0.4}
+    said = rng.choice(list(rates), 600)
+    right = rng.random(600) < [rates[word] for word in said]
+    said[:3], right[:3] = "once", False  # a word that is rare
+    rows = [f"{word.upper() if y else word},{int(y)}" for word, y in zip(said, right, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["said,correct", *rows, ""]))
+    how = ("--confidence", "said", "--read", "words")
+    code, _, err = run("calibrate", tmp_path / "a.csv", *how, "--methods", "platt", "--out", tmp_path / "c")
+    assert (code, "calibrate learns how often answers with each word are right" in err) == (0, True)
+    (tmp_path / "new.csv").write_text("id,said\n1,Almost  certain\n2,likely\n3,unsure\n4,once\n5,who knows\n")
+    saved = tmp_path / "c" / "calibrator.safetensors"
+    assert run("apply", saved, tmp_path / "new.csv", *how, "--out", tmp_path / "out.csv")[0] == 0
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.rpartition(",")[0] for line in lines] == (tmp_path / "new.csv").read_text().splitlines()
+    found = [float(line.rpartition(",")[2]) for line in lines[1:]]
+    seen = [right[said == word].mean() for word in rates]
+    assert found[:3] == pytest.approx(seen, abs=0.02)
+    assert 0.05 < found[3] < found[4]  # shrunk: three answers do not prove that none is right
+    assert found[4] == pytest.approx(right.mean(), abs=0.02)
+    code, _, err = run("evaluate", tmp_path / "a.csv", *how, "--by", "said")
+    assert (code, "--read words: expected none to learn beside groups" in err) == (2, True)

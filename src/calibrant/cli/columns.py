@@ -83,9 +83,9 @@ def columns_from(
         typer.Option(
             "--read",
             help="How values are written: percent (95, '95' or '95 %'), words=FILE (JSON of words and "
-            "confidences), classes=NAMES or FILE (names of the classes in order), missing=drop or group "
-            "(answers without a confidence; drop also rows without scores or a label), masses (options are "
-            "probabilities), layout=lm-eval, inspect or openai. May be repeated.",
+            "confidences) or words (calibrate learns them), classes=NAMES or FILE (names of the classes in "
+            "order), missing=drop or group (answers without a confidence; drop also rows without scores or a "
+            "label), masses (options are probabilities), layout=lm-eval, inspect or openai. May be repeated.",
             metavar="HOW",
             rich_help_panel=COLUMNS,
         ),
@@ -95,11 +95,11 @@ def columns_from(
     from calibrant.data.columns import Columns, read_classes, read_words
 
     roles = _pairs("--column", column or (), _ROLES)
-    how = _pairs("--read", ways or (), _WAYS, flags=("percent", "masses"))
+    how = _pairs("--read", ways or (), _WAYS, flags=("percent", "masses"), either=("words",))
     named = {key: split_list(roles[key]) for key in ("logits", "probs") if key in roles}
     given: dict[str, Any] = roles | named | {key: how[key] for key in ("missing", "layout") if key in how}
     if "words" in how:
-        given["words"] = read_words(Path(how["words"]))
+        given["words"] = read_words(Path(how["words"])) if how["words"] else True
     if "classes" in how:
         given["classes"] = read_classes(how["classes"])
     return Columns(
@@ -115,16 +115,20 @@ def columns_from(
 
 
 def _pairs(
-    option: str, words: Sequence[str], known: Sequence[str], flags: Sequence[str] = ()
+    option: str,
+    words: Sequence[str],
+    known: Sequence[str],
+    flags: Sequence[str] = (),
+    either: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return the values that an option gives by key; a flag has no value."""
+    """Return the values that an option gives by key; a flag has no value, and some may have one or not."""
     found: dict[str, str] = {}
     for word in words:
         key, _, value = word.partition("=")
         if key not in known:
             hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
             raise InputError(f"{option}: expected one of its words, got {word!r}{hint}")
-        if bool(value) is (key in flags):
+        if bool(value) is (key in flags) and key not in either:
             wanted = key if key in flags else f"{key}=NAME"
             raise InputError(f"{option}: expected {wanted}, got {word!r}")
         if key in found:
@@ -178,6 +182,12 @@ def read(
         answers = load_answers(file, need_labels=need_labels, columns=columns)
         parts[name] = answers.predictions
         tell_dropped(file, parts[name])
+        if judged and columns.words is True:
+            say(
+                f"{name}: words are groups, whose confidence is not known yet and counts as 50 %; calibrate "
+                "learns how often answers with each word are right",
+                err=True,
+            )
         if judged and answers.repeats is not None:
             tell_repeats(file, answers.repeats)
     return join_predictions(parts)

@@ -22,7 +22,7 @@ _OTHER_NAMES = {
     "words": "--read words",
 }
 _HINTS = (
-    (re.compile(r"\b(percent|masses)=True"), r"--read \1"),
+    (re.compile(r"\b(percent|masses|words)=True"), r"--read \1"),
     (re.compile(r"\b(missing|layout)='(\w+)'"), r"--read \1=\2"),
     (re.compile(r"\bclass_names="), "--read classes=NAMES"),
     (re.compile(r"\b(words=FILE|classes=\S+)"), r"--read \1"),

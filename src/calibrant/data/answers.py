@@ -120,10 +120,10 @@ def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answ
             f"{option}='NAME'"
         )
     if not need_labels and stated.hits is not None and np.isnan(stated.hits).any():
-        stated = _Stated(stated.confidence, None, stated.signals, stated.classes)
+        stated = replace(stated, hits=None)
     kept, notes = _sort_out(rows, columns, stated)
     values = _arguments(stated, kept)
-    values["groups"] = _groups(rows, columns, np.isnan(stated.confidence), kept)
+    values["groups"] = _groups(rows, columns, np.isnan(stated.confidence), kept, stated.words)
     weights = columns.weights or _WEIGHTS
     values["weights"] = _numbers(rows, weights, columns)[0] if weights in rows.columns else None
     values["units"] = np.asarray(rows.columns[_UNITS], dtype=object) if _UNITS in rows.columns else None
@@ -139,13 +139,38 @@ class _Stated:
     hits: Floats | None
     signals: dict[str, Floats]
     classes: dict[str, Any] | None = None
+    words: npt.NDArray[np.object_] | None = None
 
 
 def _from_numbers(rows: FileRows, columns: Columns) -> _Stated:
     first, *others = columns.names
+    words = _words(rows.columns[first]) if columns.words is True else None
+    if words is not None:
+        plain = [None if word is not None else x for x, word in zip(rows.columns[first], words, strict=True)]
+        rows = replace(rows, columns={**rows.columns, first: plain})
     confidence = _percent(rows, first, columns) if columns.percent else _numbers(rows, first, columns)[0]
+    if words is not None:
+        said = np.array([word is not None for word in words])
+        confidence, words[~said] = np.where(said, 0.5, confidence), "a number"
     signals = {name: _numbers(rows, name, columns)[0] for name in others}
-    return _Stated(confidence, _hits(rows, columns), {first: confidence, **signals} if others else {})
+    more = {first: confidence, **signals} if others else {}
+    return _Stated(confidence, _hits(rows, columns), more, words=words)
+
+
+def _words(column: ColumnName) -> npt.NDArray[np.object_]:
+    """Return the word in each row as it is compared; None where there is a number or nothing."""
+    words = np.full(len(column), None, dtype=object)
+    for row, value in enumerate(column):
+        if isinstance(value, str) and (word := folded(value)) not in _NOTHING and _as_number(word) is None:
+            words[row] = word
+    return words
+
+
+def _as_number(word: str) -> float | None:
+    try:
+        return float(_DECIMAL_COMMA.sub(r"\1.\2", word.removesuffix("%").rstrip()))
+    except ValueError:
+        return None
 
 
 def _from_options(rows: FileRows, columns: Columns) -> _Stated:
@@ -197,17 +222,14 @@ def _numbers(rows: FileRows, name: str, columns: Columns) -> tuple[Floats, npt.N
 
 
 def _from_text(text: str, name: str, columns: Columns, place: str) -> tuple[float, bool]:
-    word, words = folded(text), columns.words or {}
+    word, words = folded(text), columns.words if isinstance(columns.words, Mapping) else {}
     if word in words:
         return words[word], True
     if word in _NOTHING:
         return np.nan, False
-    number = word.removesuffix("%").rstrip()
-    try:
-        value = float(_DECIMAL_COMMA.sub(r"\1.\2", number))
-    except ValueError:
-        raise _unknown_word(text, name, words, place) from None
-    if number == word:
+    if (value := _as_number(word)) is None:
+        raise _unknown_word(text, name, words, place)
+    if not word.endswith("%"):
         return value, False
     if not columns.percent:
         raise InputError(
@@ -222,7 +244,7 @@ def _unknown_word(text: str, name: str, words: Mapping[str, float], place: str) 
     if not words:
         return InputError(
             f"{name}: expected a number, {got}; if words stand for confidences, give their numbers in a JSON "
-            "file with words=FILE"
+            "file with words=FILE, or let calibrate learn them with words=True"
         )
     return InputError(
         f"{name}: expected a number or one of the words {', '.join(words)}, {got}; add this one"
@@ -309,13 +331,17 @@ def _rows(rows: FileRows, which: npt.NDArray[np.bool_]) -> str:
 
 
 def _groups(
-    rows: FileRows, columns: Columns, missing: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]
+    rows: FileRows,
+    columns: Columns,
+    missing: npt.NDArray[np.bool_],
+    kept: npt.NDArray[np.bool_],
+    words: npt.NDArray[np.object_] | None,
 ) -> npt.NDArray[np.object_] | None:
-    """Return the group of each row; answers without a confidence may be a group of their own."""
+    """Return the group of each row: that of a column, or a word; answers without a confidence may be one."""
     apart = columns.missing == "group"
-    if columns.groups is None and not apart:
+    if columns.groups is None and not apart and words is None:
         return None
-    names = np.full(len(missing), "given", dtype=object)
+    names = np.full(len(missing), "given", dtype=object) if words is None else words.copy()
     if columns.groups is not None:
         names[:] = [as_name(value) for value in rows.columns[columns.groups]]
         unnamed = (names == "") & kept & ~(missing & apart)

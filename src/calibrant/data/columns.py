@@ -81,7 +81,10 @@ class Columns:
         masses: Whether these scores are masses, which need not sum to one, instead of log-probabilities.
         answer: The column of the right option: its place, counted from zero, its letter, or its name.
         percent: Whether the confidence, or the probabilities, are in percent, with or without the mark.
-        words: The confidence that each word stands for, such as ``{"very likely": 0.9}``.
+        words: The confidence that each word stands for, such as ``{"very likely": 0.9}``; or True, if that is
+            to be learned: then each word is a group, with confidence 0.5, and a calibrator by group learns
+            how often answers with the word are right, shrunk towards all answers; unseen words get the rate
+            of all.
         missing: What is done with answers whose confidence is missing, and with rows without class scores or
             labels: ``"refuse"`` the file; ``"drop"`` them, and answers with impossible values, and count them
             in the metadata under ``dropped``; or give answers a ``"group"`` of their own, with confidence
@@ -106,7 +109,7 @@ class Columns:
     masses: bool = False
     answer: str = "answer"
     percent: bool = False
-    words: Mapping[str, float] | None = None
+    words: Mapping[str, float] | bool | None = None
     missing: Missing = "refuse"
     layout: Layout | None = None
     several_labels: bool = False
@@ -125,7 +128,12 @@ class Columns:
         check_choice(self.missing, "missing", get_args(Missing))
         if self.layout is not None:
             check_choice(self.layout, "layout", LAYOUTS)
-        if self.words is not None:
+        if self.words is True and self.groups is not None:
+            raise InputError(
+                f"words: expected none to learn beside groups, because words become the groups, got "
+                f"{self.groups!r}; give the numbers of the words with words=FILE"
+            )
+        if self.words is not None and not isinstance(self.words, bool):
             object.__setattr__(self, "words", _check_words(self.words))
 
     @property
@@ -148,7 +156,7 @@ class Columns:
     @property
     def makes_groups(self) -> bool:
         """Whether the samples are put into groups."""
-        return self.groups is not None or self.missing == "group"
+        return self.groups is not None or self.missing == "group" or self.words is True
 
     @property
     def describe_answers(self) -> bool:
