@@ -197,3 +197,12 @@ def test_a_stated_confidence_stays_beside_the_repaired_one(tmp_path, suffix):
         again = load_answers(out, columns=Columns(confidence="stated_confidence")).predictions
         np.testing.assert_allclose(again.confidence, [0.9, 0.6])
         np.testing.assert_allclose(load_predictions(out).confidence, [0.7 - number / 10, 0.5])
+
+
+def test_the_confidence_of_the_predicted_class_needs_no_labels(tmp_path):
+    rows = [{name: cell for name, cell in row.items() if name not in ("labels", "correct")} for row in ROWS]
+    apply(write_rows(tmp_path / "a.jsonl", rows), tmp_path / "b.jsonl", "confidence")
+    again = read_rows(tmp_path / "b.jsonl")
+    assert [list(row) for row in again] == [["customer", "predicted", "confidence", "note"]] * 3
+    assert [row["predicted"] for row in again] == [CLASSES[place] for place in PROBS.argmax(axis=1)]
+    np.testing.assert_allclose([row["confidence"] for row in again], SOFTER.max(axis=1), rtol=1e-12)
