@@ -2,7 +2,9 @@
 
 import io
 import json
+import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,7 +116,11 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 def load_state(path: Path) -> dict[str, Any]:
     """Read the state of an optimiser and of a loss; only tensors and plain values are unpickled."""
     with reading(str(path), "the state of an optimiser"):
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # about pickles, before they are refused
+                state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(str(error)) from error
         if not isinstance(state, dict):
             raise FormatError(f"expected the state of an optimiser, got {type(state).__name__}")
         return state
