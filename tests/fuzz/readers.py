@@ -219,6 +219,29 @@ def _read_state(path: Path) -> Any:
     return windows, monitoring.conclusion(), monitoring.monitor.state()
 
 
+def _grouped(n: int, seed: int) -> Predictions:
+    logits, labels = draw(n, 3, seed=seed)
+    return Predictions(logits=logits, labels=labels, groups=np.arange(n) % 2, ids=np.arange(n) + 1000 * seed)
+
+
+def _state_of_groups(folder: Path) -> Path:
+    """Save a state with tests of groups, and rows that wait for their labels."""
+    monitoring = Monitoring(_grouped(600, 5), window=100, by="half")
+    rows = _grouped(250, 6)
+    monitoring.wait_for_labels(rows)
+    for some in (rows.take(np.arange(200)), rows.take(np.arange(200, 250)).replaced(labels=None)):
+        monitoring.update(some)
+    monitoring.save(folder / "state.json")
+    return folder / "state.json"
+
+
+def _read_state_of_groups(path: Path) -> Any:
+    monitoring = Monitoring.load(path, _grouped(600, 5))
+    windows = monitoring.update(_grouped(130, 7))
+    monitoring.event(time="now", file="x")
+    return windows, monitoring.conclusion(), monitoring.monitor.state()
+
+
 def _redigested(state: Any) -> str:
     """Return a state with a digest of its own, as one who means harm would write it."""
     try:
@@ -325,6 +348,9 @@ DOCUMENTS = (
     ),
     Document("state of a monitor", _state(alarm=False), _read_state, True, _redigested),
     Document("state of a monitor with an alarm", _state(alarm=True), _read_state, True, _redigested),
+    Document(
+        "state of a monitor of groups", _state_of_groups, _read_state_of_groups, True, _redigested, share=0.5
+    ),
     Document("results.json of calibrate", _results, _read_results, text=json.dumps, share=0.05),
     Document("rows of a benchmark", _bench_rows, lambda path: flat(finished_rows(path.parent))),
     Document("experiment of a benchmark, TOML", _experiment, lambda path: saved_experiment(path.parent)),
