@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
+from types import TracebackType
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -130,8 +131,12 @@ class SideBySide(Generic[J, T]):
         self._one_thread.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        running = any(not future.done() for future in self._jobs)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Ctrl-C may come between the start of a job and its entry here.
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        running = interrupted or any(not future.done() for future in self._jobs)
         if running:
             _abandoned.set()
         self._pool.shutdown(wait=not running, cancel_futures=True)

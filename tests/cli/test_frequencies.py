@@ -269,7 +269,6 @@ def test_estimate_reads_answers_of_a_black_box(run, folder):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("val.npz new.npz --level 1", "--level: expected a number between 0 and 1, got 1"),
         ("val.npz none.npz", "none.npz: no such file"),
         ("bare.npz new.npz", "bare.npz: expected labels, got logits"),
         ("val.npz others.npz", "unlabelled: expected the classes ant, bee, cow, got a, b, c"),

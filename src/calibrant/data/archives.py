@@ -103,11 +103,18 @@ class Npz:
         headers = {key: header for key, name in names.items() if (header := _header(archive, name))}
         scores = "logits" in headers or "probs" in headers
         unused = ("confidence", "correct") if scores else ("labels",)  # as in select_form
-        rows = {key: shape[0] for key, (shape, _) in headers.items() if shape and key not in unused}
+        rows = {
+            key: shape[0]
+            for key, (shape, _) in headers.items()
+            if len(shape) in (1, 2) and key not in unused  # others are refused when they are read
+        }
         first = next(iter(rows), "")
         for key, count in rows.items():
             if count != rows[first]:
-                raise InputError(f"{key}: expected {rows[first]} rows, as many as {first}, got {count}")
+                raise InputError(
+                    f"{key}: expected {rows[first]} entries, one per prediction, got {count}; {first} has "
+                    f"{rows[first]} rows"
+                )
         needed = sum(math.prod(shape) * kind.itemsize for shape, kind in headers.values())
         most = min(max(_FEW_BYTES, _MOST_TIMES * self.path.stat().st_size), _memory())
         if needed > most:
