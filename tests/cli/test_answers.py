@@ -151,3 +151,28 @@ def test_what_words_stand_for_is_learned_and_new_words_get_the_common_rate(run, 
     assert found[4] == pytest.approx(right.mean(), abs=0.02)
     code, _, err = run("evaluate", tmp_path / "a.csv", *how, "--by", "said")
     assert (code, "--read words: expected none to learn beside groups" in err) == (2, True)
+
+
+def test_apply_adds_labels_that_are_in_other_files(run, tmp_path):
+    confidences = [0.55, 0.6, 0.7, 0.8, 0.9, 0.95] * 20
+    rows = "".join(f"{c},{int(place % 3 > 0)}\n" for place, c in enumerate(confidences))
+    (tmp_path / "val.csv").write_text(f"confidence,correct\n{rows}")
+    (tmp_path / "new.csv").write_text("request,confidence,note\na,0.9,x\nb,0.6,y\nc,0.7,z\n")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "monday.csv").write_text("request,correct\nc,yes\nz,no\n")
+    (tmp_path / "labels" / "tuesday.csv").write_text("request,correct\na,no\nc,yes\n")
+    run("calibrate", tmp_path / "val.csv", "--methods", "platt", "--out", tmp_path / "out")
+    command = ("apply", tmp_path / "out" / "calibrator.safetensors", tmp_path / "new.csv")
+    joined = ("--labels", tmp_path / "labels", "--out", tmp_path / "b.jsonl")
+    assert run(*command, *joined)[2].startswith("calibrant: --labels: expected together with the column that")
+    code, _, _ = run(*command, *joined, "--id", "request")
+    found = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert code == 0
+    assert [(row["request"], row["correct"], row["note"]) for row in found] == [
+        ("a", False, "x"),
+        ("b", None, "y"),
+        ("c", True, "z"),
+    ]
+    (tmp_path / "labels" / "friday.csv").write_text("request,correct\na,yes\n")
+    code, _, complaint = run(*command, *joined, "--id", "request")
+    assert (code, "for the id a" in complaint) == (2, True)

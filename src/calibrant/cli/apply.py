@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calibrant.streams.rewriting import Engine
 
 
-@partial(with_columns, without=("unit", "identity"))
+@partial(with_columns, without=("unit",))
 def apply(
     calibrator: SavedCalibrator,
     source: Annotated[
@@ -50,6 +50,16 @@ def apply(
             help="What is written: probs, logits (log-probabilities) or confidence; by default what the "
             "predictions are.",
             metavar="probs|logits|confidence",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            help="Labels in other files, by the ids of --id: a file, a folder or a pattern. They become a "
+            "column of the table that is written.",
+            metavar="LABELS",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -178,16 +188,20 @@ def apply(
     written = check_written(write, None if pairs else fitted.n_classes or 2, several_labels=several)
     whole = [f"--out {out}"] if suffix_of(out) in FORMATS and suffix_of(out) != ".parquet" else []
     whole += ["columns under other names"] if columns.needs_whole_files else []
+    whole += ["--labels"] if labels is not None else []
     if is_streamed(source, asked=on_ray, needs_all=whole):
         _apply_to_stream(fitted, source, out, columns.groups, written, on_ray=on_ray)
         return
     files = files_of(source)
     targets = targets_of(source, files, out)
+    known = None if labels is None else list(files_of(labels).values())
     if targets is None:
+        if known is not None:
+            raise InputError("--labels: expected a folder in --out for several files, got one file; name one")
         paths = [Path(path) for path in files.values()]
         done = apply_joined(fitted, paths, out, columns, tell_dropped, write=written)
     else:
-        done = apply_to_files(fitted, targets, out, columns, tell_dropped, write=written)
+        done = apply_to_files(fitted, targets, out, columns, tell_dropped, write=written, labels=known)
     say(f"{shown(out)}: {done:,} predictions calibrated by {type(fitted).__name__}")
 
 

@@ -195,17 +195,13 @@ def read(
 
 def read_with_labels(path: str | Path, columns: "Columns", labels: str) -> "Predictions":
     """Load predictions whose labels are in other files, by id, and say how many rows have none."""
-    from calibrant.data.joined import PartlyLabelled, load_partly, read_label_files, with_labels
+    from calibrant.data.joined import load_joined
     from calibrant.data.predictions import join_predictions
 
-    if not columns.ids:
-        raise InputError("--labels: expected together with --id, the column that names each row, got none")
     parts, n = {}, 0
     for name, file in files_of(path).items():
-        found = load_partly(file, columns, need_labels=False)
-        rows = found if isinstance(found, PartlyLabelled) else PartlyLabelled.of(found)
-        known = read_label_files(files_of(labels).values(), columns, pairs=rows.outputs.k is None)
-        labelled = with_labels(rows, known).labelled()
+        rows = load_joined(file, columns, files_of(labels).values())
+        labelled = rows.labelled()
         n += rows.outputs.n
         if labelled is not None:
             parts[name] = labelled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import OUTPUT, AsJson, BinCount, split_list
+from calibrant.cli.options import OUTPUT, AsJson, split_list
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
@@ -49,7 +49,6 @@ def gate(
         bool,
         typer.Option("--unpaired", help="The baseline's samples are others, from the same population."),
     ] = False,
-    bins: BinCount = 15,
     junit: Annotated[
         Path | None,
         typer.Option(
@@ -85,7 +84,6 @@ def gate(
             baseline=baseline,
             margin=allowed,
             paired=not unpaired,
-            n_bins=bins,
             progress=progress,
         )
     if junit is not None:

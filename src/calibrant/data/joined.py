@@ -46,6 +46,13 @@ class PartlyLabelled:
         truth = np.full(predictions.n, UNKNOWN) if known is None else known.cpu().numpy().astype(np.int64)
         return cls(predictions.replaced(labels=None, correct=None), truth)
 
+    @property
+    def values(self) -> list[Any]:
+        """The truth of each row as files have it: a class by its name or number, or true; None if unknown."""
+        names = (False, True) if self.outputs.k is None else self.outputs.class_names
+        known = [None if place == UNKNOWN else place for place in self.truth.tolist()]
+        return [place if place is None or names is None else names[place] for place in known]
+
     def labelled(self) -> Predictions | None:
         """Return the rows with a truth; None if no row has one."""
         known = self.truth != UNKNOWN
@@ -218,6 +225,17 @@ def read_label_files(paths: Iterable[str | os.PathLike[str]], columns: Columns, 
         [name for each in every for name in each.ids],
         [text for each in every for text in each.texts],
     )
+
+
+def load_joined(
+    path: str | os.PathLike[str], columns: Columns, labels: Iterable[str | os.PathLike[str]]
+) -> PartlyLabelled:
+    """Read all rows of a file, with the labels of their ids in other files and their own."""
+    if not columns.ids:
+        raise InputError("labels: expected together with the column that names each row, got none; name it with ids=")
+    found = load_partly(path, columns, need_labels=False)
+    rows = found if isinstance(found, PartlyLabelled) else PartlyLabelled.of(found)
+    return with_labels(rows, read_label_files(labels, columns, pairs=rows.outputs.k is None))
 
 
 def with_labels(rows: PartlyLabelled, labels: LabelFile) -> PartlyLabelled:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -147,6 +148,7 @@ def write_calibrated(
     columns: Columns | None = None,
     kept: npt.NDArray[np.bool_] | None = None,
     write: Written | None = None,
+    more: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> None:
     """Write a file of predictions again with calibrated ones.
 
@@ -161,17 +163,23 @@ def write_calibrated(
         columns: How the file was read.
         kept: Which of its rows were read; all by default.
         write: What is written, if not what the file holds.
+        more: Further columns of a table, such as labels.
     """
     source, out = Path(source), Path(out)
     write = check_written(write, before.k, several_labels=isinstance(before, LabelPredictions))
     suffixes = {suffix_of(source), suffix_of(out)}
     alike = suffixes <= {*ROW_FORMATS} or (len(suffixes) == 1 and suffixes <= FORMATS.keys())
     found = _new_columns(source, result, columns, write) if alike else None
+    if more and (found is None or not suffixes <= {*ROW_FORMATS}):
+        raise InputError(
+            f"labels: expected tables ({', '.join(ROW_FORMATS)}), to which a column can be added, got "
+            f"{source.name} and {out.name}"
+        )
     if found is None:
         save_predictions(in_form(before, result, write), out)
     elif suffixes <= {*ROW_FORMATS}:
         new, scores = found
-        write_columns(source, out, new, kept=kept, scores=scores)
+        write_columns(source, out, {**new, **more}, kept=kept, scores=scores)
     else:
         from calibrant.data.archives import write_arrays
 

@@ -318,7 +318,7 @@ def follow_labels(
         now: The time in seconds since 1970.
     """
     if not columns.ids:
-        raise InputError("labels: expected together with ids, the column that names each row, got none")
+        raise InputError("labels: expected together with the column that names each row, got none; name it with ids=")
     if monitoring.late is None:
         form = _form_of(sources, columns)
         if form is None:

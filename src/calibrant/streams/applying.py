@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_answers, save_predictions
+from calibrant.data.joined import load_joined
 from calibrant.data.predictions import Predictions, join_predictions
 from calibrant.data.rewriting import (
     ROW_FORMATS,
@@ -105,6 +106,7 @@ def apply_to_files(
     tell: Tell,
     *,
     write: Written | None = None,
+    labels: Sequence[str | Path] | None = None,
 ) -> int:
     """Write each file with calibrated predictions, and return their number.
 
@@ -115,14 +117,16 @@ def apply_to_files(
         columns: Which columns hold what.
         tell: Called with each file and its predictions.
         write: What is written, if not what the files hold.
+        labels: Files of labels by id, which become a column of the files.
     """
+    how = (columns, tell, write, labels)
     if list(targets.values()) == [out]:
-        return sum(_apply(calibrator, path, target, columns, tell, write) for path, target in targets.items())
+        return sum(_apply(calibrator, path, target, *how) for path, target in targets.items())
     done = 0
     with filling(out) as finished:
         for path, target in targets.items():
             make_folder(target.parent)
-            done += _apply(calibrator, path, target, columns, tell, write)
+            done += _apply(calibrator, path, target, *how)
             finished.append(target)
     return done
 
@@ -149,9 +153,22 @@ def apply_joined(
 
 
 def _apply(
-    calibrator: Calibrator, path: Path, target: Path, columns: Columns, tell: Tell, write: Written | None
+    calibrator: Calibrator,
+    path: Path,
+    target: Path,
+    columns: Columns,
+    tell: Tell,
+    write: Written | None,
+    labels: Sequence[str | Path] | None,
 ) -> int:
     """Write one file with calibrated predictions, and return their number."""
+    if labels is not None:
+        rows = load_joined(path, columns, labels)
+        before, name = rows.outputs, columns.correct if rows.outputs.k is None else columns.labels or "labels"
+        result = calibrated(calibrator, before)
+        more = {name: rows.values}
+        write_calibrated(path, target, before, result, columns=columns, write=write, more=more)
+        return result.n_rows
     answers = load_answers(path, need_labels=False, columns=columns)
     tell(path, answers.predictions)
     result = calibrated(calibrator, answers.predictions)
