@@ -15,7 +15,11 @@ from tests.docs.running import run_ours
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 TEXTS = [block for block in BLOCKS if block.language == "text" and not block.is_of_a_tutorial]
 # Blocks that are no output, by a text in them.
-NO_OUTPUT = {"the one door": "a diagram", "flock -n": "a line of a crontab"}
+NO_OUTPUT = {
+    "the one door": "a diagram",
+    "flock -n": "a line of a crontab",
+    "rows wait for their labels": "when rows were read",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ OUTPUTS = (
         columns=80,
     ),
     Printed("row group 2: probs", ("calibrant evaluate predictions/",)),
+    Printed("gap now reference", ("calibrant monitor before.csv answers/ --by region",)),
 )
 
 
@@ -95,7 +100,24 @@ def folder(tmp_path_factory):
     for name, predictions in files.items():
         save_predictions(predictions, folder / f"{name}.npz")
     _write_bad_rows(folder / "predictions")
+    (folder / "answers").mkdir()
+    _write_regions(val, folder / "before.csv", sharpen=1.0)
+    _write_regions(test.take(range(5000)), folder / "answers" / "1.csv", sharpen=0.5)
     return folder
+
+
+def _write_regions(predictions, path, *, sharpen):
+    """Confidences of three regions; in one of them the model is less sure than it was."""
+    regions = ("eu", "asia", "us")
+    factors = torch.tensor([sharpen, 1.0, 1.0])[torch.arange(len(predictions)) % 3]
+    probs = torch.softmax(predictions.logits.double() * factors[:, None], dim=1)
+    confidence, predicted = probs.max(dim=1)
+    right = (predicted == predictions.labels).tolist()
+    rows = (
+        f"{c:.6f},{hit},{regions[row % 3]}"
+        for row, (c, hit) in enumerate(zip(confidence, right, strict=True))
+    )
+    path.write_text("\n".join(["confidence,correct,region", *rows, ""]))
 
 
 def _write_bad_rows(folder):

@@ -232,7 +232,9 @@ def load_joined(
 ) -> PartlyLabelled:
     """Read all rows of a file, with the labels of their ids in other files and their own."""
     if not columns.ids:
-        raise InputError("labels: expected together with the column that names each row, got none; name it with ids=")
+        raise InputError(
+            "labels: expected together with the column that names each row, got none; name it with ids="
+        )
     found = load_partly(path, columns, need_labels=False)
     rows = found if isinstance(found, PartlyLabelled) else PartlyLabelled.of(found)
     return with_labels(rows, read_label_files(labels, columns, pairs=rows.outputs.k is None))

@@ -244,8 +244,8 @@ def follow(
     The monitoring remembers the number of rows that it has read of each file, by its full path. A file that
     was read completely is not read again. A file that was read in part or has grown is read further; the rows
     that were read before must be unchanged. A bad file is refused when its turn comes, after all rows before
-    it are counted. Rows without a label are counted and left out, unless they
-    :func:`wait <follow_labels>` for it.
+    it are counted. Rows without a label are counted and left out, unless they wait for it, see
+    :func:`follow_labels`.
 
     Args:
         monitoring: The monitoring that reads the rows.
@@ -318,7 +318,9 @@ def follow_labels(
         now: The time in seconds since 1970.
     """
     if not columns.ids:
-        raise InputError("labels: expected together with the column that names each row, got none; name it with ids=")
+        raise InputError(
+            "labels: expected together with the column that names each row, got none; name it with ids="
+        )
     if monitoring.late is None:
         form = _form_of(sources, columns)
         if form is None:
