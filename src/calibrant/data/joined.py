@@ -47,9 +47,14 @@ class PartlyLabelled:
         return cls(predictions.replaced(labels=None, correct=None), truth)
 
     @property
+    def are_pairs(self) -> bool:
+        """Whether the rows are answers, whose truth is whether they were right."""
+        return self.outputs.k is None
+
+    @property
     def values(self) -> list[Any]:
         """The truth of each row as files have it: a class by its name or number, or true; None if unknown."""
-        names = (False, True) if self.outputs.k is None else self.outputs.class_names
+        names = (False, True) if self.are_pairs else self.outputs.class_names
         known = [None if place == UNKNOWN else place for place in self.truth.tolist()]
         return [place if place is None or names is None else names[place] for place in known]
 
@@ -59,9 +64,9 @@ class PartlyLabelled:
         if not known.any():
             return None
         some = self.outputs if known.all() else self.outputs.take(known)
-        key = "correct" if self.outputs.k is None else "labels"
+        key = "correct" if self.are_pairs else "labels"
         found = self.truth[known]
-        return some.replaced(**{key: found == 1 if self.outputs.k is None else found})
+        return some.replaced(**{key: found == 1 if self.are_pairs else found})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +132,13 @@ def _read_partly(path: Path, columns: Columns, *, need_labels: bool) -> PartlyLa
 
 
 def _truth_column(path: Path, columns: Columns, outputs: Predictions) -> ColumnName | None:
-    name = columns.correct if outputs.k is None else columns.labels or "labels"
+    name = truth_name(columns, pairs=outputs.k is None)
     return open_format(path).read_columns([], [name]).columns.get(name)
+
+
+def truth_name(columns: Columns, *, pairs: bool) -> str:
+    """Return the column that holds the truth: which answers were right, or the classes."""
+    return columns.correct if pairs else columns.labels or "labels"
 
 
 def truth_of(column: Iterable[Any], outputs: Predictions) -> Integers:
@@ -190,7 +200,7 @@ def read_label_file(path: str | os.PathLike[str], columns: Columns, *, pairs: bo
     path = Path(path)
     source = open_format(path)
     with reading(path.name, f"a {path.suffix} file"):
-        wanted = columns.correct if pairs else columns.labels or "labels"
+        wanted = truth_name(columns, pairs=pairs)
         others = [name for name in source.names() if name not in columns.ids]
         name = wanted if wanted in others or len(others) != 1 else others[0]
         if name not in others:
@@ -237,7 +247,7 @@ def load_joined(
         )
     found = load_partly(path, columns, need_labels=False)
     rows = found if isinstance(found, PartlyLabelled) else PartlyLabelled.of(found)
-    return with_labels(rows, read_label_files(labels, columns, pairs=rows.outputs.k is None))
+    return with_labels(rows, read_label_files(labels, columns, pairs=rows.are_pairs))
 
 
 def with_labels(rows: PartlyLabelled, labels: LabelFile) -> PartlyLabelled:

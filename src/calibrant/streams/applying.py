@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.data.columns import Columns
 from calibrant.data.files import FORMATS, load_answers, save_predictions
-from calibrant.data.joined import load_joined
+from calibrant.data.joined import load_joined, truth_name
 from calibrant.data.predictions import Predictions, join_predictions
 from calibrant.data.rewriting import (
     ROW_FORMATS,
@@ -164,10 +164,9 @@ def _apply(
     """Write one file with calibrated predictions, and return their number."""
     if labels is not None:
         rows = load_joined(path, columns, labels)
-        before, name = rows.outputs, columns.correct if rows.outputs.k is None else columns.labels or "labels"
-        result = calibrated(calibrator, before)
-        more = {name: rows.values}
-        write_calibrated(path, target, before, result, columns=columns, write=write, more=more)
+        result = calibrated(calibrator, rows.outputs)
+        more = {truth_name(columns, pairs=rows.are_pairs): rows.values}
+        write_calibrated(path, target, rows.outputs, result, columns=columns, write=write, more=more)
         return result.n_rows
     answers = load_answers(path, need_labels=False, columns=columns)
     tell(path, answers.predictions)
