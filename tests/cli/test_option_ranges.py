@@ -12,7 +12,6 @@ from tests.conftest import draw
 
 # Each command with as little work as possible; what makes an option matter; {} is the option.
 COMMANDS = {
-    "gate": "gate x.npz --require ece<1 {}",
     "evaluate": "evaluate x.npz --intervals {}",
     "calibrate": "calibrate x.npz --methods temperature {}",
     "plot": "plot reliability x.npz --out figure.svg {}",
