@@ -22,7 +22,13 @@ PAGES = dict.fromkeys(
     block.page for block in SCRIPTS if any(instead_of(line) is None for line in block.commands())
 )
 # Their commands draw every figure and print every table; the tests of both are elsewhere.
-LONG = {"docs/gallery.md", "docs/benchmark.md", "docs/results/reproduces.md"}
+LONG = {
+    "docs/gallery.md",
+    "docs/benchmark.md",
+    "docs/posthoc.md",
+    "docs/training.md",
+    "docs/results/reproduces.md",
+}
 # Programs that a shell runs in the folder of the page.
 PLAIN = {"cat", "cd", "export", "printf"}
 # Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.

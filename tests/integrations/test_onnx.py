@@ -31,7 +31,7 @@ CALIBRATORS = [
 ]
 # Each of these has operations of its own; the graphs of the others are made of the same ones.
 NOW = (
-    *("BBQ", "BetaCalibration", "DirichletCalibration", "FeatureClipping", "GroupCalibration"),
+    *("BetaCalibration", "FeatureClipping", "GroupCalibration"),
     *("IsotonicCalibration", "SMART", "SplineCalibration", "VennAbers"),
 )
 
