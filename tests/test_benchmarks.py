@@ -53,6 +53,9 @@ LONG = {
     "units",
     "unit_guarantees",
     "sklearn_default",
+    "frequencies",
+    "loss_training",
+    "intervals",
 }
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
