@@ -105,7 +105,7 @@ def address_of(path: str | os.PathLike[str]) -> str | None:
     Example:
         >>> address_of(Path("s3://bucket") / "honest" / "report.html")
         's3://bucket/honest/report.html'
-        >>> address_of("honest/report.html"), address_of("file:///tmp/report.html")
+        >>> address_of("honest/report.html"), address_of("file:///data/report.html")
         (None, None)
     """
     found = _ADDRESS.match(os.fspath(path))
@@ -113,7 +113,7 @@ def address_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path on this machine, also from an address such as ``file:///tmp/report.html``."""
+    """Return a path on this machine, also from an address such as ``file:///data/report.html``."""
     found = _ADDRESS.match(os.fspath(path))
     if found is None or found[1] not in _LOCAL:
         return Path(path)
