@@ -157,3 +157,20 @@ def test_ended_work_is_not_abandoned(monkeypatch):
 def test_jobs_on_few_numbers_run_one_after_another():
     assert SideBySide(1000).n_workers == 1
     assert SideBySide(1 << 30).n_workers == 2
+
+
+def test_ctrl_c_between_the_start_of_a_job_and_its_entry_waits_for_nobody(monkeypatch):
+    monkeypatch.setattr(threads, "_abandoned", threading.Event())
+    go_on, ended = threading.Event(), []
+    jobs = SideBySide(0)
+
+    def interrupted(_, work):
+        jobs._pool.submit(work)  # begun, but not entered as a job
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt), jobs:
+        jobs.add("job", lambda: ended.append(go_on.wait(20)))
+    assert ended == []
+    assert threads.work_was_abandoned()
+    go_on.set()
