@@ -116,6 +116,14 @@ def run(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of data sets that are not bundled.", metavar="DIR")
     ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            help="Keep trained networks here; do not train again those that are here.",
+            metavar="DIR",
+        ),
+    ] = None,
 ) -> None:
     """Run an experiment; jobs whose rows are already in the folder are skipped.
 
@@ -144,6 +152,7 @@ def run(
                 only=chosen,
                 jobs=jobs,
                 data=data,
+                runs=runs,
                 progress=progress,
             ):
                 pass

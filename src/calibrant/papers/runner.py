@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
@@ -102,6 +103,7 @@ def run_experiment(
     only: Mapping[str, Sequence[str]] | None = None,
     jobs: int = 1,
     data: Path | None = None,
+    runs: Path | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Row]:
     """Run the jobs whose rows are missing in a folder; yield each row after it is written there.
@@ -117,6 +119,7 @@ def run_experiment(
         only: For each name of the grid, the values to run; ``*`` stands for any text. All by default.
         jobs: Number of jobs that run at the same time.
         data: Folder of the data sets that are not bundled.
+        runs: Folder that keeps trained networks, so that a job that runs again does not train again.
         progress: Called after each job with its name, the number of finished jobs and their total.
     """
     if experiment.worker not in WORKERS:
@@ -147,7 +150,8 @@ def run_experiment(
         ended: SimpleQueue[Future[Row]] = SimpleQueue()
         with _interrupts_blocked():
             for job in missing:
-                pool.submit(run_job, job, data, inputs=digests[identity(job)]).add_done_callback(ended.put)
+                inputs = digests[identity(job)]
+                pool.submit(run_job, job, data, inputs=inputs, runs=runs).add_done_callback(ended.put)
         for _ in missing:
             # An interrupt in `as_completed` can leave a future locked, for which the pool would wait forever.
             row = ended.get().result()
@@ -251,11 +255,14 @@ def _unnamed(experiment: Experiment, preset: Preset) -> list[str]:
     ]
 
 
-def run_job(job: Job, data: Path | None, *, inputs: str = "") -> Row:
-    """Run one job in this process; ``inputs`` is the digest of what it reads."""
+def run_job(job: Job, data: Path | None, *, inputs: str = "", runs: Path | None = None) -> Row:
+    """Run one job in this process; ``inputs`` is the digest of what it reads, ``runs`` keeps networks."""
+    worker = WORKERS[job.worker]
+    if worker is run_training:
+        worker = partial(run_training, runs=runs)
     start = time.perf_counter()
     try:
-        records = tuple(WORKERS[job.worker](job.key, job.settings, job.seed, data))
+        records = tuple(worker(job.key, job.settings, job.seed, data))
     except Exception as error:
         if _can_be_sent(error):
             raise

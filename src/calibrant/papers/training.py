@@ -6,7 +6,11 @@ recipe with ``candidates``, a list of losses, trains with each and continues wit
 Further keys are settings of the configuration, such as ``training.batch_size``.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -16,6 +20,7 @@ from calibrant.inputs import check_choice
 from calibrant.papers.rows import Record
 
 if TYPE_CHECKING:
+    from calibrant.training.config.settings import Config
     from calibrant.training.outcome import MethodOutcome
 
 # Measures whose mean over the shifted sets is a quantity of its own.
@@ -23,17 +28,30 @@ _SHIFTED = ("accuracy", "ece", "classwise_ece", "adaptive_ece", "smece", "auroc_
 
 
 def run_training(
-    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, data: Path | None
+    key: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    seed: int,
+    data: Path | None,
+    *,
+    runs: Path | None = None,
 ) -> Iterator[Record]:
-    """Yield a record for the uncalibrated model, then one for each post-hoc method."""
+    """Yield a record for the uncalibrated model, then one for each post-hoc method.
+
+    Args:
+        key: The point of the grid.
+        settings: Settings that all points share.
+        seed: Seed of the run.
+        data: Folder of the data sets.
+        runs: Folder that keeps the trained networks: one that is there is continued, or used as it is.
+    """
     from calibrant.losses.names import make_loss
     from calibrant.training.candidates import train_best
     from calibrant.training.config.toml import config_from_table
     from calibrant.training.outcome import assess
 
     configs = [config_from_table(table) for table in configurations(key, settings, seed, data)]
-    with TemporaryDirectory() as folder:
-        run = train_best(configs, folder)
+    with TemporaryDirectory() if runs is None else nullcontext(runs / _digest(configs)) as folder:
+        run = train_best(configs, folder, resume=runs is not None)
         outcome = assess(run)
     seconds = fmean(row["train_seconds"] for row in run.metrics)
     for name, found in outcome.methods.items():
@@ -45,6 +63,16 @@ def run_training(
             values[f"{stage}_auroc_ovo"] = refined["auroc_ovo"]
             values[f"{stage}_auroc_correct"] = refined["auroc_correct"]
         yield Record({"posthoc": name}, values)
+
+
+def _digest(configs: Sequence["Config"]) -> str:
+    """Return a name for the runs of these configurations, whatever is measured or written afterwards."""
+    from calibrant.training.config.settings import OutputSettings, PosthocSettings
+    from calibrant.training.config.toml import config_to_table
+
+    same = {"posthoc": PosthocSettings(), "output": OutputSettings()}
+    tables = [config_to_table(replace(each, **same)) for each in configs]
+    return hashlib.blake2b(json.dumps(tables, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
 def _elsewhere(found: "MethodOutcome") -> dict[str, float]:

@@ -9,7 +9,7 @@ from calibrant.training.config.settings import Config
 from calibrant.training.run import Run, train
 
 
-def train_best(configs: Sequence[Config], folder: str | Path) -> Run:
+def train_best(configs: Sequence[Config], folder: str | Path, *, resume: bool = False) -> Run:
     """Train every configuration and return the run with the lowest NLL on the validation part.
 
     The NLL is used whatever the training loss is, because losses with different options are on different
@@ -18,6 +18,7 @@ def train_best(configs: Sequence[Config], folder: str | Path) -> Run:
     Args:
         configs: The candidates; the first of equals is chosen.
         folder: Where to write; run ``i`` is in ``folder/i``, from 0.
+        resume: Continue the runs that are there already; finished ones are not trained again.
 
     Example:
         Choose the exponent of the focal loss::
@@ -28,7 +29,7 @@ def train_best(configs: Sequence[Config], folder: str | Path) -> Run:
     """
     if not configs:
         raise InputError("configs: expected at least one configuration, got none")
-    runs = [train(config, Path(folder) / str(place)) for place, config in enumerate(configs)]
+    runs = [train(config, Path(folder) / str(place), resume=resume) for place, config in enumerate(configs)]
     return min(runs, key=_validation_nll)
 
 

@@ -14,7 +14,7 @@ from calibrant.training.models.classifier import Classifier, WrappedClassifier
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
-from calibrant.training.models.small import MLP, SmallCNN, TextCNN
+from calibrant.training.models.small import MLP, ConvMLP, SmallCNN, TextCNN
 from calibrant.training.models.vision_transformers import SwinTransformer, VisionTransformer
 from calibrant.training.own_code import imported, is_code
 
@@ -28,6 +28,7 @@ MODELS: Catalogue[Callable[..., Classifier]] = Catalogue(
     {
         "mlp": MLP,
         "small_cnn": SmallCNN,
+        "conv_mlp": ConvMLP,
         "resnet20": partial(ResNet, depth=20),
         "resnet32": partial(ResNet, depth=32),
         "resnet56": partial(ResNet, depth=56),

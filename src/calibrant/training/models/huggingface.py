@@ -22,7 +22,8 @@ class HuggingFaceClassifier(Classifier):
     Args:
         n_classes: Number of classes.
         shape: ``(length,)`` of a text in tokens; other lengths work too.
-        checkpoint: Name on the Hub, or a folder.
+        checkpoint: Name on the Hub, or a folder; without trained weights also an architecture, such as
+            ``bert``, which needs no file.
         pretrained: Read the weights; otherwise only the configuration is read and the weights are random.
         **config: Changes to the configuration, such as ``hidden_dropout_prob``.
 
@@ -46,7 +47,10 @@ class HuggingFaceClassifier(Classifier):
         transformers = _transformers()
         try:
             trust = {"trust_remote_code": False}  # without this, transformers may ask at the terminal
-            settings = transformers.AutoConfig.from_pretrained(checkpoint, num_labels=n_classes, **trust)
+            if not pretrained and str(checkpoint) in transformers.CONFIG_MAPPING:
+                settings = transformers.AutoConfig.for_model(str(checkpoint), num_labels=n_classes)
+            else:
+                settings = transformers.AutoConfig.from_pretrained(checkpoint, num_labels=n_classes, **trust)
             _check_keys(config, vars(settings))
             settings.update(config)
             kind = transformers.AutoModelForSequenceClassification
