@@ -53,6 +53,8 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "shifted_adaptive_ece": _of_measure("adaptive_ece", ", shifted"),
     "shifted_smece": _of_measure("smece", ", shifted"),
     "shifted_auroc_ovo": _of_measure("auroc_ovo", ", shifted"),
+    "train_accuracy": _of_measure("accuracy", ", training"),
+    "overconfidence": Quantity("confidence - accuracy", percent=True),
     "group_ece": _of_measure("ece", " within groups"),
     "ood_auroc": Quantity("OOD AUROC", "higher", percent=True),
     "ood_fpr95": Quantity("OOD FPR95", "lower", percent=True),
