@@ -5,8 +5,19 @@ import torch
 from safetensors.torch import load, save
 
 from calibrant.errors import InputError
-from calibrant.losses import AdaFocalLoss, CRLLoss, CrossEntropyLoss, DCALoss, FocalLoss, MDCALoss, OLSLoss
+from calibrant.losses import (
+    AdaFocalLoss,
+    CRLLoss,
+    CrossEntropyLoss,
+    DCALoss,
+    FocalLoss,
+    MDCALoss,
+    OLSLoss,
+    RefinementLoss,
+    SupervisedContrastiveLoss,
+)
 from calibrant.losses.loss import EpochRecords, WeightedSum
+from calibrant.losses.names import make_loss
 from tests.losses.batches import batch, gradient
 
 
@@ -52,6 +63,32 @@ def test_one_loss_may_stand_in_several_sums():
 def test_what_is_no_loss_of_ours_cannot_be_added(foreign):
     with pytest.raises(InputError, match=r"^loss: expected a Calibrant loss to add, got "):
         FocalLoss() + foreign
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: CrossEntropyLoss() + 0.5 * SupervisedContrastiveLoss(),
+        lambda: SupervisedContrastiveLoss() + CrossEntropyLoss(),
+        lambda: FocalLoss() + MDCALoss() + RefinementLoss(),
+        lambda: make_loss("cross_entropy + 0.5 * supervised_contrastive"),
+    ],
+)
+def test_a_loss_of_logits_and_one_of_embeddings_are_not_added_but_told_what_to_do(made):
+    expected = (
+        r"^loss: expected terms that all read logits or all read embeddings, got .*Loss\(.*; train with "
+        r"encoder\.joint in a configuration, or call each loss yourself, one with logits and one with unit "
+        r"features, and add the values$"
+    )
+    with pytest.raises(InputError, match=expected):
+        made()
+
+
+def test_losses_of_embeddings_are_added_to_each_other():
+    z, labels = torch.randn(6, 3), torch.tensor([0, 0, 1, 1, 2, 2])
+    contrast, refinement = SupervisedContrastiveLoss(), RefinementLoss()
+    expected = 0.5 * contrast(z, labels) + refinement(z, labels)
+    torch.testing.assert_close((0.5 * contrast + refinement)(z, labels), expected)
 
 
 def test_python_sums_need_a_start_because_0_is_no_loss():

@@ -151,10 +151,11 @@ def seconds(config: Config) -> float:
     validation, test = (5_000, 10_000) if config.data.name == "cifar10" else (3_000, 4_500)
     samples = config.data.limit * (1.0 if config.data.imbalance is None else 0.41)  # ten classes, 1 to 0.1
     watched = (validation + config.output.dynamics) * there
-    if config.encoder is None:
-        epochs = config.training.epochs * (samples * both + watched)
+    if config.first_stage is None:  # with two views if there is an encoder
+        views = 1 if config.encoder is None else 2
+        epochs = config.training.epochs * (views * samples * both + watched)
     else:  # two views, then a head on an encoder that does not learn
-        epochs = config.encoder.epochs * 2 * samples * both + config.training.epochs * (
+        epochs = config.first_stage.epochs * 2 * samples * both + config.training.epochs * (
             samples * there + watched
         )
     return (epochs + test * there) / 1000
@@ -321,7 +322,17 @@ def test_smart_compares_the_methods_of_its_table_1() -> None:
             assert load(name).posthoc.choose == "smart"
 
 
-@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("refcal/")])
+def test_refcal_has_both_readings_of_jointly() -> None:
+    joint, stages = load("refcal/cifar10_lt_joint.toml"), load("refcal/cifar10_lt.toml")
+    assert joint.first_stage is None
+    assert stages.first_stage is not None
+    assert (joint.seed, joint.data, joint.model) == (stages.seed, stages.data, stages.model)
+    assert (joint.encoder.loss, joint.encoder.joint) == (stages.encoder.loss, 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PAPERS if name.startswith("refcal/") and load(name).first_stage]
+)
 def test_refcal_has_an_encoder_before_the_head_and_a_long_tail(name) -> None:
     config = load(name)
     assert (config.seed, config.data.imbalance) == (1234, 0.1)

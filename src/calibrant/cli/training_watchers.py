@@ -85,8 +85,8 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
 
     def step(self, row: Mapping[str, Any]) -> int:
         """Return the number of an epoch, counted over both stages."""
-        encoder = self._config.encoder
-        before = encoder.epochs if encoder is not None and row["stage"] == CLASSIFIER else 0
+        first = self._config.first_stage
+        before = first.epochs if first is not None and row["stage"] == CLASSIFIER else 0
         return before + int(row["epoch"])
 
     def finish(self, outcome: Outcome) -> None:

@@ -209,6 +209,12 @@ class WeightedSum(Loss):
         super().__init__()
         self.weights = tuple(weight for weight, _ in terms)
         self.terms = nn.ModuleList(term for _, term in terms)
+        if len({isinstance(term, EmbeddingLoss) for _, term in terms}) > 1:
+            raise InputError(
+                f"loss: expected terms that all read logits or all read embeddings, got {self!r}; train with "
+                "encoder.joint in a configuration, or call each loss yourself, one with logits and one with "
+                "unit features, and add the values"
+            )
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]  # the union of the terms' needs

@@ -1,6 +1,6 @@
-"""The networks of RefCal: an encoder with a projection, then a head on the frozen encoder.
+"""The networks of RefCal: an encoder with a projection, then a head on the frozen encoder, or both at once.
 
-A contrastive loss of the features trains the encoder for refinement; any loss can then train the head for
+A contrastive loss of the features trains the encoder for refinement; any loss trains the head for
 calibration.
 """
 
@@ -25,25 +25,59 @@ class ProjectedEncoder(nn.Module):
 
     def __init__(self, network: Network, *, projection: int, hidden: int | None) -> None:
         super().__init__()
-        width = network.n_features
-        if network.head is None or width is None:
-            raise InputError(
-                "encoder: expected a model with a linear head, whose features can be trained alone, got one "
-                "without; end the network with nn.Linear(features, classes)"
-            )
+        width, head = _features_and_head(network)
         # With several processes, DDP would wait forever for a gradient of the head.
-        network.head.requires_grad_(False)
+        head.requires_grad_(False)
         self.network = network
-        inner = width if hidden is None else hidden
-        layers: list[nn.Module] = [nn.Linear(width, inner), nn.ReLU()] if inner else []
-        self.projection = nn.Sequential(*layers, nn.Linear(inner or width, projection))
+        self.projection = _projection(width, projection, hidden)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return one unit vector per input."""
-        features = self.network.features(inputs)
-        if features is None:
-            raise InputError("encoder: expected a model that shows its features, got one that does not")
-        return F.normalize(self.projection(features), dim=1)
+        return _unit_vectors(self.projection, self.network.features(inputs))
+
+
+class JointEncoder(nn.Module):
+    """A whole network with a projection of its features, for a loss of logits and one of embeddings at once.
+
+    Args:
+        network: The network, of which all is trained.
+        projection: Number of coordinates of the projection.
+        hidden: Width of the projection's hidden layer; None for that of the features, 0 for no hidden layer.
+    """
+
+    def __init__(self, network: Network, *, projection: int, hidden: int | None) -> None:
+        super().__init__()
+        width, _ = _features_and_head(network)
+        self.network = network
+        self.projection = _projection(width, projection, hidden)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits of shape ``(n, k)`` and one unit vector per input, from one pass."""
+        logits, features = self.network.logits_and_features(inputs)
+        return logits, _unit_vectors(self.projection, features)
+
+
+def _features_and_head(network: Network) -> tuple[int, nn.Linear]:
+    """Return the number of features and the head, or refuse a network without them."""
+    width, head = network.n_features, network.head
+    if head is None or width is None:
+        raise InputError(
+            "encoder: expected a model with a linear head, whose features can be trained alone, got one "
+            "without; end the network with nn.Linear(features, classes)"
+        )
+    return width, head
+
+
+def _projection(width: int, size: int, hidden: int | None) -> nn.Sequential:
+    inner = width if hidden is None else hidden
+    layers: list[nn.Module] = [nn.Linear(width, inner), nn.ReLU()] if inner else []
+    return nn.Sequential(*layers, nn.Linear(inner or width, size))
+
+
+def _unit_vectors(projection: nn.Module, features: Tensor | None) -> Tensor:
+    if features is None:
+        raise InputError("encoder: expected a model that shows its features, got one that does not")
+    return F.normalize(projection(features), dim=1)
 
 
 class FrozenEncoder(nn.Module):

@@ -209,11 +209,14 @@ def elsewhere_table(methods: Mapping[str, Any]) -> Table:
 
 def title_of_run(config: Config) -> str:
     """Return the model, the data and the losses of a run in words."""
-    encoder = "" if config.encoder is None else f"{config.encoder.loss}, then "
+    loss, encoder = config.training.loss, config.encoder
+    if encoder is not None:
+        first = encoder.joint is None
+        loss = f"{encoder.loss}, then {loss}" if first else f"{loss} + {encoder.joint:g} * {encoder.loss}"
     facts = [] if config.data.limit is None else [f"{config.data.limit:,} samples"]
     facts += [f"{100 * config.data.label_noise:.0f} % wrong labels"] if config.data.label_noise else []
     spoiled = f" ({', '.join(facts)})" if facts else ""
-    return f"{config.model.name} on {config.data.name}{spoiled}, {encoder}{config.training.loss}"
+    return f"{config.model.name} on {config.data.name}{spoiled}, {loss}"
 
 
 def _units_of(predictions: Predictions) -> Tensor:

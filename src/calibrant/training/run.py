@@ -87,8 +87,8 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
         session.resume(network)
     stages: dict[str, dict[str, float]] = {}
     try:
-        if config.encoder is not None:
-            stages[ENCODER] = train_encoder(session, config.encoder, network, splits)
+        if config.first_stage is not None:
+            stages[ENCODER] = train_encoder(session, config.first_stage, network, splits)
         train_classifier(session, network, splits)
     finally:
         session.records.close()
@@ -131,11 +131,18 @@ def _predict(fabric: Fabric, config: Config, network: Network, splits: Splits) -
                 "part": name,
                 "model": config.model.name,
                 "loss": config.training.loss,
-                "encoder": "" if config.encoder is None else config.encoder.loss,
+                "encoder": _encoder_loss(config),
                 "seed": str(config.seed),
             },
         )
     return predictions
+
+
+def _encoder_loss(config: Config) -> str:
+    encoder = config.encoder
+    if encoder is None:
+        return ""
+    return encoder.loss if encoder.joint is None else f"{encoder.joint:g} * {encoder.loss}"
 
 
 def _attacked(fabric: Fabric, network: Network, test: LabelledData, shades: int) -> LabelledData:

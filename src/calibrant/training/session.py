@@ -52,13 +52,15 @@ class Session:
         self._check(last)
         self.checkpoint = last
         self.records.resume(last)
-        if last.finished or last.stage == CLASSIFIER:
+        # The checkpoint of joint training has a projection too, which its stage makes first.
+        joint = self.config.encoder is not None and self.config.first_stage is None
+        if last.finished or (last.stage == CLASSIFIER and not joint):
             fill(network, self.folder / last.weights)
 
     def _check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint of a stage or an epoch that the configuration does not have."""
         path = self.folder / MANIFEST
-        settings = self.config.encoder if checkpoint.stage == ENCODER else self.config.training
+        settings = self.config.first_stage if checkpoint.stage == ENCODER else self.config.training
         if settings is None:
             raise FormatError(f"{path}: stage: expected a stage of this run, got {checkpoint.stage!r}")
         last = settings.epochs if checkpoint.finished else settings.epochs - 1

@@ -26,13 +26,13 @@ from calibrant.training.checkpoint import (
     write_checkpoint,
 )
 from calibrant.training.config.settings import StageSettings, TrainingSettings
-from calibrant.training.datasets.augment import augment
 from calibrant.training.datasets.dataset import LabelledData
 from calibrant.training.epoch_measures import EpochEvaluator, EpochMeasures
 from calibrant.training.network import Network
 from calibrant.training.optimization import make_optimizer, seed_of, start_from, step_size_factor
 from calibrant.training.processes import agree_on_buffers, share_of
 from calibrant.training.session import Session
+from calibrant.training.views import Views
 
 # Reading the loss waits for the GPU, so it is read once in this many steps there.
 _READ_EVERY = 25
@@ -46,13 +46,13 @@ class Stage:
         name: ``"encoder"`` or ``"classifier"``.
         number: Number of the stage, on which random numbers depend.
         settings: Loss, epochs, batches, optimiser.
-        module: Turns a batch of inputs into what the loss reads; its parameters are trained.
+        module: Turns a batch of inputs into what the loss reads, a tensor or several; its parameters are
+            trained.
         network: The network whose weights are kept when the stage is over.
         whole: The module whose weights a checkpoint needs to resume.
         loss: The loss.
         data: The training part.
-        views: Augmented versions of each sample in a batch.
-        flip: Whether images are mirrored, unless the settings decide.
+        views: What a step sees of each sample.
     """
 
     name: StageName
@@ -63,8 +63,7 @@ class Stage:
     whole: nn.Module
     loss: Loss
     data: LabelledData
-    views: int = 1
-    flip: bool = True
+    views: Views
 
 
 def run_stage(session: Session, stage: Stage, evaluator: EpochEvaluator) -> None:
@@ -142,8 +141,7 @@ class Trainer:
             group["lr"] = size
         inputs, labels = self._inputs(batch, generator)
         outputs = self.module(inputs)
-        extra = {"indices": batch.rows.to(labels.device)} if "indices" in self.loss.needs else {}
-        loss = self.loss(outputs, labels, **extra)
+        loss = self.loss(outputs, labels, **self._extra(batch))
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         if settings.clip_gradient is not None:
@@ -153,27 +151,26 @@ class Trainer:
             # All processes check the same mean: none may wait for one that has stopped.
             number = float(cast("Tensor", self.fabric.all_reduce(value.clone(), reduce_op="mean")))
             if not math.isfinite(number):
-                raise self._failed(epoch, step, inputs, labels, outputs.detach(), number)
+                raise self._failed(epoch, step, inputs, labels, _joined(outputs), number)
             self.session.watcher.stepped(epoch, step, number)
         self.optimizer.step()
         return value
 
     def _inputs(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the inputs of a step, one view of all samples after the other, and their labels."""
-        data, settings = self.stage.data, self.stage.settings
+        data = self.stage.data
         inputs = data.inputs[batch.rows].to(self.fabric.device)
         labels = data.labels[batch.rows].to(self.fabric.device)
-        views = [inputs] * self.stage.views
-        if settings.augment and data.kind == "image":
-            padding = inputs.shape[2] // 8 if settings.padding is None else settings.padding
-            flip = self.stage.flip if settings.flip is None else settings.flip
-            part = (batch.size, batch.place)
-            views = [
-                augment(view, padding=padding, flip=flip, generator=generator, part=part) for view in views
-            ]
+        views = self.stage.views.of(inputs, generator=generator, part=(batch.size, batch.place))
         if len(views) == 1:
             return views[0], labels
         return torch.cat(views), labels.repeat(len(views))
+
+    def _extra(self, batch: Batch) -> dict[str, Tensor]:
+        """Return what the loss needs beside outputs and labels."""
+        if "indices" not in self.loss.needs:
+            return {}
+        return {"indices": batch.rows.to(self.fabric.device).repeat(self.stage.views.count)}
 
     def _failed(
         self, epoch: int, step: int, inputs: Tensor, labels: Tensor, outputs: Tensor, loss: float
@@ -271,3 +268,9 @@ def _score(settings: StageSettings, epoch: int, measures: EpochMeasures) -> floa
         return None
     value = float(measures.row[f"val_{settings.keep}"])
     return value if settings.keep == "accuracy" else -value
+
+
+def _joined(outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Return all numbers of a module's outputs in one row, without their gradients."""
+    several = outputs if isinstance(outputs, tuple) else (outputs,)
+    return torch.cat([each.detach().flatten().float() for each in several])

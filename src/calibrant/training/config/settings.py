@@ -149,7 +149,7 @@ class StageSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings(StageSettings):
-    """The stage that trains a classifier: the only one, or the second of RefCal.
+    """The stage that trains a classifier: the only one, or the second after that of an encoder.
 
     Attributes:
         keep: Which epoch's weights are kept: the ``"last"``, or the best by validation ``"nll"``, ``"brier"``
@@ -168,24 +168,49 @@ class TrainingSettings(StageSettings):
 
 @dataclass(frozen=True)
 class EncoderSettings(StageSettings):
-    """The first stage of RefCal: an encoder learns which samples are alike, through a temporary projection.
+    """RefCal's contrastive loss: an encoder learns which samples are alike, through a temporary projection.
+
+    It is a stage of its own before the classifier's, or, with ``joint``, a term of the classifier's loss.
 
     Attributes:
+        joint: Weight of the loss beside the classifier's, to train both at once; if not given, the encoder is
+            trained first and then frozen. Epochs, batches, optimiser and schedule are then those of
+            ``[training]``, and images are augmented if both tables ask for it.
         projection: Number of coordinates that the loss compares.
         hidden: Width of the projection's hidden layer; that of the features if not given, 0 for none.
         views: Augmented versions of each sample in a batch; if not given, two for images and one for others.
+            Without augmentation, ``joint`` has one for images too.
+        views_by: How images are augmented: ``"shift"`` (if not given), ``"crop"`` for resized crops, or
+            ``"colour"`` for resized crops in changed colours; all of them with mirror images.
     """
 
     loss: str = "supervised_contrastive(temperature=0.1)"
+    joint: float | None = None
     projection: int = 128
     hidden: int | None = None
     views: int | None = None
+    views_by: Literal["shift", "crop", "colour"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.joint is not None:
+            _check(0 < self.joint < math.inf, "joint", "a positive number", self.joint)
+            self._check_joint()
         _check(self.projection >= 1, "projection", "at least 1", self.projection)
         _check(self.hidden is None or self.hidden >= 0, "hidden", "a width from 0", self.hidden)
         _check(self.views is None or self.views >= 1, "views", "at least 1", self.views)
+
+    def _check_joint(self) -> None:
+        """Refuse the settings of a stage of its own."""
+        usual = StageSettings()
+        for name in ("epochs", "batch_size", "clip_gradient", "optimizer", "schedule"):
+            value = getattr(self, name)
+            if value != getattr(usual, name):
+                got = value if isinstance(value, int | float) else "one"
+                raise InputError(
+                    f"{name}: expected none beside joint, which has no stage of its own, got {got}; "
+                    f"set training.{name} instead"
+                )
 
 
 @dataclass(frozen=True)
@@ -277,7 +302,7 @@ class Config:
 
     Attributes:
         seed: Equal seeds give equal runs, on CPUs to the bit.
-        encoder: The first stage of RefCal, if any.
+        encoder: RefCal's encoder, if any: a first stage, or a term of the classifier's loss.
     """
 
     seed: int = 0
@@ -291,6 +316,11 @@ class Config:
 
     def __post_init__(self) -> None:
         _check(self.seed >= 0, "seed", "a whole number from 0", self.seed)
+
+    @property
+    def first_stage(self) -> EncoderSettings | None:
+        """The settings of the encoder, if it is trained in a stage of its own."""
+        return None if self.encoder is None or self.encoder.joint is not None else self.encoder
 
 
 def _check(holds: bool, name: str, expected: str, got: object) -> None:
