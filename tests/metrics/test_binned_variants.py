@@ -175,6 +175,15 @@ def test_the_definitions_of_sce_have_names(sample):
         metrics.static_calibration_error(probs, labels, definition="seca")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_on_balanced_classes_the_sce_of_equation_17_is_at_least_the_ece(seed):
+    # So the tables of SECA, with SCE 2.83 beside ECE 10.0, cannot show Eq. 17.
+    rng = np.random.default_rng(seed)
+    probs, labels = rng.dirichlet(np.full(6, 0.4), size=300), np.tile(np.arange(6), 50)
+    sce = metrics.static_calibration_error(probs, labels, definition="true_class")
+    assert sce >= metrics.expected_calibration_error(probs, labels)
+
+
 def test_classwise_bins_of_equal_mass_are_those_of_each_class(sample):
     probs, labels = sample
     bins = metrics.class_bins(probs, labels, n_bins=6, binning="mass")
