@@ -21,6 +21,7 @@ import numpy as np
 from calibrant.inputs import Floats, check_choice
 from calibrant.papers.draws import drawn_detection, drawn_measures, packed_all
 from calibrant.papers.rows import Record
+from calibrant.papers.training_values import method_values, training_values
 
 if TYPE_CHECKING:
     from calibrant.evaluation.compare import MethodResult
@@ -70,6 +71,8 @@ def run_training(
         )
         values["train_accuracy"] = run.metrics[-1].get("train_accuracy")
         values["seconds_per_epoch"] = seconds
+        values |= method_values(outcome.comparison[name])
+        values |= training_values(run) if name == "uncalibrated" else {}
         if len(configs) > 1:
             values["gamma"] = getattr(make_loss(run.config.training.loss), "gamma", None)
         for stage, refined in run.refinement.items():
