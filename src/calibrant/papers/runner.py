@@ -46,6 +46,7 @@ from calibrant.papers.rows import (
 )
 from calibrant.papers.smart_ablations import indicator_study, sensitivity_study
 from calibrant.papers.smart_convergence import convergence_study
+from calibrant.papers.smart_margins import interval_study, margin_study
 from calibrant.papers.smart_theory import bound_study, mismatch_study
 from calibrant.papers.training import run_training
 
@@ -68,6 +69,8 @@ STUDIES: Mapping[str, Worker] = {
     "convergence": convergence_study,
     "shapes": shape_study,
     "smoothed_distribution": smoothed_distribution_study,
+    "margins": margin_study,
+    "intervals": interval_study,
 }
 
 
