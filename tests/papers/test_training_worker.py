@@ -1,6 +1,7 @@
 """The worker that trains."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from calibrant.errors import InputError
 from calibrant.papers.training import configurations, run_training
 from calibrant.training.stage import Trainer
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "config": {
         "output": {"tensorboard": False, "dynamics": 0},
         "posthoc": {"methods": ["temperature"]},

@@ -124,4 +124,4 @@ def unpacked(kept: PackedDraws) -> Floats:
         steps = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.int8)
     except ValueError as error:
         raise FormatError(f"draws: expected bytes in base 64, got {text[:20]!r} ({error})") from None
-    return steps * (largest / _STEPS)
+    return steps.astype(np.float64) * (largest / _STEPS)

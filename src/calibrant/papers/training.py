@@ -111,8 +111,9 @@ def _digest(configs: Sequence["Config"]) -> str:
     from calibrant.training.config.settings import OutputSettings, PosthocSettings
     from calibrant.training.config.toml import config_to_table
 
-    same = {"posthoc": PosthocSettings(), "output": OutputSettings()}
-    tables = [config_to_table(replace(each, **same)) for each in configs]
+    tables = [
+        config_to_table(replace(each, posthoc=PosthocSettings(), output=OutputSettings())) for each in configs
+    ]
     return hashlib.blake2b(json.dumps(tables, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

@@ -443,14 +443,17 @@ def _finding(
     gains = [sign * away.values[seed] for seed in seeds]
     drawn = [away.draws[seed] for seed in seeds if seed in away.draws]
     gain = Gain.of(gains, np.stack(drawn) if len(drawn) == len(seeds) else None)
-    means = [fmean(each.values[seed] for seed in seeds) for each in (mine, theirs)]
-    margin = margin_of(measure, means[1]) if comparison.margin is None else comparison.margin
+    mean, other_mean = (fmean(each.values[seed] for seed in seeds) for each in (mine, theirs))
+    margin = margin_of(measure, other_mean) if comparison.margin is None else comparison.margin
     if comparison.relation == "equal":
         outcome, p_value = _exactly(gains)
     else:
         outcome, p_value = outcome_of(gain, relation=comparison.relation, margin=margin)
     low, high = gain.interval()
-    return Finding(*place, measure, *means, len(seeds), low, high, p_value, outcome, comparison.relation)
+    relation = comparison.relation
+    return Finding(
+        *place, measure, mean, other_mean, len(seeds), low, high, p_value, outcome, relation=relation
+    )
 
 
 def _exactly(gains: Sequence[float]) -> tuple[ComparisonOutcome, float]:
