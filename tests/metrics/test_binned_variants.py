@@ -176,6 +176,23 @@ def test_the_definitions_of_sce_have_names(sample):
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_proposition_4_1_of_the_au_paper_no_binning_shows_more_than_the_whole_error(seed):
+    # Twelve confidences whose accuracy is known exactly: 100 samples each, and any bins over them.
+    rng = np.random.default_rng(seed)
+    levels, hits = np.sort(rng.uniform(0.1, 1.0, 12)), rng.integers(0, 101, 12)
+    confidence = np.repeat(levels, 100)
+    correct = np.concatenate([np.arange(100) < each for each in hits])
+    whole = np.abs(levels - hits / 100).mean()
+    shown = [
+        metrics.expected_calibration_error(confidence=confidence, correct=correct, n_bins=n, binning=binning)
+        for n in range(1, 40)
+        for binning in ("width", "mass")
+    ]
+    assert max(shown) <= whole + 1e-12
+    assert min(shown) < 0.9 * whole
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_on_balanced_classes_the_sce_of_equation_17_is_at_least_the_ece(seed):
     # So the tables of SECA, with SCE 2.83 beside ECE 10.0, cannot show Eq. 17.
     rng = np.random.default_rng(seed)

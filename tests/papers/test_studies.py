@@ -31,6 +31,16 @@ def test_the_solved_temperature_gives_the_wanted_confidence():
     assert torch.softmax(z / solved[:, None], dim=1).amax(dim=1).numpy() == pytest.approx(np.full(200, 0.8))
 
 
+def test_the_largest_logit_alone_leaves_every_temperature_possible():
+    # Eqs. 9 and 10: all other logits lie delta below the largest, which is 5 throughout.
+    k, wanted = 10, 0.8
+    for delta in (1e-3, 0.1, 1.0, 30.0, 1e4):
+        z = torch.full((1, k), 5.0 - delta, dtype=torch.float64)
+        z[0, 3] = 5.0
+        expected = -delta / math.log((1 / wanted - 1) / (k - 1))
+        assert float(solve_temperatures(z, confidence=wanted)) == pytest.approx(expected)
+
+
 def test_the_margin_is_within_its_bounds_and_explains_more_than_the_largest_logit():
     key = {"study": "indicators", "logits": "shifted", "classes": 10, "confidence": 0.8}
     found = {r.labels["indicator"]: r.values for r in run_study(key, {"draws": 500}, 0, None)}

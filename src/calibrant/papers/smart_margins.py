@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.inputs import Floats, check_choice, check_count
+from calibrant.inputs import check_choice, check_count
 from calibrant.outcomes import Outcomes, margin
+from calibrant.papers.draws import numbers_of, packed_all, sample_counts
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.posthoc import fit_or_identity
 from calibrant.papers.rows import Record
@@ -50,12 +52,19 @@ def margin_study(
     n_bins = check_count(settings.get("bins", _N_BINS), "bins") if equal else 1
     groups = margin_thirds(margin(test.to_logits()), outcomes, n_bins=n_bins)
     excess = (outcomes.confidence.double() - outcomes.correct.double()).numpy()
+    counts = sample_counts(numbers_of(test))
     for place, name in enumerate(_GROUPS):
-        gap = float(excess[groups == place].mean())
-        yield Record({"margin": name}, {"overconfident_by": gap, "underconfident_by": -gap})
+        own = groups == place
+        gap = float(excess[own].mean())
+        drawn = counts[:, own] @ excess[own] / counts[:, own].sum(axis=1)
+        yield Record(
+            {"margin": name},
+            {"overconfident_by": gap, "underconfident_by": -gap},
+            packed_all({"overconfident_by": drawn, "underconfident_by": -drawn}),
+        )
 
 
-def margin_thirds(margins: Tensor, outcomes: Outcomes, *, n_bins: int) -> Floats:
+def margin_thirds(margins: Tensor, outcomes: Outcomes, *, n_bins: int) -> npt.NDArray[np.int64]:
     """Return 0, 1 or 2 for each sample: its third by the margin within its bin of confidence.
 
     Args:
@@ -66,11 +75,11 @@ def margin_thirds(margins: Tensor, outcomes: Outcomes, *, n_bins: int) -> Floats
     Example:
         >>> sure = Outcomes(torch.tensor([0.8, 0.8, 0.8]), torch.tensor([True, True, False]))
         >>> margin_thirds(torch.tensor([3.0, 1.0, 2.0]), sure, n_bins=1).tolist()
-        [2.0, 0.0, 1.0]
+        [2, 0, 1]
     """
     edges = equal_mass_bins(outcomes, n_bins).edges
     place = torch.bucketize(outcomes.confidence.double(), edges[1:-1].double()).numpy()
-    groups = np.empty(len(margins))
+    groups = np.empty(len(margins), dtype=np.int64)
     for bin_ in np.unique(place):
         own = np.flatnonzero(place == bin_)
         order = own[np.argsort(margins.double().numpy()[own], kind="stable")]
