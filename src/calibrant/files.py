@@ -337,6 +337,7 @@ _PARSERS = frozenset(
         "safetensors",
         "safetensors_rust",
         "struct",
+        "tarfile",
         "tokenize",
         "tomllib",
         "zipfile",

@@ -14,7 +14,7 @@ from calibrant.papers.training import configurations
 from calibrant.training import load_network, train
 from calibrant.training.config import config_from_table
 from calibrant.training.config.settings import EncoderSettings, ModelSettings, TrainingSettings
-from calibrant.training.datasets import load_dataset
+from calibrant.training.datasets import LabelledData, load_dataset
 from calibrant.training.encoder import JointEncoder
 from calibrant.training.joint_loss import JointLoss
 from calibrant.training.models.classifier import WrappedClassifier
@@ -197,9 +197,13 @@ def test_an_encoder_of_its_own_stage_has_two_views_even_without_augmentation():
 def test_views_by_colour_are_crops_with_other_colours():
     images = torch.randint(256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
+    data = LabelledData(images, torch.arange(6), None, "image")
+
     def seen(by):
         generator = torch.Generator().manual_seed(3)
-        return Views(2, by, None, True).of(images, generator=generator, part=(6, slice(None)))
+        return Views(2, by, None, True).of(
+            data, torch.arange(6), generator=generator, part=(6, slice(None)), device=torch.device("cpu")
+        )
 
     crops, colours = seen("crop"), seen("colour")
     assert not torch.equal(crops[0], crops[1])

@@ -45,7 +45,7 @@ RUNS = {
         "encoder.projection=8",
         "encoder.optimizer.lr=0.05",
     ),
-    "joint": ("encoder.joint=0.5", "encoder.projection=8", "encoder.views_by=colour", "training.loss=crl"),
+    "joint": ("encoder.joint=0.5", "encoder.projection=8", "encoder.views_by=colour", "training.loss=seca"),
 }
 WITH_REPORT = ("cross_entropy",)
 TWO = ("hardware.devices=2", "hardware.strategy=ddp", "hardware.accelerator=cpu")

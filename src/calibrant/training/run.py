@@ -77,6 +77,8 @@ def train(config: Config, folder: str | Path, *, resume: bool = False, watcher: 
     splits = load_dataset(**settings.pop("options"), **settings, seed=config.seed)
     if config.output.fgsm and splits.test.kind != "image":
         raise InputError(f"output.fgsm: expected images, got {splits.test.kind} inputs; leave it out")
+    if config.output.fgsm and splits.test.stored is not None:
+        raise InputError("output.fgsm: expected images in memory, got streamed ones; leave it out")
     start_from(config.seed)
     network = make_network(config.model, splits)
     if config.hardware.sync_batchnorm:

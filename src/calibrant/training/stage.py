@@ -159,9 +159,11 @@ class Trainer:
     def _inputs(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the inputs of a step, one view of all samples after the other, and their labels."""
         data = self.stage.data
-        inputs = data.inputs[batch.rows].to(self.fabric.device)
         labels = data.labels[batch.rows].to(self.fabric.device)
-        views = self.stage.views.of(inputs, generator=generator, part=(batch.size, batch.place))
+        part = (batch.size, batch.place)
+        views = self.stage.views.of(
+            data, batch.rows, generator=generator, part=part, device=self.fabric.device
+        )
         if len(views) == 1:
             return views[0], labels
         return torch.cat(views), labels.repeat(len(views))

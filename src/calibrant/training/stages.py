@@ -95,7 +95,7 @@ def _trained_part(session: Session, network: Network, splits: Splits) -> tuple[n
     head = freeze_all_but_head(network)
     features = all_logits_and_features(session.fabric, network, splits.train)[1]
     assert features is not None
-    return head, replace(splits.train, inputs=features, kind="embedding")
+    return head, replace(splits.train, inputs=features, kind="embedding", stored=None)
 
 
 def _flips(session: Session) -> bool:

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.training.config.settings import EncoderSettings, StageSettings, TrainingSettings
-from calibrant.training.datasets.augment import augment, mirror, recolour, resized_crops
-from calibrant.training.datasets.dataset import DataKind
+from calibrant.training.datasets.augment import Part, augment, mirror, recolour, resized_crops, uniform
+from calibrant.training.datasets.dataset import DataKind, LabelledData
+
+# The usual smallest share of a picture that a classifier sees of large pictures, and an encoder.
+_SMALLEST, _SMALLEST_VIEW = 0.08, 0.2
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Views:
     Attributes:
         count: Versions of each sample.
         by: What changes an image: a ``"shift"``, a resized ``"crop"``, or a crop and its ``"colour"``; None
-            to leave samples as they are.
+            to leave samples as they are. Of stored images, all three cut random windows out of the files.
         padding: Largest shift in pixels; an eighth of the height if not given.
         flip: Whether half of the images are mirrored.
     """
@@ -28,17 +31,46 @@ class Views:
     padding: int | None = None
     flip: bool = False
 
-    def of(self, inputs: Tensor, *, generator: torch.Generator, part: tuple[int, slice]) -> list[Tensor]:
-        """Return the views of a batch; ``generator`` and ``part`` are those of :func:`augment`."""
+    def of(
+        self,
+        data: LabelledData,
+        rows: Tensor,
+        *,
+        generator: torch.Generator,
+        part: Part,
+        device: torch.device,
+    ) -> list[Tensor]:
+        """Return the views of some samples on a device.
+
+        Args:
+            data: The samples.
+            rows: Those of the batch.
+            generator: As in :func:`augment`.
+            part: As in :func:`augment`.
+            device: Where the views are used.
+        """
+        if self.by is not None and data.stored is not None:
+            return [self._window(data, rows, generator, part, device) for _ in range(self.count)]
+        inputs = data.read(rows).to(device)
         return [self._one(inputs, generator, part) for _ in range(self.count)]
 
-    def _one(self, inputs: Tensor, generator: torch.Generator, part: tuple[int, slice]) -> Tensor:
+    def _one(self, inputs: Tensor, generator: torch.Generator, part: Part) -> Tensor:
         if self.by is None:
             return inputs
         if self.by == "shift":
             padding = inputs.shape[2] // 8 if self.padding is None else self.padding
             return augment(inputs, padding=padding, flip=self.flip, generator=generator, part=part)
-        images = resized_crops(inputs, generator=generator, part=part)
+        return self._changed(resized_crops(inputs, generator=generator, part=part), generator, part)
+
+    def _window(
+        self, data: LabelledData, rows: Tensor, generator: torch.Generator, part: Part, device: torch.device
+    ) -> Tensor:
+        """Return random windows of stored images; they replace shifts and crops."""
+        draws = uniform(4, len(rows), generator=generator, part=part)
+        smallest = _SMALLEST if self.by == "shift" else _SMALLEST_VIEW
+        return self._changed(data.read_crops(rows, draws, smallest=smallest).to(device), generator, part)
+
+    def _changed(self, images: Tensor, generator: torch.Generator, part: Part) -> Tensor:
         if self.flip:
             images = mirror(images, generator=generator, part=part)
         return recolour(images, generator=generator, part=part) if self.by == "colour" else images

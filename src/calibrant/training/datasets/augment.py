@@ -98,7 +98,8 @@ def resized_crops(
         raise InputError(f"smallest: expected a share above 0, at most 1, got {smallest}")
     if not 1 <= stretch < math.inf:
         raise InputError(f"stretch: expected a ratio of at least 1, got {stretch}")
-    area, ratio, down, right = _uniform(4, images, generator, part)
+    draws = uniform(4, len(images), generator=generator, part=part)
+    area, ratio, down, right = (each.to(images.device) for each in draws)
     side = (smallest + (1 - smallest) * area).sqrt()
     longer = torch.exp((2 * ratio - 1) * math.log(stretch) / 2)
     height, width = (side / longer).clamp_max(1), (side * longer).clamp_max(1)
@@ -146,7 +147,8 @@ def recolour(
         )
     if not 0 <= strength <= 1:
         raise InputError(f"strength: expected a number from 0 to 1, got {strength}")
-    *changes, turn, changed, faded = _uniform(6, images, generator, part)
+    draws = uniform(6, len(images), generator=generator, part=part)
+    *changes, turn, changed, faded = (each.to(images.device) for each in draws)
     brightness, contrast, saturation = (1 + strength * (2 * each - 1) for each in changes)
     pixels = images.float()
     new = (pixels * _each(brightness)).clamp(0, 255)
@@ -199,14 +201,13 @@ def _check_images(images: Tensor) -> None:
         )
 
 
-def _uniform(
-    n: int, images: Tensor, generator: torch.Generator | None, part: Part | None
+def uniform(
+    n: int, size: int, *, generator: torch.Generator | None = None, part: Part | None = None
 ) -> tuple[Tensor, ...]:
-    """Return several random numbers between 0 and 1 for each image."""
-    size, place = part or (len(images), slice(None))
+    """Return several random numbers between 0 and 1 for each of some images; see :func:`augment`."""
+    whole, place = part or (size, slice(None))
     device = None if generator is None else generator.device
-    draws = (torch.rand(size, generator=generator, device=device) for _ in range(n))
-    return tuple(draw[place].to(images.device) for draw in draws)
+    return tuple(torch.rand(whole, generator=generator, device=device)[place] for _ in range(n))
 
 
 def _crop(images: Tensor, padding: int, top: Tensor, left: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""Labelled samples in memory, and a data set divided into parts for training."""
+"""Labelled samples, and a data set divided into parts for training."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -21,9 +21,24 @@ _T = TypeVar("_T")
 FOREIGN = -1
 
 
+class StoredImages(Protocol):
+    """Images that are read when they are needed; see ``PictureFiles``."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Tensor) -> "StoredImages":
+        """Return the images of these rows, without reading them."""
+
+    def read(self) -> Tensor:
+        """Return all images, uint8 of shape ``(n, c, h, w)``."""
+
+    def random_crops(self, draws: Sequence[Tensor], *, smallest: float) -> Tensor:
+        """Return a random window of each image, chosen by four numbers between 0 and 1 for each."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelledData:
-    """Samples with their classes, all in memory.
+    """Samples with their classes, in memory unless they are stored images.
 
     Attributes:
         inputs: Images as uint8 of shape ``(n, c, h, w)``, embeddings as floats of shape ``(n, d)``, or token
@@ -33,6 +48,8 @@ class LabelledData:
         kind: ``"image"``, ``"embedding"`` or ``"text"``.
         units: What each sample belongs to, if samples depend on each other, such as a patient: whole numbers
             of shape ``(n,)``. None if each sample stands alone.
+        stored: Images that stay files; ``inputs`` then has their shape on torch's device ``"meta"``, without
+            any numbers, and :meth:`read` returns pixels.
 
     Example:
         >>> data = LabelledData(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), "embedding")
@@ -45,9 +62,14 @@ class LabelledData:
     class_names: tuple[str, ...] | None
     kind: DataKind
     units: Tensor | None = None
+    stored: StoredImages | None = None
 
     def __post_init__(self) -> None:
         _check_inputs(self.inputs, self.kind)
+        if (self.stored is not None) != self.inputs.is_meta:
+            raise InputError(
+                "inputs: expected numbers, or none exactly if images are stored, got the opposite"
+            )
         _check_labels(self.labels, n=len(self.inputs))
         if self.class_names is not None:
             _check_names(self.class_names, highest=int(self.labels.max()))
@@ -65,13 +87,34 @@ class LabelledData:
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
         rows = torch.as_tensor(index)
         try:
-            units = None if self.units is None else self.units[rows]
-            return replace(self, inputs=self.inputs[rows], labels=self.labels[rows], units=units)
+            labels, units = self.labels[rows], None if self.units is None else self.units[rows]
+            if self.stored is None:
+                return replace(self, inputs=self.inputs[rows], labels=labels, units=units)
+            stored = self.stored.take(_numbers(rows, len(self)))
+            inputs = self.inputs.new_empty(len(labels), *self.inputs.shape[1:])
+            return replace(self, inputs=inputs, labels=labels, units=units, stored=stored)
         except IndexError:
             raise InputError(
                 f"index: expected row numbers below {len(self)} or a mask of that length, "
                 f"got {rows.dtype} of shape {tuple(rows.shape)} with others"
             ) from None
+
+    def read(self, rows: Tensor | slice) -> Tensor:
+        """Return the inputs of these rows in memory."""
+        if self.stored is None:
+            return self.inputs[rows]
+        return self.stored.take(_numbers(rows, len(self))).read()
+
+    def read_crops(self, rows: Tensor, draws: Sequence[Tensor], *, smallest: float) -> Tensor:
+        """Return a random window of each of these stored images."""
+        assert self.stored is not None
+        return self.stored.take(rows).random_crops(draws, smallest=smallest)
+
+    def batches(self, size: int, place: slice = slice(None)) -> Iterator[Tensor]:
+        """Yield the inputs in a place in memory, this many at a time; no rows are one empty batch."""
+        start, stop, _ = place.indices(len(self))
+        for first in range(start, max(stop, start + 1), size):
+            yield self.read(slice(first, min(first + size, stop)))
 
     def as_foreign(self) -> "LabelledData":
         """Return the same samples as out-of-distribution samples, without classes."""
@@ -174,6 +217,13 @@ def read_data(path: Path, what: str, parse: Callable[[Path], _T]) -> _T:
         if path.stat().st_size == 0:
             raise FormatError(f"expected {what}, got an empty file; copy it again")
         return parse(path)
+
+
+def _numbers(rows: Tensor | slice, n: int) -> Tensor:
+    """Return the row numbers that a slice or a mask stands for."""
+    if isinstance(rows, slice):
+        return torch.arange(n)[rows]
+    return rows.nonzero().flatten() if rows.dtype == torch.bool else rows
 
 
 def _check_inputs(inputs: Tensor, kind: DataKind) -> None:

@@ -186,6 +186,10 @@ def _chosen(corruptions: Sequence[str]) -> list[tuple[str, int]]:
 def _shifted(test: LabelledData, chosen: Sequence[tuple[str, int]], seed: int) -> dict[str, LabelledData]:
     if chosen and test.kind != "image":
         raise InputError(f"corruptions: expected images, got {test.kind} inputs; leave the corruptions out")
+    if chosen and test.stored is not None:
+        raise InputError(
+            "corruptions: expected images in memory, got streamed ones; leave the corruptions out"
+        )
     return {
         f"{name}-{severity}": replace(test, inputs=corrupt(test.inputs, name, severity, seed))
         for name, severity in chosen

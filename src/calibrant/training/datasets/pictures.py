@@ -20,7 +20,7 @@ from calibrant.training.datasets.dataset import LabelledData
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Pictures that one task of the thread pool decodes, so that the cost of a task does not matter.
+# Most pictures that one task of the thread pool decodes, so that the cost of a task does not matter.
 _CHUNK = 256
 # Images that are floating-point numbers at one time.
 _RESIZED_AT_ONCE = 1024
@@ -42,6 +42,7 @@ def decode(
     size: tuple[int, int],
     channels: int = 3,
     resize: bool = False,
+    window: Callable[[int, int, int], tuple[float, float, float, float]] | None = None,
 ) -> Tensor:
     """Return pictures as uint8 of shape ``(n, channels, height, width)``.
 
@@ -51,11 +52,11 @@ def decode(
         size: Height and width of the result.
         channels: 3 for colour, 1 for grey.
         resize: Whether pictures of another size are resized rather than refused.
+        window: Returns the part of a picture to resize, as left, top, right and bottom, given its row, width
+            and height; None for all of it.
     """
     image = pillow()
-    mode = {1: "L", 3: "RGB"}.get(channels)
-    if mode is None:
-        raise InputError(f"channels: expected 1 for grey or 3 for colour, got {channels}")
+    mode = "L" if check_channels(channels) == 1 else "RGB"
     pixels = np.empty((len(sources), *size, channels), dtype=np.uint8)
 
     def fill(row: int) -> None:
@@ -71,7 +72,10 @@ def decode(
                 f"{names[row]}: expected a whole picture, got one that cannot be decoded ({detail}); "
                 "it may be truncated or something else by that name"
             ) from error
-        if picture.size != size[::-1]:
+        if window is not None:
+            box = window(row, *picture.size)
+            picture = picture.resize(size[::-1], image.Resampling.BILINEAR, box=box)
+        elif picture.size != size[::-1]:
             if not resize:
                 raise FormatError(
                     f"{names[row]}: expected {size[1]} x {size[0]} pixels, "
@@ -86,14 +90,15 @@ def decode(
 
 def in_threads(work: Callable[[int], None], n: int) -> None:
     """Call ``work`` on 0 to ``n - 1`` in several threads; Pillow releases Python's lock."""
+    size = max(1, min(_CHUNK, n // 16))
 
     def chunk(start: int) -> None:
-        for row in range(start, min(start + _CHUNK, n)):
+        for row in range(start, min(start + size, n)):
             work(row)
 
     with ThreadPoolExecutor(min(8, cpu_count() or 1)) as pool:
         # Reading the results raises the first exception.
-        list(pool.map(chunk, range(0, n, _CHUNK)))
+        list(pool.map(chunk, range(0, n, size)))
 
 
 def _in_mode(picture: "Image", mode: str) -> "Image":
@@ -107,6 +112,13 @@ def _in_mode(picture: "Image", mode: str) -> "Image":
         # Pillow warns about a palette with transparency unless it is converted to RGBA first.
         picture = picture.convert("RGBA")
     return picture.convert(mode)
+
+
+def check_channels(channels: int) -> int:
+    """Return the number of channels of an image, or refuse it."""
+    if channels not in (1, 3):
+        raise InputError(f"channels: expected 1 for grey or 3 for colour, got {channels}")
+    return channels
 
 
 def check_size(size: int | Sequence[int]) -> tuple[int, int]:

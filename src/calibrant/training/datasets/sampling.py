@@ -137,7 +137,8 @@ def hold_out_classes(splits: Splits, classes: Sequence[int | str]) -> Splits:
 
     def without(part: LabelledData) -> LabelledData:
         rows = _not_empty(renumbered[part.labels] >= 0, "no sample of a remaining class")
-        return LabelledData(part.inputs[rows], renumbered[part.labels[rows]], kept_names, part.kind)
+        labels = renumbered[part.labels[rows]]
+        return replace(part.take(rows), labels=labels, class_names=kept_names)
 
     held = _not_empty(renumbered[splits.test.labels] < 0, "no test sample of these classes")
     return replace(

@@ -1,4 +1,4 @@
-"""Labelled texts, from JSON in the layout of CLINC150 or from CSV with columns ``text`` and ``label``."""
+"""Labelled texts: JSON as CLINC150 has it, CSV, or 20 Newsgroups and DBpedia as they are distributed."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,7 @@ from calibrant.errors import FormatError, InputError
 from calibrant.files import parse_json, reading
 from calibrant.inputs import check_count
 from calibrant.training.datasets.dataset import FOREIGN, LabelledData, Splits, check_exists, read_data
+from calibrant.training.datasets.published_texts import published_texts
 from calibrant.training.datasets.sampling import TEST_SHARE, check_validation, stratified_split
 from calibrant.training.datasets.tokens import Vocabulary, longest, pretrained_encoder
 
@@ -38,6 +39,7 @@ def load_text(
     model: str | None = None,
     length: int | None = None,
     max_words: int = 20_000,
+    headers: bool = True,
     validation: float = 0.1,
     seed: int = 0,
 ) -> Splits:
@@ -49,18 +51,22 @@ def load_text(
     Missing parts are taken from the training part, without splitting a unit. Classes are numbered in
     alphabetical order.
 
+    ``20news-bydate.tar.gz`` and ``dbpedia_csv.tar.gz`` are read as they are distributed, without unpacking
+    them to the disk; so are the folders that they unpack to.
+
     Args:
         path: The file or the folder.
         model: A Hugging Face model whose tokenizer is used; without it, a vocabulary of the training words.
         length: Tokens per text; without it, those of the longest training text, at most 128.
         max_words: Size of the built-in vocabulary.
+        headers: Whether the texts of 20 Newsgroups begin with their headers, some of which name the group.
         validation: Share of the training part for validation, if there is none.
         seed: Which samples that share is.
     """
     if length is not None:
         check_count(length, "length")
     check_count(max_words, "max_words")
-    parts, foreign = _read_texts(path)
+    parts, foreign = _read_texts(path, headers=headers)
     names = tuple(sorted(set(parts["train"].classes)))
     with reading(path.name, "texts"):
         labels = {part: _numbered(texts.classes, names, part) for part, texts in parts.items()}
@@ -130,8 +136,12 @@ def _numbered(classes: Sequence[str], names: tuple[str, ...], part: str) -> Tens
     return torch.tensor([number[label] for label in classes])
 
 
-def _read_texts(path: Path) -> _Found:
-    check_exists(path)
+def _read_texts(path: Path, *, headers: bool) -> _Found:
+    published = published_texts(check_exists(path), headers=headers)
+    if published is not None:
+        return {part: _Texts(*each) for part, each in published.items()}, {}
+    if not headers:
+        raise InputError(f"headers: expected true for {path.name}, which is not 20 Newsgroups, got false")
     if path.is_dir():
         return _folder(path)
     if path.suffix.lower() == ".json":
@@ -139,7 +149,7 @@ def _read_texts(path: Path) -> _Found:
     if path.suffix.lower() == ".csv":
         return {"train": read_data(path, _LABELLED, _labelled)}, {}
     raise FormatError(
-        f"{path.name}: expected a .json or .csv file or a folder of .csv files, "
+        f"{path.name}: expected a .json or .csv file, a folder of .csv files, or a .tar.gz archive, "
         f"got {path.suffix or 'no suffix'!r}"
     )
 
