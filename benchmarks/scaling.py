@@ -231,7 +231,7 @@ def train_epochs(workers: int, *, quick: bool) -> dict[str, float]:
     from calibrant.training.network import make_network
     from calibrant.training.session import Session, Watcher
     from calibrant.training.stage import Stage, Trainer
-from calibrant.training.views import Views
+    from calibrant.training.views import Views
 
     fabric = Fabric(accelerator="cpu", devices=workers, strategy="ddp" if workers > 1 else "auto")
     fabric.launch()
