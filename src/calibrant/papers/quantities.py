@@ -53,6 +53,7 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "shifted_adaptive_ece": _of_measure("adaptive_ece", ", shifted"),
     "shifted_smece": _of_measure("smece", ", shifted"),
     "shifted_auroc_ovo": _of_measure("auroc_ovo", ", shifted"),
+    "log_cost": Quantity("log of CPU time over that of cross-entropy", "lower"),
     "train_accuracy": _of_measure("accuracy", ", training"),
     "overconfidence": Quantity("confidence - accuracy", percent=True),
     "group_ece": _of_measure("ece", " within groups"),
