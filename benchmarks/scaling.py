@@ -231,6 +231,7 @@ def train_epochs(workers: int, *, quick: bool) -> dict[str, float]:
     from calibrant.training.network import make_network
     from calibrant.training.session import Session, Watcher
     from calibrant.training.stage import Stage, Trainer
+    from calibrant.training.views import Views
 
     fabric = Fabric(accelerator="cpu", devices=workers, strategy="ddp" if workers > 1 else "auto")
     fabric.launch()
@@ -241,7 +242,8 @@ def train_epochs(workers: int, *, quick: bool) -> dict[str, float]:
     torch.manual_seed(0)
     network = make_network(ModelSettings("small_cnn"), Splits(data, data, data))
     settings = TrainingSettings(epochs=1000, batch_size=128)
-    stage = Stage("classifier", 1, settings, network, network, network, SECALoss(), data)
+    views = Views(by="shift", flip=True)
+    stage = Stage("classifier", 1, settings, network, network, network, SECALoss(), data, views)
     session = Session(fabric, Path("unused"), Config(), Watcher())  # an epoch alone writes nothing
     trainer = Trainer(session, stage)
     times = []

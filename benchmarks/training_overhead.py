@@ -24,6 +24,7 @@ from calibrant.training.network import Network, make_network
 from calibrant.training.optimization import seed_of
 from calibrant.training.session import Session, Watcher
 from calibrant.training.stage import Stage, Trainer
+from calibrant.training.views import Views
 from timing import benchmark_parser, print_head, print_row
 
 
@@ -52,7 +53,8 @@ def compare(name: str, batch_size: int, steps: int, rounds: int) -> tuple[list[f
     fabric = Fabric(accelerator="cpu", devices=1)
     torch.manual_seed(0)
     network = make_network(ModelSettings(name), splits)
-    stage = Stage("classifier", 1, settings, network, network, network, CrossEntropyLoss(), data)
+    views = Views(by="shift", flip=True)
+    stage = Stage("classifier", 1, settings, network, network, network, CrossEntropyLoss(), data, views)
     session = Session(fabric, Path("unused"), Config(), Watcher())  # an epoch alone writes nothing
     trainer = Trainer(session, stage)
     torch.manual_seed(0)

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "scripts" / "papers.csv"
 PAGE = ROOT / "docs" / "papers.md"
 
-STATUSES = ("exact", "selectable", "not here")
+STATUSES = ("exact", "selectable", "differs", "not here")
 
 _PAPERS = {
     "smart": "SMART: sample margin-aware recalibration of temperature",
@@ -67,8 +67,9 @@ calibrant bench list --papers       # the commands that make each table and figu
 ```
 
 Every equation, algorithm, hyper-parameter, baseline, measure, network and data set of the five papers.
-*Exact*: it is there as printed, under the name given. *Selectable*: our default differs, or there are
-several readings, and the name or option given is the paper's. *Not here*: and why. The page is made from
+*Exact*: it is there as printed, under the name given. *Selectable*: our default differs, the paper leaves
+something open, or there are several readings, and the name or option given is the paper's. *Differs*: ours is
+not what is printed, and the remark says how. *Not here*: and why. The page is made from
 `scripts/papers.csv`; the script imports every object, makes every loss and method, and compares every
 setting with its configuration, so nothing on this page can be a name that does not exist.
 """
@@ -106,7 +107,7 @@ def problems(item: Item) -> list[str]:
         found += [] if item.remark else ["expected the reason"]
     elif not item.references:
         found.append("expected a reference")
-    if item.status == "selectable" and not item.remark:
+    if item.status in ("selectable", "differs") and not item.remark:
         found.append("expected what differs")
     for reference in item.references:
         try:
@@ -205,8 +206,7 @@ def page() -> str:
     count = {status: sum(item.status == status for item in every) for status in STATUSES}
     lines = [
         _HEAD,
-        f"{len(every)} items: {count['exact']} exact, {count['selectable']} selectable, "
-        f"{count['not here']} not here.\n",
+        f"{len(every)} items: {', '.join(f'{count[status]} {status}' for status in STATUSES)}.\n",
     ]
     for paper, title in _PAPERS.items():
         lines.append(f"## {title}\n")

@@ -68,4 +68,5 @@ def test_an_item_needs_a_place_or_a_reason(script):
     assert script.problems(script.Item("smart", "equation", "x", "not here", "", ""))
     assert script.problems(script.Item("smart", "equation", "x", "selectable", "method smart", ""))
     assert script.problems(script.Item("smart", "equation", "x", "differs", "method smart", ""))
+    assert script.problems(script.Item("smart", "equation", "x", "similar", "method smart", "so it is"))
     assert not script.problems(script.Item("smart", "equation", "x", "not here", "", "because"))

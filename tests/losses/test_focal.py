@@ -29,6 +29,16 @@ def test_the_gradient_is_that_of_appendix_c_of_the_selective_risk_paper(gamma):
     torch.testing.assert_close(found, chained(slope, logits, labels))
 
 
+@pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0, 5.0])
+def test_it_is_at_least_the_divergence_from_the_label_less_gamma_times_the_entropy(gamma):
+    # Section 3 of the AdaFocal paper; with one-hot labels the divergence is the cross-entropy.
+    logits = 3 * torch.randn(500, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(500) % 7
+    divergence = F.cross_entropy(logits, labels, reduction="none")
+    entropy = torch.special.entr(logits.softmax(1)).sum(1)
+    assert (focal_loss(logits, labels, gamma=gamma, reduction="none") >= divergence - gamma * entropy).all()
+
+
 def test_gamma_0_is_cross_entropy():
     logits, labels = batch()
     torch.testing.assert_close(focal_loss(logits, labels, gamma=0.0), F.cross_entropy(logits, labels))

@@ -44,6 +44,17 @@ def test_embeddings_are_put_on_the_unit_sphere_by_default():
     torch.testing.assert_close(refinement_loss(7 * z, labels), _by_loop(F.normalize(z, dim=1), labels))
 
 
+def test_lemma_1_half_the_squared_distance_of_unit_vectors_is_one_minus_their_cosine():
+    # So the loss on the unit sphere compares the nearest cosines of the other classes and of the own class.
+    z, labels = _batch()
+    cosine = F.cosine_similarity(z[:, None], z[None], dim=2)
+    same = labels[:, None] == labels
+    friend = cosine.masked_fill(~same | torch.eye(len(z), dtype=torch.bool), -math.inf).amax(dim=1)
+    foe = cosine.masked_fill(same, -math.inf).amax(dim=1)
+    assert torch.isfinite(friend).all()
+    torch.testing.assert_close(refinement_loss(z, labels), (foe - friend).mean())
+
+
 def test_a_sample_without_friend_contributes_nothing():
     z, labels = _batch()
     alone = torch.cat([labels, torch.tensor([99])])

@@ -175,6 +175,32 @@ def test_the_definitions_of_sce_have_names(sample):
         metrics.static_calibration_error(probs, labels, definition="seca")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_proposition_4_1_of_the_au_paper_no_binning_shows_more_than_the_whole_error(seed):
+    # Twelve confidences whose accuracy is known exactly: 100 samples each, and any bins over them.
+    rng = np.random.default_rng(seed)
+    levels, hits = np.sort(rng.uniform(0.1, 1.0, 12)), rng.integers(0, 101, 12)
+    confidence = np.repeat(levels, 100)
+    correct = np.concatenate([np.arange(100) < each for each in hits])
+    whole = np.abs(levels - hits / 100).mean()
+    shown = [
+        metrics.expected_calibration_error(confidence=confidence, correct=correct, n_bins=n, binning=binning)
+        for n in range(1, 40)
+        for binning in ("width", "mass")
+    ]
+    assert max(shown) <= whole + 1e-12
+    assert min(shown) < 0.9 * whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_balanced_classes_the_sce_of_equation_17_is_at_least_the_ece(seed):
+    # So the tables of SECA, with SCE 2.83 beside ECE 10.0, cannot show Eq. 17.
+    rng = np.random.default_rng(seed)
+    probs, labels = rng.dirichlet(np.full(6, 0.4), size=300), np.tile(np.arange(6), 50)
+    sce = metrics.static_calibration_error(probs, labels, definition="true_class")
+    assert sce >= metrics.expected_calibration_error(probs, labels)
+
+
 def test_classwise_bins_of_equal_mass_are_those_of_each_class(sample):
     probs, labels = sample
     bins = metrics.class_bins(probs, labels, n_bins=6, binning="mass")

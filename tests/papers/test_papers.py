@@ -268,8 +268,19 @@ def test_the_plain_value_is_on_the_scale_of_our_measures():
     def plain(unit):
         return PaperFigure("p", "1", "d", "m", "l", "h", "x", 4.34, None, unit, "").plain
 
-    assert plain("percent") == plain("1e-2") == 0.0434
+    assert plain("percent") == plain("1e-2") == 10 * plain("1e-3") == 0.0434
     assert plain("fraction") == plain("number") == plain("hours") == 4.34
+
+
+def test_the_sce_of_seca_is_in_thousandths_and_below_its_ece_as_only_nixons_can_be():
+    pairs = {}
+    for figure in paper_figures("seca", dataset="CIFAR-100", method="cross_entropy", table="1"):
+        pairs.setdefault(figure.model, {})[figure.measure] = figure
+    for found in pairs.values():
+        assert found["sce"].unit == "1e-3"
+        assert found["sce"].value < found["ece"].value
+        # A top-label gap of g makes a classwise error of about 2 g / K; here K is 100.
+        assert found["sce"].plain == pytest.approx(2 * found["ece"].plain / 100, rel=0.5)
 
 
 def test_an_unknown_paper_is_answered_with_the_known_ones():

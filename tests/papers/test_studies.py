@@ -14,6 +14,7 @@ from calibrant.papers.runner import run_study
 from calibrant.papers.smart_ablations import solve_temperatures
 from calibrant.papers.smart_theory import (
     Population,
+    counterexample,
     nll_slope,
     random_outcomes,
     random_population,
@@ -28,6 +29,16 @@ def test_the_solved_temperature_gives_the_wanted_confidence():
     z = torch.from_numpy(np.random.default_rng(0).normal(scale=4, size=(200, 7)))
     solved = solve_temperatures(z, confidence=0.8)
     assert torch.softmax(z / solved[:, None], dim=1).amax(dim=1).numpy() == pytest.approx(np.full(200, 0.8))
+
+
+def test_the_largest_logit_alone_leaves_every_temperature_possible():
+    # Eqs. 9 and 10: all other logits lie delta below the largest, which is 5 throughout.
+    k, wanted = 10, 0.8
+    for delta in (1e-3, 0.1, 1.0, 30.0, 1e4):
+        z = torch.full((1, k), 5.0 - delta, dtype=torch.float64)
+        z[0, 3] = 5.0
+        expected = -delta / math.log((1 / wanted - 1) / (k - 1))
+        assert float(solve_temperatures(z, confidence=wanted)) == pytest.approx(expected)
 
 
 def test_the_margin_is_within_its_bounds_and_explains_more_than_the_largest_logit():
@@ -144,6 +155,50 @@ def test_bounds_check_their_arguments(call, message):
         call([[1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
 
 
+def condition_31(population: Population, *, rho_u: float, rho_o: float) -> bool:
+    """Whether a population of two classes without samples between U and O satisfies Eq. (31)."""
+    gap, slice_ = population.accuracy - population.confidence, population.sharpened
+    odds = np.log(population.confidence / (1 - population.confidence))[slice_]
+    mass_u, mass_o = (population.mass[slice_ & side].sum() for side in (gap > 0, gap < 0))
+    return bool(rho_u * odds.min() * mass_u > odds.max() * rho_o * mass_o)
+
+
+def test_proposition_a_2_is_false_as_printed_the_likelihood_of_the_counterexample_falls():
+    population = counterexample()
+    gap = population.accuracy - population.confidence
+    under = gap > 0
+    # Its assumptions: gaps of at least rho, disjoint intervals, and Eq. (31).
+    assert gap[under].min() >= 0.1 - 1e-12
+    assert gap[~under].max() <= -0.01
+    assert population.confidence[under].max() < population.confidence[~under].min()
+    assert condition_31(population, rho_u=0.1, rho_o=0.01)
+    # With the gap of O as it is, the condition does not hold: with equality there is no contradiction.
+    assert not condition_31(population, rho_u=0.1, rho_o=0.7)
+    nll = [population.nll(population.at(s)) for s in (1.0, 1.001, 1.1, 2.0)]
+    assert nll == sorted(nll)
+    assert nll[0] < nll[1]
+
+
+def test_with_gaps_that_only_exceed_rho_the_likelihood_may_rise():
+    key = {"study": "mismatch", "gaps": "at least", "beyond": "nothing"}
+    (record,) = run_study(key, {"draws": 60}, 0, None)
+    assert 0 < record.values["nll_falls"] < 1
+
+
+def test_gaps_that_exceed_rho_are_never_below_those_of_the_same_draw():
+    for seed in range(30):
+        draws = [np.random.default_rng(seed) for _ in range(2)]
+        exact, larger = (
+            random_population(rng, beyond=False, larger=each)
+            for rng, each in zip(draws, (False, True), strict=True)
+        )
+        gaps = [each.accuracy - each.confidence for each in (exact, larger)]
+        assert (np.sign(gaps[0]) == np.sign(gaps[1])).all()
+        assert (np.abs(gaps[1]) >= np.abs(gaps[0])).all()
+        assert (larger.accuracy >= 0).all()
+        assert (larger.accuracy <= 1).all()
+
+
 @pytest.mark.parametrize("beyond", [False, True])
 def test_a_random_population_satisfies_the_condition_of_the_proposition(beyond):
     rng = np.random.default_rng(0)
@@ -185,9 +240,10 @@ def test_a_population_of_one_confidence_has_its_gap_as_error_and_the_known_likel
     assert population.nll(p) == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
 
 
-def test_the_likelihood_part_of_the_proposition_holds_and_the_calibration_part_depends_on_the_rest():
+def test_with_equal_gaps_the_likelihood_rises_and_the_calibration_error_depends_on_the_rest():
     def found(beyond):
-        (record,) = run_study({"study": "mismatch", "beyond": beyond}, {"draws": 15}, 0, None)
+        key = {"study": "mismatch", "gaps": "equal", "beyond": beyond}
+        (record,) = run_study(key, {"draws": 15}, 0, None)
         return record.values
 
     alone, beside = found("nothing"), found("overconfident")

@@ -1,13 +1,15 @@
 """The worker that trains."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibrant.errors import InputError
 from calibrant.papers.training import configurations, run_training
+from calibrant.training.stage import Trainer
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "config": {
         "output": {"tensorboard": False, "dynamics": 0},
         "posthoc": {"methods": ["temperature"]},
@@ -72,6 +74,31 @@ def test_the_folder_of_data_is_put_where_it_is_named():
     tasks = {"digits": {"data": {"path": "{data}/x", "foreign": {"y": "image_folder:{data}/y"}}}}
     found = configuration(KEY, {**SETTINGS, "tasks": tasks}, 0, Path("/here"))
     assert found["data"] == {"path": "/here/x", "foreign": {"y": "image_folder:/here/y"}}
+
+
+def test_a_network_that_was_kept_is_not_trained_again(tmp_path, monkeypatch):
+    first = list(run_training(KEY, SETTINGS, 0, None, runs=tmp_path))
+    monkeypatch.setattr(Trainer, "epoch", lambda *_: pytest.fail("trained again"))
+    settings = {**SETTINGS, "config": {**SETTINGS["config"], "posthoc": {"methods": ["ensemble"]}}}
+    again = list(run_training(KEY, settings, 0, None, runs=tmp_path))
+    assert again[0].values["nll"] == first[0].values["nll"]
+    assert [record.labels["posthoc"] for record in again] == ["uncalibrated", "ensemble"]
+
+
+def test_another_seed_or_loss_is_another_network(tmp_path):
+    for key, seed in ((KEY, 0), (KEY, 1), ({**KEY, "method": "brier"}, 0)):
+        list(run_training(key, SETTINGS, seed, None, runs=tmp_path))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_rows_keep_the_regime_and_draws_of_test_shifted_and_foreign_samples():
+    config = {**SETTINGS["config"], "output": {"tensorboard": False, "dynamics": 100}}
+    plain, repaired = run_training(KEY, {**SETTINGS, "config": config}, 0, None)
+    assert plain.values["overconfidence"] == plain.values["mean_confidence"] - plain.values["accuracy"]
+    assert 0 < plain.values["train_accuracy"] <= 1
+    assert {"ece", "auroc_ovo", "shifted_ece", "ood_auroc"} <= set(plain.draws)
+    assert {"ece", "accuracy"} <= set(repaired.draws)
+    assert plain.draws["accuracy"] == repaired.draws["accuracy"]
 
 
 def test_an_unknown_task_is_refused():

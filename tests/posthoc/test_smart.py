@@ -248,8 +248,8 @@ def test_the_curve_of_small_logits_is_that_of_their_margins():
     np.testing.assert_allclose(curve, expected, rtol=1e-6)
 
 
-def as_printed(logits, labels, *, epochs, seed):
-    """Algorithm 1 of the paper with Adam, in torch's own parts; returns the temperature of each sample."""
+def as_printed(logits, labels, *, epochs, seed, sgd=False, batch_size=1024):
+    """Algorithm 1 of the paper in torch's own parts, with Adam or SGD; returns each sample's temperature."""
     z, y = torch.tensor(logits), torch.tensor(labels)
     m = margin(z)
     x = ((m - m.mean()) / m.std(correction=0))[:, None]
@@ -263,17 +263,20 @@ def as_printed(logits, labels, *, epochs, seed):
     def temperature(rows):
         return torch.nn.functional.softplus(last(torch.relu(first(x[rows])))).squeeze(1) + 0.1
 
-    adam = torch.optim.Adam([*first.parameters(), *last.parameters()], lr=5e-3)
+    optimizer = (torch.optim.SGD if sgd else torch.optim.Adam)(
+        [*first.parameters(), *last.parameters()], lr=5e-3
+    )
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
-        for rows in torch.randperm(len(z), generator=generator).split(1024):
+        for rows in torch.randperm(len(z), generator=generator).split(batch_size):
             p, predicted = torch.softmax(z[rows] / temperature(rows)[:, None], dim=1).max(dim=1)
             w = torch.exp(-200 * (p[:, None] - (torch.arange(15) + 0.5) / 15) ** 2)
             w = w / w.sum(dim=1, keepdim=True)
             gap = (w * (p - (predicted == y[rows]).double())[:, None]).sum(dim=0) / w.sum(dim=0)
-            adam.zero_grad()
-            (w.sum(dim=0) / len(rows) * torch.sqrt(gap**2 + 1e-6)).sum().backward()
-            adam.step()
+            optimizer.zero_grad()
+            mean = (w.sum(dim=0) / len(rows) * torch.sqrt(gap**2 + 1e-6)).sum()
+            (len(rows) * mean if sgd else mean).backward()
+            optimizer.step()
     with torch.no_grad():
         return temperature(torch.arange(len(z)))
 
@@ -285,6 +288,15 @@ def test_the_method_of_the_paper_is_its_algorithm():
     torch.testing.assert_close(fitted.temperature(torch.tensor(logits)), expected, atol=1e-6, rtol=0)
     assert fitted.n_parameters == 49
     assert fitted.unit == 1
+
+
+@pytest.mark.parametrize("batch_size", [1024, 1500])
+def test_plain_gradient_steps_follow_the_sum_over_samples_as_algorithm_1_prints(batch_size):
+    logits, labels, _ = bent(1500)
+    options = {"epochs": 5, "seed": 4, "batch_size": batch_size}
+    fitted = SMARTPaper.fit(logits, labels, optimizer="sgd", **options)
+    expected = as_printed(logits, labels, sgd=True, **options)
+    torch.testing.assert_close(fitted.temperature(torch.tensor(logits)), expected, atol=1e-6, rtol=0)
 
 
 def test_the_method_of_the_paper_repairs_what_one_temperature_cannot():
@@ -352,7 +364,15 @@ def test_options_that_a_method_does_not_have_are_refused(method, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"batch_size": 0}, {"hidden": 0}, {"n_bins": 0}, {"sigma": -1.0}, {"delta": 0}, {"learning_rate": 0}],
+    [
+        {"batch_size": 0},
+        {"hidden": 0},
+        {"n_bins": 0},
+        {"sigma": -1.0},
+        {"delta": 0},
+        {"learning_rate": 0},
+        {"optimizer": "lbfgs"},
+    ],
 )
 def test_constants_of_the_paper_are_checked(options):
     with pytest.raises(InputError, match=f"^{next(iter(options))}: expected"):

@@ -309,17 +309,17 @@ def test_smart_compares_the_methods_of_its_table_1() -> None:
     # TS, PTS, CTS, Spline, GC, ProCal, FC and its own.
     table = {
         "temperature",
-        "parameterized",
-        "class_temperature",
+        "parameterized_paper",
+        "class_temperature_paper",
         "spline",
-        "group",
-        "proximity",
+        "group_paper",
+        "proximity_paper",
         "feature_clipping",
     }
     for name in PAPERS:
         if name.startswith("smart/"):
-            assert set(load(name).posthoc.methods) == table | {"smart"}
-            assert load(name).posthoc.choose == "smart"
+            assert set(load(name).posthoc.methods) == table | {"smart_paper"}
+            assert load(name).posthoc.choose == "smart_paper"
 
 
 def test_refcal_has_both_readings_of_jointly() -> None:
@@ -347,3 +347,11 @@ def test_refcal_has_an_encoder_before_the_head_and_a_long_tail(name) -> None:
     assert (head.schedule.milestones, head.schedule.factor) == ((60, 75, 90), 0.2)
     expected = "FocalLoss(gamma=1.0) + MDCALoss()" if "mdca" in name else "CrossEntropyLoss()"
     assert str(make_loss(head.loss)) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("smart/")])
+def test_the_files_of_smart_fit_every_method_as_printed_where_ours_differs(name) -> None:
+    posthoc = load(name).posthoc
+    assert "smart_paper" in posthoc.methods
+    assert [each for each in posthoc.methods if f"{each}_paper" in METHODS] == []
+    assert f"{posthoc.choose}_paper" not in METHODS

@@ -61,8 +61,8 @@ def test_the_contrastive_term_brings_samples_of_one_class_together(tmp_path, dig
         same = labels[:, None] == labels
         return float(cosines[same].mean() - cosines[~same].mean())
 
-    long = ("training.epochs=25", "training.optimizer.name=adam", "training.optimizer.lr=0.01")
-    long = (*long, "training.augment=false", "output.dynamics=0")
+    long = ["training.epochs=25", "training.optimizer.name=adam", "training.optimizer.lr=0.01"]
+    long += ["training.augment=false", "output.dynamics=0"]
     plain = train(small_config(*long), tmp_path / "plain")
     joint = train(small_config(*long, "encoder.joint=2.0", "encoder.hidden=0"), tmp_path / "joint")
     with torch.no_grad():

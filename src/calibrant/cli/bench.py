@@ -192,13 +192,13 @@ def verdicts(
     ] = Path("docs/results/rows"),
     form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
 ) -> None:
-    """Check the papers' claims against finished rows: sign and paired interval on each task.
+    """Check the papers' claims against finished rows: in pairs over seeds and test samples, on each task.
 
     Example: calibrant bench verdicts docs/results/rows --format markdown
     """
     from calibrant.inputs import check_choice
     from calibrant.papers.verdict_page import to_page, verdict_values, with_count
-    from calibrant.papers.verdicts import judged_claims
+    from calibrant.papers.verdicts import all_results, judged_claims
 
     check_choice(form, "--format", ("text", "markdown", "json"))
     judged = judged_claims(folder)
@@ -206,7 +206,7 @@ def verdicts(
         typer.echo(json.dumps(verdict_values(judged)))
         return
     if form == "markdown":
-        typer.echo(to_page(judged), nl=False)
+        typer.echo(to_page(judged, all_results(folder)), nl=False)
         return
     rows = [
         (
@@ -221,7 +221,10 @@ def verdicts(
         Column(name, align="left", wraps=True) for name in ("paper", "claim", "as printed", "our default")
     ]
     Console().show(Table.of(columns, rows))
-    typer.echo("In brackets: comparisons that hold, do not hold, and are undecided.")
+    typer.echo(
+        "In brackets: comparisons that are better, worse, equal within the margin, and that cannot tell. "
+        "Of trained networks only those count whose cross-entropy is overconfident."
+    )
 
 
 def _only(words: list[str] | None) -> dict[str, list[str]]:

@@ -110,7 +110,9 @@ def static_calibration_error(
 
     over classes that occur. The two differ by orders of magnitude, and tables often show either of them
     times 100. Grouping samples by their true class conditions on the outcome: even a calibrated model has a
-    large error of the second kind, so use it only to compare with papers that do.
+    large error of the second kind, so use it only to compare with papers that do. If classes are equally
+    frequent, the second is at least the top-label ECE. The numbers in the tables of SECA are smaller than its
+    ECE: they fit the first definition times 1,000.
 
     Args:
         probs: Class probabilities of shape ``(n, k)``.

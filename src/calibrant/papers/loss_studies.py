@@ -2,9 +2,11 @@
 
 Figure 3 (a) of AdaFocal, and figure 1 and appendix figures 1 and 2 of the selective-risk (AU) paper, show
 losses and their gradients along the probability of the true class. Appendix figure 5 of the latter shows the
-smoothed distribution of confidence scores.
+smoothed distribution of confidence scores. SECA's table 2 has the time that training takes with each loss.
 """
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,33 @@ def _settle(loss: SampleLoss, settings: Mapping[str, Any], seed: int) -> None:
     p = 1 / k + (1 - 1 / k) * torch.rand(n, generator=generator, dtype=torch.float64)
     wrong = torch.rand(n, generator=generator, dtype=torch.float64) > accuracy
     loss.update(distribution(p, rival=1 / (k - 1), n_classes=k).log(), wrong.long())
+
+
+def cost_study(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, _data: Path | None
+) -> Iterator[Record]:
+    """Yield the CPU time of a training step with the key's ``loss`` over that with cross-entropy.
+
+    Both train the same small network on random images, a step of one after a step of the other, so that other
+    work on the machine slows both. ``log_cost`` is the logarithm of the ratio of the total times.
+    """
+    from calibrant.training.models.by_name import make_model
+
+    k, n = key["classes"], settings["batch_size"]
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(n, 3, 32, 32, generator=generator)
+    labels = torch.randint(k, (n,), generator=generator)
+    model = make_model("conv_mlp", n_classes=k, shape=(3, 32, 32))
+    losses = [make_loss(name, n_classes=k, n_samples=n) for name in (key["loss"], "cross_entropy")]
+    extra = [{"indices": torch.arange(n)} if "indices" in loss.needs else {} for loss in losses]
+    seconds = [0.0, 0.0]
+    for step in range(settings["steps"]):
+        for place, loss in enumerate(losses):
+            start = time.process_time()
+            model.zero_grad()
+            loss(model(images), labels, **extra[place]).backward()
+            seconds[place] += time.process_time() - start if step else 0.0  # the first step warms up
+    yield Record({}, {"log_cost": math.log(seconds[0] / seconds[1])})
 
 
 def smoothed_distribution_study(

@@ -93,7 +93,11 @@ def prediction_sets(clinc: Path | None) -> dict[str, Callable[[], RealSet]]:
 def split(
     predictions: Predictions, seed: int, *, n_validation: int | None = None
 ) -> tuple[Predictions, Predictions]:
-    """Split at random into a part to fit on (half, at most 5,000) and a part to measure on."""
+    """Split at random into a part to fit on (half, at most 5,000) and a part to measure on.
+
+    Samples keep their numbers as ids, so that the same sample is known in the splits of all seeds.
+    """
+    predictions = predictions.replaced(ids=np.arange(predictions.n))
     order = np.random.default_rng(seed).permutation(predictions.n)
     n = n_validation or min(predictions.n // 2, 5000)
     return predictions.take(order[:n]), predictions.take(order[n:])

@@ -23,6 +23,7 @@ from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.expressions import parse_term
 from calibrant.outcomes import refuse_weights
+from calibrant.papers.draws import drawn_measures, packed_all
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.rows import Record
 from calibrant.posthoc.calibrator import Calibrator, Identity
@@ -34,6 +35,9 @@ from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.surrogates import check_objective
 
 _MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece", "smece", "aurc")
+
+# Measures that rows keep on draws of the test samples.
+_DRAWN = ("accuracy", "nll", "ece", "ece_equal_mass")
 
 _NOT_OPTIONS = ("source", "method", "samples")
 
@@ -72,7 +76,8 @@ def run_posthoc(
             before = _measured(source.tests[name], {"measures": settings["reductions"]})
             after = _measured(repaired, {"measures": settings["reductions"]})
             values |= {f"{each}_reduction": before[each] - after[each] for each in before}
-        yield Record({"set": name, **labels}, values)
+        drawn = drawn_measures(repaired, [each for each in _DRAWN if each in values])
+        yield Record({"set": name, **labels}, values, packed_all(drawn))
 
 
 def fit_or_identity(

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from calibrant.files import (
     write_file,
     writing,
 )
+from calibrant.papers.draws import PackedDraws
 from calibrant.papers.experiment import Experiment, Job, parse_experiment, read_experiment_text
 
 ROWS = "rows.jsonl"
@@ -30,10 +31,12 @@ class Record:
     Attributes:
         labels: Labels beyond the key of the job, such as a post-hoc method or a shifted set.
         values: The numbers by name.
+        draws: Numbers on draws of the test samples, by name, packed by :mod:`calibrant.papers.draws`.
     """
 
     labels: Mapping[str, Any]
     values: Mapping[str, float | None]
+    draws: Mapping[str, PackedDraws] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,9 +151,15 @@ class RowFile:
 
 
 def flat(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one flat mapping per record: labels, seed, and the numbers under their names."""
+    """Return one flat mapping per record: labels, seed, and the numbers and draws under their names."""
     return [
-        {"seed": row.seed, **row.key, **record.labels, "values": dict(record.values)}
+        {
+            "seed": row.seed,
+            **row.key,
+            **record.labels,
+            "values": dict(record.values),
+            "draws": dict(record.draws),
+        }
         for row in rows
         for record in row.records
     ]

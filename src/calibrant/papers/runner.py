@@ -33,7 +33,7 @@ from calibrant.papers.calarena import run_arena, run_calarena
 from calibrant.papers.experiment import Experiment, Job, Preset, is_wanted
 from calibrant.papers.inputs import inputs_digest
 from calibrant.papers.llm import expand_models, run_llm
-from calibrant.papers.loss_studies import shape_study, smoothed_distribution_study
+from calibrant.papers.loss_studies import cost_study, shape_study, smoothed_distribution_study
 from calibrant.papers.posthoc import run_posthoc
 from calibrant.papers.rows import (
     Record,
@@ -46,6 +46,7 @@ from calibrant.papers.rows import (
 )
 from calibrant.papers.smart_ablations import indicator_study, sensitivity_study
 from calibrant.papers.smart_convergence import convergence_study
+from calibrant.papers.smart_margins import interval_study, margin_study
 from calibrant.papers.smart_theory import bound_study, mismatch_study
 from calibrant.papers.training import run_training
 
@@ -68,6 +69,9 @@ STUDIES: Mapping[str, Worker] = {
     "convergence": convergence_study,
     "shapes": shape_study,
     "smoothed_distribution": smoothed_distribution_study,
+    "margins": margin_study,
+    "intervals": interval_study,
+    "loss_cost": cost_study,
 }
 
 

@@ -6,11 +6,16 @@ Lemma 2 and Eqs. (28) to (30): how much sharpening raises the confidence of a sa
 raises the NLL at most. These are functions of logits; their tests draw many.
 
 Proposition A.2: sharpening can lower the NLL and raise the smooth calibration error. Two classes, one
-temperature. In a slice A of margins some confidences are too low by rho_u (the set U), some too high by rho_o
-(the set O), with masses such that Eq. (31) holds. The proposition says that sharpening A then lowers the NLL
-and raises smCE. Its proof follows one probe psi that is nonzero on O only. The correlation with psi rises,
-but smCE is the largest correlation with any probe, and that need not rise. Samples outside A keep their
-temperature, and the proposition assumes nothing about them.
+temperature. In a slice A of margins some confidences are too low by at least rho_u (the set U), some too high
+by at least rho_o (the set O), with masses such that Eq. (31) holds. The proposition says that sharpening A
+then lowers the NLL and raises smCE. Neither follows:
+
+- Eq. (31) bounds from below what sharpening gains on U, but not from above what it costs on O, where the gap
+  may be far larger than rho_o; the proof takes it for at most rho_o there. If both gaps are *equal* to rho_u
+  and rho_o, the NLL falls.
+- The proof follows one probe psi that is nonzero on O only. The correlation with psi rises, but smCE is the
+  largest correlation with any probe, and that need not rise. Samples outside A keep their temperature, and
+  the proposition assumes nothing about them.
 """
 
 import math
@@ -25,7 +30,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_logits, check_probs, to_tensor
+from calibrant.inputs import ArrayLike, Floats, check_choice, check_logits, check_probs, to_tensor
 from calibrant.metrics.charbonnier import charbonnier_error, smoothing_bias, smoothing_bias_bound
 from calibrant.metrics.smooth_calibration import smooth_calibration_error
 from calibrant.papers.model_predictions import load_model_predictions
@@ -284,15 +289,22 @@ def mismatch_study(
     seed: int,
     _data: Path | None,
 ) -> Iterator[Record]:
-    """Yield the share of random populations satisfying Eq. (31) in which each part of the proposition holds.
+    """Yield the share of populations satisfying Eq. (31) in which each part of the proposition holds.
 
-    The key has ``beyond``: ``nothing`` if all samples are in the slice, or ``overconfident`` if there are as
-    many overconfident samples outside it, at higher confidences.
+    The key has ``gaps``: ``equal`` for random populations whose gaps are rho_u and rho_o, ``at least`` for
+    random ones whose gaps are these or larger, as printed, or ``counterexample`` for that one population. And
+    it has ``beyond``: ``nothing`` if all samples are in the slice, or ``overconfident`` if there are as many
+    overconfident samples outside it, at higher confidences.
     """
+    gaps = check_choice(key["gaps"], "gaps", ("equal", "at least", "counterexample"))
+    beyond = check_choice(key["beyond"], "beyond", ("nothing", "overconfident")) == "overconfident"
     rng = np.random.default_rng(seed)
     found = []
-    for _ in range(settings.get("draws", 100)):
-        population = random_population(rng, beyond=key["beyond"] == "overconfident")
+    for _ in range(1 if gaps == "counterexample" else settings.get("draws", 100)):
+        if gaps == "counterexample":
+            population = counterexample()
+        else:
+            population = random_population(rng, beyond=beyond, larger=gaps == "at least")
         before, after = population.at(1.0), population.at(_SHARPER)
         found.append(
             (
@@ -315,8 +327,39 @@ def mismatch_study(
     )
 
 
-def random_population(rng: np.random.Generator, *, beyond: bool) -> Population:
-    """Draw until Eq. (31) holds: rho_u gamma_min mu_u > gamma_max (rho_o mu_o + mu_gap), with mu_gap = 0."""
+def counterexample() -> Population:
+    """Return a population to which proposition A.2 applies, and whose NLL rises when it is sharpened.
+
+    Half of the samples have confidences around 0.6 and are right 0.1 more often (rho_u = 0.1), half have
+    confidences around 0.8 and are right 0.7 less often, which is at least rho_o = 0.01. Then Eq. (31) holds,
+    0.019 > 0.007, but the slope of the NLL is 0.46.
+
+    Example:
+        >>> population = counterexample()
+        >>> population.nll(population.at(1.01)) > population.nll(population.at(1.0))
+        True
+    """
+    under, over = np.linspace(0.595, 0.605, _ATOMS), np.linspace(0.795, 0.805, _ATOMS)
+    return Population(
+        np.concatenate([under, over]),
+        np.full(2 * _ATOMS, 0.5 / _ATOMS),
+        np.concatenate([under + 0.1, over - 0.7]),
+        np.ones(2 * _ATOMS, dtype=bool),
+        float(over.min()),
+        float(over.max()),
+        float(over.min() - under.max()),
+    )
+
+
+def random_population(rng: np.random.Generator, *, beyond: bool, larger: bool = False) -> Population:
+    """Draw until Eq. (31) holds: rho_u gamma_min mu_u > gamma_max (rho_o mu_o + mu_gap), with mu_gap = 0.
+
+    Args:
+        rng: Source of random numbers.
+        beyond: Whether there are as many overconfident samples outside the slice.
+        larger: Whether the gaps may exceed rho_u and rho_o, as the proposition allows, instead of being equal
+            to them.
+    """
     while True:
         edges = np.sort(rng.uniform(0.52, 0.85, size=4))
         first = np.linspace(edges[0], edges[1], _ATOMS)
@@ -330,6 +373,9 @@ def random_population(rng: np.random.Generator, *, beyond: bool) -> Population:
             break
     confidence = np.concatenate([under, over])
     mass = np.concatenate([np.full(_ATOMS, mu_u / _ATOMS), np.full(_ATOMS, (1 - mu_u) / _ATOMS)])
+    if larger:
+        rho_u = rho_u + rng.random() * (1 - under.max() - rho_u)
+        rho_o = rho_o + rng.random() * (over.min() - rho_o)
     accuracy = np.concatenate([under + rho_u, over - rho_o])
     inside = np.ones(len(confidence), dtype=bool)
     if beyond:

@@ -182,7 +182,7 @@ def _add_elo(records: Sequence[dict[str, Any]]) -> None:
         tasks: dict[str, dict[str, float]] = defaultdict(dict)
         own = [record for record in records if record["seed"] == seed]
         for record in own:
-            task = str([value for name, value in record.items() if name not in ("method", "values")])
+            task = str([value for name, value in record.items() if name not in ("method", "values", "draws")])
             tasks[task][record["method"]] = record["values"]["brier"]
         ratings = elo_ratings(list(tasks.values()))
         for record in own:

@@ -16,13 +16,23 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from calibrant.inputs import check_choice
+import numpy as np
+
+from calibrant.inputs import Floats, check_choice
+from calibrant.papers.draws import drawn_detection, drawn_measures, packed_all
 from calibrant.papers.rows import Record
+from calibrant.papers.training_values import method_values, training_values
 
 if TYPE_CHECKING:
+    from calibrant.evaluation.compare import MethodResult
     from calibrant.training.config.settings import Config
     from calibrant.training.outcome import MethodOutcome
+    from calibrant.training.run import Run
 
+# Measures on draws of the test samples: after a post-hoc method, uncalibrated, on shifted sets.
+_DRAWN_REPAIRED = ("accuracy", "nll", "ece", "ece_equal_mass", "classwise_ece")
+_DRAWN = (*_DRAWN_REPAIRED, "brier", "auroc_ovo", "auroc_correct", "sce_true_class")
+_DRAWN_SHIFTED = ("accuracy", "ece")
 # Measures whose mean over the shifted sets is a quantity of its own.
 _SHIFTED = ("accuracy", "ece", "classwise_ece", "adaptive_ece", "smece", "auroc_ovo")
 
@@ -56,13 +66,44 @@ def run_training(
     seconds = fmean(row["train_seconds"] for row in run.metrics)
     for name, found in outcome.methods.items():
         values: dict[str, float | None] = {**found.measures["test"], **_elsewhere(found)}
+        values["overconfidence"] = (
+            found.measures["test"]["mean_confidence"] - found.measures["test"]["accuracy"]
+        )
+        values["train_accuracy"] = run.metrics[-1].get("train_accuracy")
         values["seconds_per_epoch"] = seconds
+        values |= method_values(outcome.comparison[name])
+        values |= training_values(run) if name == "uncalibrated" else {}
         if len(configs) > 1:
             values["gamma"] = getattr(make_loss(run.config.training.loss), "gamma", None)
         for stage, refined in run.refinement.items():
             values[f"{stage}_auroc_ovo"] = refined["auroc_ovo"]
             values[f"{stage}_auroc_correct"] = refined["auroc_correct"]
-        yield Record({"posthoc": name}, values)
+        yield Record({"posthoc": name}, values, packed_all(_drawn(run, outcome.comparison[name])))
+
+
+def _drawn(run: "Run", result: "MethodResult") -> dict[str, Floats]:
+    """Return measures of the model with a post-hoc method on draws of the test and other samples."""
+    from calibrant.evaluation.calibrated import calibrated
+
+    parts = {
+        name: part if result.name == "uncalibrated" else calibrated(result.calibrator, part)
+        for name, part in run.predictions.items()
+        if name != "validation"
+    }
+    if result.name != "uncalibrated":
+        return drawn_measures(parts["test"], _DRAWN_REPAIRED)
+    found = drawn_measures(parts["test"], _DRAWN)
+    shifted = [
+        drawn_measures(part, _DRAWN_SHIFTED) for name, part in parts.items() if name.startswith("shifted/")
+    ]
+    foreign = [
+        drawn_detection(parts["test"], part) for name, part in parts.items() if name.startswith("foreign/")
+    ]
+    if shifted:
+        found |= {
+            f"shifted_{name}": np.mean([each[name] for each in shifted], axis=0) for name in _DRAWN_SHIFTED
+        }
+    return found | ({"ood_auroc": np.mean(foreign, axis=0)} if foreign else {})
 
 
 def _digest(configs: Sequence["Config"]) -> str:
@@ -70,8 +111,9 @@ def _digest(configs: Sequence["Config"]) -> str:
     from calibrant.training.config.settings import OutputSettings, PosthocSettings
     from calibrant.training.config.toml import config_to_table
 
-    same = {"posthoc": PosthocSettings(), "output": OutputSettings()}
-    tables = [config_to_table(replace(each, **same)) for each in configs]
+    tables = [
+        config_to_table(replace(each, posthoc=PosthocSettings(), output=OutputSettings())) for each in configs
+    ]
     return hashlib.blake2b(json.dumps(tables, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

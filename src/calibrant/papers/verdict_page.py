@@ -1,12 +1,11 @@
 """The verdicts on the papers' claims as text: a page of Markdown, or plain values for programs."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from calibrant.papers.quantities import quantity
-from calibrant.papers.verdicts import ClaimVerdict, Finding, Judged
+from calibrant.papers.verdicts import Finding, Judged, Results, outcome_counts
 
 _TITLES = {
     "smart": "SMART (post-hoc, margin-aware temperature)",
@@ -31,22 +30,33 @@ which `calibrant bench run` wrote, by one rule; only the remarks are written by 
 are small: a claim that does not hold here may hold in the papers' settings, and vice versa. The `full`
 presets have the papers' own settings and have **not** been run.
 
-**The rule.** On each task and for each measure, the gain is how much better the method of the claim is than
-what it is compared with, seed by seed. Its interval is the paired 95 % t-interval over the seeds. The claim
-*holds* there if the interval is above 0, *does not hold* if it is below 0, and else one *cannot tell*; of
-several opponents the strongest decides. Claims of equality or of "no worse" name the margin that takes the
-place of 0. A claim holds if it holds in every comparison, and does not hold if it does not in some and holds
-in none; if it holds in some, it holds *partly*; if none is decided, one cannot tell. Three seeds, and
-on all of CIFAR-10 two, decide little: only large and even gains.
+**Where the papers speak.** The papers about training speak of networks that have learned their training set
+by heart and are overconfident. So a task counts only if cross-entropy there has at least 99 % training
+accuracy and a mean test confidence at least 5 points above its accuracy. The table below shows both numbers
+for every task; comparisons on other tasks are illustrations and count for nothing.
+
+**The rule.** A claim names what it is about and its opponents. On each task, by each measure and with each
+opponent, the gain is compared in pairs, run by run and on the same draws of the test samples; its interval
+(95 %) has the variance of both, over test samples and over seeds. There are four outcomes: *better*, *worse*,
+*equal* within a margin below which nobody cares, or one *cannot tell*. The margins: 0.5 points of ECE and
+other top-label errors and of AUROC, 1 point of accuracy and of AUROC for out-of-distribution samples, a tenth
+of classwise errors; other measures have none. The p-values of all comparisons of a claim are corrected by
+Holm; five per cent is the level. A claim of being better is contradicted by *worse* and by *equal*.
+If more than half of the comparisons cannot tell, the claim *is open*; otherwise it *holds* if all decided
+comparisons agree, *is contradicted* if none does, and else *holds in k of m* decided ones. Experiments that
+keep no draws of test samples, such as those on theory, have the variance over seeds alone.
 
 *As printed* is the procedure of the paper, *our default* is what Calibrant does unless told otherwise, where
-the two differ. The counts are comparisons that hold, do not hold, and are undecided.
+the two differ. In brackets: comparisons that are better, worse, equal, and that cannot tell.
 """
 
 
-def to_page(judged: Sequence[Judged]) -> str:
-    """Return the page: for each paper a table of verdicts, and the comparisons behind them."""
-    return "\n".join([_HEAD, *(_section(paper, own) for paper, own in _by_paper(judged).items())])
+def to_page(judged: Sequence[Judged], results: Sequence[Results]) -> str:
+    """Return the page: the tasks, then for each paper a table of verdicts, and every comparison."""
+    return "\n".join(
+        [_HEAD, _tasks(results), _summary(judged)]
+        + [_section(paper, own) for paper, own in _by_paper(judged).items()]
+    )
 
 
 def verdict_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
@@ -57,25 +67,39 @@ def verdict_values(judged: Iterable[Judged]) -> list[dict[str, Any]]:
             "number": each.number,
             "claim": each.claim.text,
             "where": each.claim.where,
+            "headline": each.claim.headline,
             "verdict": each.verdict,
             "our_default": each.own_verdict,
             "tested": list(each.claim.tested),
             "comment": each.claim.comment,
-            "findings": [asdict(finding) for finding in each.printed],
-            "our_findings": [asdict(finding) for finding in each.ours],
+            "findings": [asdict(finding) | {"counts": finding.counts} for finding in each.printed],
+            "our_findings": [asdict(finding) | {"counts": finding.counts} for finding in each.ours],
         }
         for each in judged
     ]
 
 
-def with_count(verdict: ClaimVerdict | None, findings: Sequence[Finding]) -> str:
-    """Return a verdict with the number of comparisons that hold, do not hold, and are undecided."""
+def with_count(verdict: str | None, findings: Sequence[Finding]) -> str:
+    """Return a verdict with the numbers of outcomes: better, worse, equal, cannot tell."""
     if verdict is None:
         return ""
-    if not findings:
+    count = outcome_counts(findings)
+    if not count:
         return verdict
-    count = Counter(finding.verdict for finding in findings)
-    return f"{verdict} ({count['holds']}, {count['does not hold']}, {count['cannot tell']})"
+    return (
+        f"{verdict} ({', '.join(str(count[name]) for name in ('better', 'worse', 'equal', 'cannot tell'))})"
+    )
+
+
+def undecided_share(judged: Iterable[Judged]) -> tuple[int, int]:
+    """Return how many comparisons of trained networks that count cannot tell, and how many there are."""
+    outcomes = [
+        finding.outcome
+        for each in judged
+        for finding in (*each.printed, *each.ours)
+        if finding.regime is not None and finding.counts
+    ]
+    return outcomes.count("cannot tell"), len(outcomes)
 
 
 def _by_paper(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
@@ -83,6 +107,31 @@ def _by_paper(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
     for each in judged:
         papers.setdefault(each.paper, []).append(each)
     return papers
+
+
+def _tasks(results: Iterable[Results]) -> str:
+    lines = [
+        "## Tasks on which networks are trained\n",
+        "| experiment | task | training accuracy % | confidence - accuracy, points | counts |",
+        "|---|---|---|---|---|",
+    ]
+    hours = 0.0
+    for each in results:
+        hours += each.hours if each.trains else 0.0
+        for task, regime in each.regimes().items():
+            learned = (
+                "not recorded" if regime.train_accuracy is None else f"{100 * regime.train_accuracy:.2f}"
+            )
+            cells = [f"`{each.name}`", task, learned, f"{100 * regime.overconfidence:.1f}"]
+            lines.append(f"| {' | '.join([*cells, 'yes' if regime.counts else 'no'])} |")
+    lines += ["", f"All runs of these experiments together took {hours:.1f} hours of one core.\n"]
+    return "\n".join(lines)
+
+
+def _summary(judged: Sequence[Judged]) -> str:
+    unsure, every = undecided_share(judged)
+    share = f" ({100 * unsure / every:.0f} %)" if every else ""
+    return f"Of {every} comparisons of trained networks that count, {unsure}{share} cannot tell.\n"
 
 
 def _section(paper: str, judged: Sequence[Judged]) -> str:
@@ -96,36 +145,48 @@ def _section(paper: str, judged: Sequence[Judged]) -> str:
         files = dict.fromkeys(name.partition("::")[0] for name in claim.tested)
         tests = ", ".join(f"`{file}`" for file in files)
         printed = f"tested in {tests}" if tests else f"**{with_count(each.verdict, each.printed)}**"
-        cells = [claim.text, claim.where, printed, with_count(each.own_verdict, each.ours), claim.comment]
+        text = f"**{claim.text}**" if claim.headline else claim.text
+        cells = [text, claim.where, printed, with_count(each.own_verdict, each.ours), claim.comment]
         lines.append(f"| {each.number} | {' | '.join(cells)} |")
-    lines += ["", "The comparisons:\n", *_evidence(judged)]
-    return "\n".join(lines) + "\n"
+    lines += ["", *_evidence("The comparisons that count:\n", judged, counts=True)]
+    return "\n".join([*lines, *_evidence("Illustrations:\n", judged, counts=False)])
 
 
-def _evidence(judged: Sequence[Judged]) -> list[str]:
-    lines = [
-        "| claim | experiment | task | measure | as printed: value, gain | our default: value, gain |",
-        "|---|---|---|---|---|---|",
-    ]
+def _evidence(title: str, judged: Sequence[Judged], *, counts: bool) -> list[str]:
+    """Return a table of all comparisons that count, or of all others."""
+    lines = []
     for each in judged:
-        printed = {_place(finding): finding for finding in each.printed}
-        ours = {_place(finding): finding for finding in each.ours}
-        for place in dict.fromkeys([*printed, *ours]):
-            experiment, task, measure = place
-            shown = [_shown(found[place]) if place in found else "" for found in (printed, ours)]
-            cells = [f"`bench run {experiment}`", task, quantity(measure).heading, *shown]
-            lines.append(f"| {each.number} | {' | '.join(cells)} |")
-    return lines
+        for variant, findings in (("as printed", each.printed), ("our default", each.ours)):
+            lines += [
+                f"| {each.number} | {variant} | {' | '.join(_cells(finding))} |"
+                for finding in findings
+                if finding.counts is counts
+            ]
+    if not lines:
+        return []
+    head = [
+        "claim",
+        "variant",
+        "experiment",
+        "task",
+        "measure",
+        "value",
+        "against",
+        "runs",
+        "gain",
+        "outcome",
+    ]
+    return [title, f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""]
 
 
-def _place(finding: Finding) -> tuple[str, str, str]:
-    return finding.experiment, finding.task, finding.measure
-
-
-def _shown(finding: Finding) -> str:
+def _cells(finding: Finding) -> list[str]:
     unit = quantity(finding.measure)
-    values = f"{unit.text(finding.mean)} against {unit.text(finding.other_mean)}"
     # Adding 0 turns the -0 of a difference into 0.
     gain = " to ".join(unit.text(each + 0.0) for each in (finding.low, finding.high))
-    values += f" of {finding.other}, {gain}" if finding.other else f", {gain}"
-    return f"{values}: {finding.verdict}"
+    other = (
+        f"{unit.text(finding.other_mean)} of {finding.other}"
+        if finding.other
+        else unit.text(finding.other_mean)
+    )
+    place = [f"`{finding.experiment}`", finding.task, unit.heading]
+    return [*place, unit.text(finding.mean), other, str(finding.runs), gain, finding.outcome]

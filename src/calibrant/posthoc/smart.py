@@ -23,6 +23,7 @@ from calibrant.posthoc.fitting.stored import declare, layers_of
 from calibrant.posthoc.fitting.temperature_curve import fit_curve
 from calibrant.posthoc.fitting.temperature_training import (
     MOST_SAMPLES,
+    Optimizer,
     Plan,
     all_steps,
     for_raw_inputs,
@@ -190,18 +191,20 @@ class SMARTPaper(SMART):
         epochs: int = 200,
         batch_size: int = PAPER_BATCH,
         learning_rate: float = 0.005,
+        optimizer: Optimizer = "adam",
         hidden: int = HIDDEN_UNITS,
         n_bins: int = N_BINS,
         sigma: float = SIGMA,
         delta: float = DELTA,
         **rows: Unpack[Rows],
     ) -> Self:
-        """Train on standardised margins from random first weights, with Adam on mini-batches, for all epochs.
+        """Train on standardised margins from random first weights, on mini-batches, for all epochs.
 
         The defaults are the paper's. It leaves open: the first weights (here those of ``torch.nn.Linear``),
         the number of epochs (200; its figure 2 shows 80), and whether the loss is Eq. (6) for each sample, as
         printed (``objective="charbonnier_pointwise"``, which fails), or the soft-binned error that its text
-        describes (the default objective). Algorithm 1 has a plain gradient step where section 3.5 has Adam.
+        describes (the default objective). Section 3.5 trains with Adam; Algorithm 1 steps down the gradient
+        of the sum over all samples: ``optimizer="sgd"`` and a ``batch_size`` of their number.
 
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
@@ -210,7 +213,8 @@ class SMARTPaper(SMART):
             indicator: What the network reads, one of the names of :func:`indicator_values`.
             epochs: Passes over the fitting set; 0 leaves the first weights.
             batch_size: Most samples per step.
-            learning_rate: Learning rate of Adam.
+            learning_rate: Learning rate of the optimizer.
+            optimizer: ``"adam"``, or ``"sgd"`` for plain steps along the gradient of the sum over a batch.
             hidden: Hidden units.
             n_bins: Soft bins of the objective.
             sigma: Standard deviation of the kernel of the bins (lambda is 200 for 0.05).
@@ -218,7 +222,14 @@ class SMARTPaper(SMART):
         """
         data = cls.data(logits, labels, **rows)
         binning = SoftBinning(n_bins, sigma, delta)
-        plan = Plan(objective, epochs, batch_size=batch_size, learning_rate=learning_rate, binning=binning)
+        plan = Plan(
+            objective,
+            epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            binning=binning,
+            optimizer=optimizer,
+        )
         check_choice(indicator, "indicator", INDICATORS)
         inputs = indicator_values(indicator, data.logits).double()
         x, mean, deviation = standardised(inputs, data.weights)

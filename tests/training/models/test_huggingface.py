@@ -55,6 +55,16 @@ def test_random_weights_depend_on_the_seed_and_train(folder):
     assert made[0].head.weight.grad.any()
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_an_architecture_needs_no_file_without_trained_weights(name, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed (extra train)")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    sizes = {**SIZES[name], "vocab_size": 30, "pad_token_id": 0}
+    model = make_model("huggingface", n_classes=4, shape=(4,), checkpoint=name, pretrained=False, **sizes)
+    assert model(WORDS).shape == (2, 4)
+    assert model.n_features == 8
+
+
 def test_a_checkpoint_for_other_classes_is_refused(folder):
     with pytest.raises(
         InputError, match="^checkpoint: expected a sequence classifier of 4 classes"

@@ -6,7 +6,9 @@ networks have one spelling for all papers. Notes for comparisons:
 - ``selective_risk`` numbers two series of tables; those of its appendix are ``"appendix 2"`` and so on.
 - ``refcal`` is known from its abstract and a part of one table (``"fragment"``), whose network is not stated.
 - The method ``"pretrained"`` is a published ImageNet network; the paper does not state its training loss.
-- The measure ``"sce"`` is what a paper calls SCE, which has more than one definition.
+- The measure ``"sce"`` is what a paper calls SCE, which has more than one definition. The captions of
+  ``seca`` say percent, but its numbers fit the error of Nixon et al. times 1,000 (ours is
+  ``"classwise_ece"``), not its own Eq. 17: their unit is ``"1e-3"``.
 - In table 8 of ``smart`` the deviation is in percent of the value, everywhere else in the unit of the value.
 - Rows that belong to no loss or no post-hoc method (settings of an experiment) leave that name empty.
 """
@@ -24,7 +26,15 @@ __all__ = ["PAPERS", "UNITS", "PaperFigure", "paper_figures"]
 PAPERS = ("smart", "seca", "selective_risk", "adafocal", "refcal")
 
 # The number of units that make one.
-UNITS = {"percent": 100.0, "1e-2": 100.0, "fraction": 1.0, "number": 1.0, "seconds": 1.0, "hours": 1.0}
+UNITS = {
+    "percent": 100.0,
+    "1e-2": 100.0,
+    "1e-3": 1000.0,
+    "fraction": 1.0,
+    "number": 1.0,
+    "seconds": 1.0,
+    "hours": 1.0,
+}
 
 _NAMES = ("dataset", "model", "method", "posthoc", "measure", "unit", "note")
 

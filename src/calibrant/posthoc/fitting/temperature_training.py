@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from calibrant.inputs import check_count, check_number, check_seed
+from calibrant.inputs import check_choice, check_count, check_number, check_seed
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.fitting.sample_temperature import (
     LOWEST_TEMPERATURE,
@@ -31,6 +32,10 @@ from calibrant.surrogates import Forecasts, Objective, SoftBinning, check_object
 
 # Objectives that compare confidence with accuracy; by chance they are above zero for any model.
 GAPS: tuple[Objective, ...] = ("charbonnier", "soft_ece")
+
+# How :func:`all_steps` moves: by Adam, or by plain steps along the gradient of the sum over a batch.
+Optimizer: TypeAlias = Literal["adam", "sgd"]
+_OPTIMIZERS: tuple[Optimizer, ...] = ("adam", "sgd")
 
 # One in a hundred perfectly calibrated models shows more than this many times the error expected by chance,
 # whatever the number of samples and the shape of their confidences.
@@ -59,8 +64,9 @@ class Plan:
         batch_size: Most samples per step; all of them if None.
         settled: Training on a calibration objective stops at this many times the value that a perfectly
             calibrated model would show by chance.
-        learning_rate: Learning rate of Adam.
+        learning_rate: Learning rate of the optimizer.
         binning: Bins, bandwidth and rounding of the objective.
+        optimizer: What :func:`all_steps` steps with.
     """
 
     objective: Objective
@@ -69,9 +75,11 @@ class Plan:
     settled: float = 1.0
     learning_rate: float = 5e-3
     binning: SoftBinning = field(default_factory=SoftBinning)
+    optimizer: Optimizer = "adam"
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
+        check_choice(self.optimizer, "optimizer", _OPTIMIZERS)
         check_count(self.epochs, "epochs", at_least=0)
         if self.batch_size is not None:
             check_count(self.batch_size, "batch_size")
@@ -117,26 +125,28 @@ def for_raw_inputs(layers: Layers, mean: Tensor, deviation: Tensor) -> Layers:
 def all_steps(
     x: Tensor, data: FittingSet, start: Layers, plan: Plan, *, n_steps: int, link: Link = "softplus"
 ) -> Layers:
-    """Take all steps of Adam on mini-batches and return the last layers, as papers train.
+    """Take all steps of the optimizer on mini-batches and return the last layers, as papers train.
 
     Args:
         x: Inputs of the network, shape ``(n, d)``, in float64.
         data: The fitting set; its seed gives the order of samples.
         start: First layers.
-        plan: The objective, the size of a batch and the learning rate.
+        plan: The objective, the size of a batch, the optimizer and its learning rate.
         n_steps: Number of steps. Samples are shuffled anew for each pass over them; the last batch of a pass
             holds what is left.
         link: How the output becomes a temperature.
     """
     samples, layers = tempered(data), _trainable(start)
     parameters = [part for layer in layers for part in layer]
-    adam = Adam(parameters, learning_rate=plan.learning_rate)
+    optimizer = (Adam if plan.optimizer == "adam" else SGD)(parameters, learning_rate=plan.learning_rate)
     with torch.enable_grad():
         for rows in _batches(len(samples), plan.batch_size, n_steps, seed=data.seed):
             rows = rows.to(x.device)
             temperature = network_temperature(x[rows], layers, link)
             loss = objective_value(plan.objective, samples.at(temperature, rows), plan.binning)
-            adam.step(torch.autograd.grad(loss, parameters))
+            if plan.optimizer == "sgd":
+                loss = loss * len(rows)  # Algorithm 1 of SMART follows the sum over samples, not their mean
+            optimizer.step(torch.autograd.grad(loss, parameters))
     return _detached(layers)
 
 
@@ -296,6 +306,20 @@ class Adam:
                 mean.lerp_(gradient, 1 - decay)
                 square.lerp_(gradient.square(), 1 - square_decay)
                 part.sub_(scale * mean / ((square / square_scale).sqrt() + 1e-8))
+
+
+class SGD:
+    """Plain steps down the gradient."""
+
+    def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:
+        self._parameters = parameters
+        self._learning_rate = learning_rate
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Move every parameter down its gradient."""
+        with torch.no_grad():
+            for part, gradient in zip(self._parameters, gradients, strict=True):
+                part.sub_(self._learning_rate * gradient)
 
 
 def descend(x: Tensor, samples: TemperedSamples, start: Layers, plan: Plan, *, seed: int) -> Layers:
