@@ -12,6 +12,7 @@ from calibrant.data.columns import Columns
 from calibrant.errors import InputError
 from calibrant.training import image_predictions, train
 from calibrant.training.datasets import load_dataset, picture_files
+from calibrant.training.datasets.pictures import decode
 from calibrant.training.image_predictions import find_pictures, network_of_run, own_network, predict_images
 from tests.training.small import small_config
 
@@ -174,10 +175,13 @@ def test_some_classes_of_a_run_are_enough(tmp_path, pictures, finished):
 
 
 def test_only_a_batch_of_pictures_is_decoded_at_a_time(pictures, monkeypatch):
-    sizes, original = [], picture_files.decode
-    monkeypatch.setattr(
-        picture_files, "decode", lambda files, *a, **k: sizes.append(len(files)) or original(files, *a, **k)
-    )
+    sizes = []
+
+    def counted(files, *arguments, **options):
+        sizes.append(len(files))
+        return decode(files, *arguments, **options)
+
+    monkeypatch.setattr(picture_files, "decode", counted)
     predict_images(find_pictures(pictures), own_network(make, size=16), batch_size=10)
     assert sizes == [10, 10, 10, 6]
 
