@@ -4,7 +4,8 @@
     python -m scripts.website.outputs evaluate      # some
     python -m scripts.website.outputs --check       # compare the quick ones with what is kept
 
-All run in one temporary folder with the bundled predictions as val.npz, test.npz and noisy.npz.
+All run in one temporary folder with the bundled predictions as val.npz, test.npz and noisy.npz, and
+some digits as pictures in photos/.
 """
 
 import argparse
@@ -40,12 +41,13 @@ SHOWN = {
     "bench": ["bench list"],
     "export": ["export calibrated/calibrator.safetensors --out calibrator.onnx"],
     "train": ["train --set training.epochs=10 --out runs/digits"],
+    "predict": ["predict photos --network runs/digits --out photos.npz"],
     "demo": ["demo"],
 }
 #: Not run again by the tests, which run these commands elsewhere.
-SLOW = ("estimate", "report", "export", "train", "demo")
-# A calibrator for the commands that need one, if `calibrate` is not among those that are run.
-_BEFORE = {"apply": "calibrate", "export": "calibrate"}
+SLOW = ("estimate", "report", "export", "train", "predict", "demo")
+# What makes a calibrator or a network for the commands that need one, if it is not among those that are run.
+_BEFORE = {"apply": "calibrate", "export": "calibrate", "predict": "train"}
 
 # Seconds differ from run to run.
 _SECONDS = re.compile(r"\d+(\.\d+)? ?s\b|\d+:\d\d(:\d\d)?")
@@ -133,6 +135,7 @@ def _folder() -> Iterator[None]:
     with TemporaryDirectory() as folder:
         for name, file in (("val", "cifar10_val"), ("test", "cifar10_test"), ("noisy", "cifar10_test_noise")):
             shutil.copy(bundled / f"{file}.npz", Path(folder) / f"{name}.npz")
+        _draw_digits(Path(folder) / "photos")
         os.chdir(folder)
         os.environ["COLUMNS"] = COLUMNS
         try:
@@ -143,6 +146,18 @@ def _folder() -> Iterator[None]:
                 del os.environ["COLUMNS"]
             else:
                 os.environ["COLUMNS"] = columns
+
+
+def _draw_digits(folder: Path) -> None:
+    """Write some digits as pictures, each in the folder of its class."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for number, (pixels, label) in enumerate(zip(digits.images[:60], digits.target[:60], strict=True)):
+        place = folder / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((pixels * (255 / 16)).astype("uint8")).save(place / f"{number}.png")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import inspect
 import typing
 
 import pytest
+from PIL import Image
 
 from calibrant import Predictions, save_predictions
 from calibrant.cli import app
@@ -18,6 +19,7 @@ COMMANDS = {
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",
     "sets": "sets x.npz --calibrate temperature {}",
+    "predict": "predict pictures --network tests.cli.test_predict:make --out p.npz {}",
     "decide": "decide x.npz --risk 0.5 --calibrate temperature {}",
     "bench run": "bench run {}",
 }
@@ -39,10 +41,12 @@ def numeric_options(commands, *before):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Predictions, a calibrator, and an experiment of no work, in the current folder."""
+    """Predictions, a calibrator, a picture, and an experiment of no work, in the current folder."""
     logits, labels = draw(30, 3, sharpen=2.0)
     save_predictions(Predictions(logits=logits, labels=labels), tmp_path / "x.npz")
     TemperatureScaling(2.0).save(tmp_path / "c.safetensors")
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "pictures" / "one.png")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

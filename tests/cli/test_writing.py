@@ -220,6 +220,7 @@ TO_NO_ADDRESS = {
     "export": "export c.safetensors --out nope://bucket/x.onnx",
     "demo": "demo --out nope://bucket/demo",
     "train": "train --out memory://bucket/run",
+    "predict": "predict photos --network runs/mine --out nope://bucket/p.npz",
     "bench": "bench run posthoc --out memory://bucket/run",
     "events": "monitor x.npz x.npz --events memory://bucket/x.jsonl",
 }

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from PIL import Image
+from torch import nn
 
 from calibrant.data import load_bundled, load_predictions, save_predictions
 from calibrant.data.predictions import Predictions
@@ -273,11 +274,17 @@ def rows(folder):
 
 
 def pictures(folder):
-    """CIFAR-10 in small, the configuration of the page with fewer epochs, and a loss of the user's own."""
+    """CIFAR-10 in small, the page's configuration with fewer epochs, and a loss and network of the user's."""
     (folder / "my_module.py").write_text(
         "from torch import nn\n\nclass MyLoss(nn.CrossEntropyLoss):\n    def __init__(self, alpha):\n"
-        "        super().__init__(label_smoothing=alpha / 10)\n"
+        "        super().__init__(label_smoothing=alpha / 10)\n\n\n"
+        "def make(n_classes, shape):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, n_classes))\n"
     )
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10)).state_dict(), folder / "weights.pt")
+    for digit in range(10):
+        (folder / "photos" / str(digit)).mkdir(parents=True)
+        Image.new("L", (8, 8), 20 * digit).save(folder / "photos" / str(digit) / "one.png")
     rng = np.random.default_rng(0)
     (folder / "data" / "cifar10").mkdir(parents=True)
     for part in ("train", "test"):

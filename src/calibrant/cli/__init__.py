@@ -27,6 +27,7 @@ from calibrant.cli.flags import flag_of, with_flags
 from calibrant.cli.gate import gate
 from calibrant.cli.monitor import monitor
 from calibrant.cli.plot import plot
+from calibrant.cli.predict import predict
 from calibrant.cli.printing import say
 from calibrant.cli.report import report
 from calibrant.cli.sets import sets
@@ -121,6 +122,7 @@ for command in (
     measures,
     losses,
     train,
+    predict,
     report,
     plot,
     export,

@@ -139,8 +139,17 @@ def check_code(config: Config, own: Config, factory: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class _SavedNetwork:
-    """How to make the network of a run again: the content of its file ``NETWORK``."""
+class SavedNetwork:
+    """How to make the network of a run again: the content of its file ``NETWORK``.
+
+    Attributes:
+        model: The settings of the model.
+        n_classes: Number of classes.
+        shape: Of one input.
+        kind: What inputs are.
+        class_names: One name per class, or none.
+        words: The words of the built-in vocabulary, for texts.
+    """
 
     model: ModelSettings
     n_classes: Annotated[int, at_least(2)]
@@ -178,6 +187,12 @@ def save_network(
             save_predictions(part, path)
 
 
+def read_network(folder: Path) -> SavedNetwork:
+    """Read how the network of a finished run is made."""
+    saved: SavedNetwork = read_json(folder / NETWORK, "the network of a finished run", SavedNetwork)
+    return saved
+
+
 def load_network(folder: str | Path, *, factory: Factory | None = None) -> Network:
     """Read the trained network of a finished run, in evaluation mode.
 
@@ -190,8 +205,7 @@ def load_network(folder: str | Path, *, factory: Factory | None = None) -> Netwo
     """
     folder = Path(folder)
     weights = load_weights(folder / WEIGHTS)
-    path = folder / NETWORK
-    saved: _SavedNetwork = read_json(path, "the network of a finished run", _SavedNetwork)
+    path, saved = folder / NETWORK, read_network(folder)
     options = model_options(saved.model, saved.words)
     if saved.model.name == "huggingface":
         options["pretrained"] = False  # the weights are in the folder

@@ -11,6 +11,7 @@ from calibrant.errors import FormatError, InputError
 from calibrant.training import train
 from calibrant.training.datasets import LabelledData, load_dataset, picture_files
 from calibrant.training.datasets.picture_files import centre_box, random_box
+from calibrant.training.datasets.pictures import decode
 from calibrant.training.views import Views
 from tests.training.small import BrokenOffError, CrashAfter, differing, final_weights, small_config
 
@@ -133,7 +134,7 @@ def test_the_seed_decides_the_windows_and_processes_that_share_a_batch_agree(fol
 
 
 def test_only_a_batch_of_images_is_in_memory_at_a_time(folder, tmp_path, monkeypatch):
-    original, alive, most = picture_files.decode, {"images": 0}, []
+    original, alive, most = decode, {"images": 0}, []
 
     def counted(files, *arguments, **options):
         images, n = original(files, *arguments, **options), len(files)

@@ -11,7 +11,7 @@ from calibrant.files import reading
 from calibrant.inputs import check_flag
 from calibrant.training.datasets.dataset import LabelledData, Splits, check_exists
 from calibrant.training.datasets.picture_files import PictureFiles, check_crop
-from calibrant.training.datasets.pictures import check_channels, check_size, decode, pillow
+from calibrant.training.datasets.pictures import check_channels, check_size, pillow
 from calibrant.training.datasets.sampling import divide
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -68,6 +68,11 @@ def load_image_folder(
         return Splits(*divide(parts["train"], *held, share=validation, seed=seed))
 
 
+def has_class_folders(folder: Path) -> bool:
+    """Return whether there are folders in a folder, each of which would be a class."""
+    return any(_is_folder(entry) for entry in folder.iterdir())
+
+
 def class_folders(folder: Path) -> tuple[str, ...]:
     """Return the names of the folders of classes, in alphabetical order."""
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if _is_folder(entry)))
@@ -111,9 +116,6 @@ def _data(
 ) -> LabelledData:
     names = [str(file.relative_to(folder.parent)) for file in files]
     check_channels(channels)
-    if crop is None:
-        images = decode(files, names, size=size, channels=channels, resize=True)
-        return LabelledData(images, labels, classes, "image")
     stored = PictureFiles(files, names, size, channels, crop)
     if not stream:
         return LabelledData(stored.read(), labels, classes, "image")

@@ -25,14 +25,15 @@ class PictureFiles:
         names: The name of each in error messages.
         size: Height and width of the images.
         channels: 3 for colour, 1 for grey.
-        crop: Share of the largest centred window with the shape of the images that is cut out.
+        crop: Share of the largest centred window with the shape of the images that is cut out; None to
+            resize whole pictures, whatever their shape.
     """
 
     files: Sequence[Path]
     names: Sequence[str]
     size: tuple[int, int]
     channels: int
-    crop: float
+    crop: float | None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -46,13 +47,14 @@ class PictureFiles:
 
     def read(self) -> Tensor:
         """Return the centre of each picture, uint8 of shape ``(n, c, h, w)``."""
-        return decode(
-            self.files,
-            self.names,
-            size=self.size,
-            channels=self.channels,
-            window=lambda _, width, height: centre_box(width, height, self.size, share=self.crop),
-        )
+        share = self.crop
+        if share is None:
+            return decode(self.files, self.names, size=self.size, channels=self.channels, resize=True)
+
+        def window(_: int, width: int, height: int) -> Box:
+            return centre_box(width, height, self.size, share=share)
+
+        return decode(self.files, self.names, size=self.size, channels=self.channels, window=window)
 
     def random_crops(self, draws: Sequence[Tensor], *, smallest: float) -> Tensor:
         """Return a random window of each picture, uint8 of shape ``(n, c, h, w)``.
