@@ -1,6 +1,5 @@
 """Numbers about the epochs of a run, by their definitions."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -44,14 +43,6 @@ def test_the_last_epoch_and_the_mean_of_all_are_those_of_the_dynamics(run):
     for name in ("train_entropy", "train_kl", "train_cosine"):
         assert found[name] == run.dynamics[-1][name]
         assert found[f"mean_{name}"] == pytest.approx(np.mean([row[name] for row in run.dynamics]))
-
-
-def test_a_difference_of_log_seconds_is_a_ratio(run):
-    slower = replace(
-        run, metrics=tuple({**row, "train_seconds": 2 * row["train_seconds"]} for row in run.metrics)
-    )
-    first, second = (training_values(each)["log_seconds_per_epoch"] for each in (run, slower))
-    assert second - first == pytest.approx(math.log(2))
 
 
 def test_the_gap_of_bins_is_the_mean_over_validation_samples_and_empty_bins_count_nothing(run):
@@ -110,10 +101,10 @@ def test_the_exponents_of_a_real_run_are_within_the_limits_of_its_loss(run):
     assert found["gamma_difference"] == pytest.approx(found["gamma_lowest_bin"] - found["gamma_highest_bin"])
 
 
-def test_other_losses_have_no_exponents_and_a_run_without_dynamics_only_its_cost(run, tmp_path):
+def test_other_losses_have_no_exponents_and_a_run_without_dynamics_no_values(run, tmp_path):
     plain = train(small_config("training.loss=cross_entropy", "training.epochs=1"), tmp_path / "plain")
     assert not [name for name in training_values(plain) if name.startswith("gamma_")]
-    assert list(training_values(replace(run, dynamics=()))) == ["log_seconds_per_epoch"]
+    assert training_values(replace(run, dynamics=())) == {}
 
 
 def test_epochs_of_an_encoder_have_no_dynamics(tmp_path):

@@ -66,7 +66,6 @@ _QUANTITIES = {name: _of_measure(name) for name in MEASURES} | {
     "shifted_ood_auroc_entropy": Quantity("OOD AUROC by entropy, shifted", "higher", percent=True),
     "shifted_ood_fpr95_entropy": Quantity("OOD FPR95 by entropy, shifted", "lower", percent=True),
     "seconds_per_epoch": Quantity("s per epoch", "lower"),
-    "log_seconds_per_epoch": Quantity("log s per epoch", "lower"),
     # Values of papers/training_values.py; directions are those that the papers claim.
     "temperature": Quantity("temperature"),
     "train_entropy": Quantity("entropy, training", "higher"),

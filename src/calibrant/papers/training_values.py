@@ -27,10 +27,9 @@ _FEWEST_EPOCHS = 5
 
 
 def training_values(run: "Run") -> dict[str, float | None]:
-    """Return what the papers say about the epochs of a run; only its cost if it measured no dynamics.
+    """Return what the papers say about the epochs of a run; nothing if it measured no dynamics.
 
     ========================= ================================================================================
-    ``log_seconds_per_epoch`` logarithm of the mean seconds of an epoch, so that a difference is a ratio
     ``train_entropy``         mean entropy of predictions on training samples after the last epoch, in nats
     ``train_kl``              their divergence from the mean of the others of their class
     ``train_cosine``          their cosine similarity to the mean of their class
@@ -55,8 +54,6 @@ def training_values(run: "Run") -> dict[str, float | None]:
     from calibrant.training.session import CLASSIFIER
 
     values: dict[str, float | None] = {}
-    seconds = fmean(row["train_seconds"] for row in run.metrics)
-    values["log_seconds_per_epoch"] = math.log(seconds) if seconds > 0 else None
     epochs = [row for row in run.dynamics if row["stage"] == CLASSIFIER]
     if not epochs:
         return values
