@@ -196,8 +196,8 @@ def make_figures(experiment: Experiment, rows: Iterable[Row]) -> dict[str, Resul
     if not drawn:
         known = sorted({name for record in flat(finished) for name in record["values"]})
         raise InputError(
-            f"{experiment.name}: expected rows with the labels and measures of its figures, got rows with the "
-            f"measures {listed(known)}"
+            f"{experiment.name}: expected rows with the labels and measures of its figures, got rows with "
+            f"{listed(known)}"
         )
     return drawn
 
@@ -219,14 +219,14 @@ def _series(cells: Mapping[tuple[str, ...], SeedValues | None], column: MeasureC
 
 
 def _summary(places: Mapping[str, list[float]], scale: float) -> Series:
-    ends = [t_interval(values) for values in places.values()]
-    low, high = (np.array([end if math.isfinite(end) else math.nan for end in side]) for side in zip(*ends))
+    ends = np.array([t_interval(values) for values in places.values()]).T
+    low, high = np.where(np.isfinite(ends), ends, math.nan)
     mean = np.array([sum(values) / len(values) for values in places.values()])
     return Series(tuple(places), scale * mean, scale * low, scale * high)
 
 
 def _limits(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the ends of an axis around all intervals; measures that are never negative begin at 0 or above."""
+    """Return the ends of an axis around all intervals, not below 0 if no mean is."""
     low = min(float(np.fmin.reduce(np.append(each.mean, each.low))) for each in series)
     high = max(float(np.fmax.reduce(np.append(each.mean, each.high))) for each in series)
     least = min(float(each.mean.min()) for each in series)

@@ -24,7 +24,12 @@ from calibrant.plots.decided import (
 )
 from calibrant.plots.display import Display, Place
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
-from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
+from calibrant.plots.margins import (
+    IndicatorsDisplay,
+    MarginGroupsDisplay,
+    MarginReliabilityDisplay,
+    TemperatureCurveDisplay,
+)
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
@@ -32,6 +37,7 @@ from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothRel
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
 from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
 from calibrant.posthoc.names import canonical_name
+from calibrant.posthoc.smart import SMART
 
 Part: TypeAlias = Literal["n_bins", "methods", "validation", "foreign"]
 
@@ -166,6 +172,18 @@ def _estimate(request: Request) -> Display:
     )
 
 
+def _temperature(request: Request) -> Display:
+    if len(request.methods) > 1:
+        raise InputError(f"methods: expected one for this figure, got {', '.join(request.methods)}")
+    name = request.methods[0] if request.methods else "smart"
+    fitted = fit_named(name, request.predictions.classes())
+    if not isinstance(fitted, SMART):
+        raise InputError(f"methods: expected smart or smart_paper for this figure, got {name}")
+    return TemperatureCurveDisplay.from_predictions(
+        request.predictions, calibrator=fitted, name=name, n_groups=request.bins(10), **request.at
+    )
+
+
 _REPAIR: frozenset[Part] = frozenset({"methods", "validation"})
 _BINNED: frozenset[Part] = _REPAIR | {"n_bins"}
 
@@ -201,7 +219,15 @@ KINDS: Catalogue[Kind] = Catalogue(
         ),
         "margins": Kind(
             lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
-            "confidence and accuracy by groups of the logit margin",
+            "confidence and accuracy by groups of the original logit margin",
+            _BINNED,
+            needs_classes=True,
+        ),
+        "margin-reliability": Kind(
+            lambda r: MarginReliabilityDisplay.from_predictions(
+                r.before_and_after, n_groups=r.bins(3), **r.at
+            ),
+            "accuracy against confidence in groups of the original margin, and changes of confidence",
             _BINNED,
             needs_classes=True,
         ),
@@ -212,10 +238,16 @@ KINDS: Catalogue[Kind] = Catalogue(
             needs_classes=True,
         ),
         "temperature": Kind(
-            lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
-            "SMART's temperature along the margin, fitted on FILE",
-            frozenset({"n_bins"}),
+            _temperature,
+            "temperature of SMART (or smart_paper) along the margin, fitted on FILE",
+            frozenset({"n_bins", "methods"}),
             needs_classes=True,
+        ),
+        "indicators": Kind(
+            lambda r: IndicatorsDisplay.from_predictions(r.predictions, **r.at),
+            "temperature that each sample needs, by its margin and by other numbers",
+            needs_classes=True,
+            needs_labels=False,
         ),
         "risk-coverage": Kind(
             lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
