@@ -3,7 +3,7 @@
 To add a figure, write its display in a file of its own and add one entry here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, Unpack
 
@@ -35,10 +35,18 @@ from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
+from calibrant.plots.training_dynamics import (
+    AdaFocalGammasDisplay,
+    EpochRows,
+    TrainingDynamicsDisplay,
+    mean_of_runs,
+)
 from calibrant.posthoc.names import canonical_name
 from calibrant.posthoc.smart import SMART
 
+#: Metrics and dynamics of a training run; rows of several runs by name.
+RunRows: TypeAlias = tuple[EpochRows, EpochRows]
+NamedRows: TypeAlias = Mapping[str, EpochRows]
 Part: TypeAlias = Literal["n_bins", "methods", "validation", "foreign"]
 
 
@@ -130,10 +138,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class RunKind:
-    """A figure of a training run: how to draw it from metrics and dynamics, and what it shows."""
+    """A figure of training runs: how to draw it from metrics and dynamics by name, and what it shows.
 
-    draw: Callable[[EpochRows, EpochRows, Place], Display]
+    Only figures with ``compares`` take more than one run.
+    """
+
+    draw: Callable[[NamedRows, NamedRows, Place], Display]
     meaning: str
+    compares: bool = False
 
 
 def _methods(request: Request) -> Display:
@@ -299,18 +311,20 @@ KINDS: Catalogue[Kind] = Catalogue(
 RUN_KINDS: Mapping[str, RunKind] = {
     "dynamics": RunKind(
         lambda metrics, _, place: TrainingDynamicsDisplay.from_rows(metrics, **place),
-        "loss, accuracy, calibration and agreement over epochs",
+        "loss, accuracy, calibration and agreement over epochs; of several runs, on validation samples",
+        compares=True,
     ),
     "gammas": RunKind(
-        lambda _, dynamics, place: AdaFocalGammasDisplay.from_rows(_measured(dynamics), **place),
+        lambda _, dynamics, place: AdaFocalGammasDisplay.from_rows(_only(_measured(dynamics)), **place),
         "AdaFocal's gammas, bin by bin, over epochs",
     ),
     "bins": RunKind(
         lambda _, dynamics, place: BinErrorsDisplay.from_rows(_measured(dynamics), **place),
-        "calibration error of single bins, and their gammas, over epochs",
+        "calibration error of single bins, and their gammas, over epochs; of one run or several",
+        compares=True,
     ),
     "correspondence": RunKind(
-        lambda _, dynamics, place: CorrespondenceDisplay.from_rows(_measured(dynamics), **place),
+        lambda _, dynamics, place: CorrespondenceDisplay.from_rows(_only(_measured(dynamics)), **place),
         "training samples in the bins of validation",
     ),
 }
@@ -355,18 +369,46 @@ def draw_run(kind: str, metrics: EpochRows, dynamics: EpochRows, **place: Unpack
         dynamics: One mapping per epoch, as in ``dynamics.jsonl``.
         **place: ``ax``, ``width`` and ``title`` of the figure.
     """
+    return draw_runs(kind, {"": [(metrics, dynamics)]}, **place)
+
+
+def draw_runs(kind: str, runs: Mapping[str, Sequence[RunRows]], **place: Unpack[Place]) -> Display:
+    """Draw one figure of several training runs: a line for each name, the mean of the runs of that name.
+
+    Args:
+        kind: One of :data:`RUN_KINDS`.
+        runs: Metrics and dynamics of the runs by name; runs of one name differ in their seeds only.
+        **place: ``ax``, ``width`` and ``title`` of the figure.
+    """
     if kind not in RUN_KINDS:
         hint = did_you_mean(kind, RUN_KINDS)
         raise InputError(f"KIND: expected one of {', '.join(RUN_KINDS)}, got {kind!r}{hint}")
-    return RUN_KINDS[kind].draw(_last_stage(metrics), _last_stage(dynamics), place)
+    count = sum(len(each) for each in runs.values())
+    if count > 1 and not RUN_KINDS[kind].compares:
+        raise InputError(f"{kind}: expected one run, got {count}; draw each in a figure of its own")
+    metrics, dynamics = (
+        {
+            name if len(each) == 1 else f"{name}, mean of {len(each)}": mean_of_runs(
+                [_last_stage(run[part]) for run in each]
+            )
+            for name, each in runs.items()
+        }
+        for part in (0, 1)
+    )
+    return RUN_KINDS[kind].draw(metrics, dynamics, place)
 
 
 def _last_stage(rows: EpochRows) -> EpochRows:
     return [row for row in rows if row.get("stage") == rows[-1].get("stage")]
 
 
-def _measured(dynamics: EpochRows) -> EpochRows:
-    if not dynamics:
+def _only(rows: NamedRows) -> EpochRows:
+    (only,) = rows.values()
+    return only
+
+
+def _measured(dynamics: NamedRows) -> NamedRows:
+    if not all(dynamics.values()):
         raise InputError(
             "dynamics: expected at least one epoch, got none; set output.dynamics above 0 and train again"
         )
