@@ -59,7 +59,9 @@ def test_groups_are_those_of_the_original_margins_before_and_after_a_repair(logi
 
 
 def test_models_of_other_samples_have_no_common_margins(logits):
-    with pytest.raises(InputError, match=r"models: expected predictions for the same samples, got \[10, 600\]"):
+    with pytest.raises(
+        InputError, match=r"models: expected predictions for the same samples, got \[10, 600\]"
+    ):
         MarginGroupsDisplay.from_predictions({"before": logits, "after": logits.take(range(10))})
 
 

@@ -12,7 +12,7 @@ import typer
 from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
-from calibrant.files import shown, write_file
+from calibrant.files import make_folder, shown, write_file
 from calibrant.outputs import check_is_local, check_targets, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.table import Column, Table
@@ -209,6 +209,7 @@ def plot(
     is_file = out.suffix.lower() in PICTURE_FORMATS
     if is_file and len(made) > 1:
         raise InputError(f"--out: expected a folder for {', '.join(made)}, got the file {out}")
+    make_folder(out.parent if is_file else out)
     for figure, display in made.items():
         path = out if is_file else out / f"{figure}.svg"
         display.save(path)

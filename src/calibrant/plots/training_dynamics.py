@@ -52,6 +52,7 @@ _COMPARED: Mapping[str, str] = {
     if label.startswith("validation")
 }
 
+
 @dataclass(eq=False)
 class TrainingDynamicsDisplay(Display):
     """One panel per quantity, one line per run or split.
