@@ -198,7 +198,7 @@ def plot(
         Path, typer.Option("--rows", help="Folder with a folder of rows for each NAME.", metavar="DIR")
     ] = Path("docs/results/rows"),
 ) -> None:
-    """Draw the papers' figures that an experiment redraws: means over seeds with 95 % intervals.
+    """Draw the figures of an experiment, such as those of a paper: means over seeds with 95 % intervals.
 
     Example: calibrant bench plot validation_size --out validation_size.pdf
     """
@@ -213,7 +213,8 @@ def plot(
     for figure, display in made.items():
         path = out if is_file else out / f"{figure}.svg"
         display.save(path)
-        say(f"{shown(path)}: redraws {', '.join(display.figure.redraws)}")
+        redrawn = ", ".join(display.figure.redraws)
+        say(f"{shown(path)}: redraws {redrawn}" if redrawn else str(shown(path)))
 
 
 @bench.command()
