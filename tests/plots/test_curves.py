@@ -68,7 +68,7 @@ def test_models_of_other_samples_have_no_common_margins(logits):
 def test_reliability_of_margin_groups_has_the_samples_of_the_original_groups(logits):
     repaired = Predictions(logits=logits.logits / 3, labels=logits.labels)
     display = MarginReliabilityDisplay.from_predictions({"before": logits, "after": repaired}, n_groups=2)
-    titles = [panel.get_title() for panel in display.ax_.child_axes]
+    titles = [panel.get_title() for panel in display.ax_.child_axes]  # type: ignore[attr-defined]
     assert titles[0] == "all samples"
     assert titles[-1] == "change of confidence (points)"
     assert len(titles) == 4

@@ -61,5 +61,6 @@ def margin_reliability(
 
 def _bins(predictions: Predictions, n_bins: int) -> Bins:
     seen = predictions.outcomes()
-    given = {"confidence": seen.confidence, "correct": seen.correct, "weights": seen.weights}
-    return top_label_bins(**given, n_bins=n_bins)
+    return top_label_bins(
+        confidence=seen.confidence, correct=seen.correct, weights=seen.weights, n_bins=n_bins
+    )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
@@ -278,7 +278,7 @@ class IndicatorsDisplay(Display):
         """Draw a cloud of dots per indicator."""
         needed, columns = self.needed, self._columns(ax)
         grid = layout.panels(ax, len(needed.indicators) // columns, columns, gap=(14, _APART[1]))
-        look = {"color": style.BLUE, "linestyle": "none", "markersize": 1.4}
+        look: dict[str, Any] = {"color": style.BLUE, "linestyle": "none", "markersize": 1.4}
         ends = float(needed.temperature.min()), float(needed.temperature.max())
         for number, (panel, (name, values)) in enumerate(zip(grid, needed.indicators.items(), strict=True)):
             # Thousands of dots are an image inside vector graphics.
@@ -291,10 +291,10 @@ class IndicatorsDisplay(Display):
             wanted = f"T for a confidence of {100 * needed.confidence:.0f} %"
             panel.set_ylabel(wanted if number % columns == 0 else "")
         order = needed.indicators["logit margin"].argsort()[::20]
-        bounds = [each[order].numpy() for each in (needed.lowest, needed.highest)]
+        low, high = needed.lowest[order].numpy(), needed.highest[order].numpy()
         margins = needed.indicators["logit margin"][order].numpy()
-        area = {"facecolor": style.PALE_GREY, "linewidth": 0, "zorder": 0}
-        grid[0].fill_between(margins, *bounds, label="possible at this margin", **area)
+        area: dict[str, Any] = {"facecolor": style.PALE_GREY, "linewidth": 0, "zorder": 0}
+        grid[0].fill_between(margins, low, high, label="possible at this margin", **area)
         layout.legend_below(ax, **style.shared_legend(grid[:1]))
 
 
