@@ -1,4 +1,4 @@
-"""``calibrant bench``: list, run, table."""
+"""``calibrant bench``: list, run, table, plot."""
 
 import csv
 import io
@@ -113,6 +113,36 @@ def test_an_unknown_format_is_refused(run, finished):
     code, _, error = run("bench", "table", out, "--format", "html")
     assert code == 2
     assert "--format: expected markdown, csv, latex or json, got 'html'" in error
+
+
+def test_plot_draws_the_figures_of_an_experiment_by_name_and_of_a_folder(run, tmp_path):
+    code, out, error = run("bench", "plot", "validation_size", "--rows", ROWS, "--out", tmp_path / "one.pdf")
+    assert (code, error) == (0, "")
+    assert out.endswith("one.pdf: redraws smart figure 5\n")
+    assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
+    code, out, _ = run("bench", "plot", ROWS / "au_settings", "--out", tmp_path / "all")
+    assert code == 0
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {
+        "au_figure_3.svg", "au_appendix_figure_6.svg",
+    }  # fmt: skip
+    assert "score margin" in (tmp_path / "all" / "au_figure_3.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("au_settings", "--out", "x.svg"), "--out: expected a folder for au_figure_3, au_appendix_figure_6"),
+        (("seca_tables", "--out", "x"), "seca_tables: expected an experiment with figures, got one that"),
+        (("nothing", "--out", "x"), "DIR: expected a folder that calibrant bench run wrote"),
+    ],
+)
+def test_what_cannot_be_plotted_is_said_in_one_line(run, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    code, out, error = run("bench", "plot", *words, "--rows", ROWS)
+    assert (code, out) == (2, "")
+    assert told in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_prints_verdicts_as_text_and_as_values(run):

@@ -7,6 +7,9 @@ import pytest
 
 from calibrant.cli.flags import flag_of
 from calibrant.plots.kinds import KINDS, RUN_KINDS
+from calibrant.training.config.toml import load_config
+from calibrant.training.folder import load_rows, load_runs
+from calibrant.training.run import train
 from tests.conftest import draw
 
 pytestmark = pytest.mark.slow
@@ -30,6 +33,8 @@ OPTIONS = {
     "frequencies": ("--val", "VAL"),
     "sets": ("--val", "VAL", "--methods", "temperature"),
     "margins": ("--val", "VAL", "--methods", "temperature,spline"),
+    "margin-reliability": ("--val", "VAL", "--methods", "temperature,smart", "--bins", "2"),
+    "temperature": ("--methods", "smart_paper(epochs=5)"),
     "risk-coverage": ("--val", "VAL", "--methods", "temperature"),
     "asking": ("--val", "VAL", "--methods", "temperature"),
     "reliability": ("--bins", "5", "--title", "after <all>", "--width", "4"),
@@ -159,6 +164,11 @@ def test_methods_that_need_classes_are_refused_for_confidences(run, answers):
             "--bins: expected none for smooth, which takes",
         ),
         (("margins", "PAIRS", "--out", "x.pdf"), "expected logits"),
+        (("margins", "TEST", "VAL", "--out", "x.pdf"), "FILE: expected one file for margins, got 2"),
+        (
+            ("temperature", "TEST", "--methods", "spline", "--out", "x.pdf"),
+            "--methods: expected smart or smart_paper for this figure, got spline",
+        ),
         (("methods", "TEST", "--out", "x.pdf"), "--val: expected predictions"),
     ],
 )
@@ -184,3 +194,39 @@ def test_help_shows_an_example_and_the_option_that_lists_every_kind(run):
     for name, kind in (KINDS | RUN_KINDS).items():
         (line,) = [line for line in out.splitlines() if re.match(rf"{name} +{re.escape(kind.meaning)}", line)]
         assert set(re.findall(r"--\w+", line)) == {flag_of(each) for each in getattr(kind, "takes", ())}
+
+
+@pytest.fixture(scope="module")
+def run_folders(tmp_path_factory):
+    """Tiny runs: cross-entropy with two seeds, AdaFocal, and AdaFocal with another number of epochs."""
+    folder = tmp_path_factory.mktemp("runs")
+    small = ["data.limit=120", "training.epochs=2", "output.tensorboard=false"]
+    wanted = {
+        "ce-0": ["training.loss=cross_entropy"],
+        "ce-1": ["training.loss=cross_entropy", "seed=1"],
+        "ada": ["training.loss=adafocal"],
+        "ada-3": ["training.loss=adafocal", "training.epochs=3"],
+    }
+    for name, words in wanted.items():
+        train(load_config(None, [*small, *words]), folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["dynamics", "bins"])
+def test_several_runs_are_drawn_in_one_figure_by_loss_and_seeds_are_averaged(
+    run, run_folders, tmp_path, kind
+):
+    out = tmp_path / "figure.svg"
+    code, _, err = run("plot", kind, *(run_folders / name for name in ("ce-0", "ce-1", "ada")), "--out", out)
+    assert (code, err) == (0, "")
+    legend = re.findall(r">(cross_entropy[^<]*|adafocal[^<]*)</text>", out.read_text())
+    assert legend == ["cross_entropy, mean of 2", "adafocal"]
+
+
+def test_runs_of_one_loss_that_differ_in_more_than_the_seed_have_the_names_of_their_folders(run_folders):
+    runs = load_runs([run_folders / name for name in ("ce-0", "ada", "ada-3")])
+    assert {name: len(each) for name, each in runs.items()} == {
+        "cross_entropy": 1, "adafocal, ada": 1, "adafocal, ada-3": 1,
+    }  # fmt: skip
+    (one,) = runs["adafocal, ada-3"]
+    assert one == load_rows(run_folders / "ada-3")

@@ -27,6 +27,7 @@ LONG = {
     "docs/benchmark.md",
     "docs/posthoc.md",
     "docs/training.md",
+    "docs/results/figures.md",
     "docs/results/reproduces.md",
 }
 # Programs that a shell runs in the folder of the page.

@@ -317,6 +317,7 @@ WORLDS = {
     "docs/measures.md": MODELS,
     "docs/monitoring.md": (days, answers_of_days, late_labels),
     "docs/posthoc.md": MODELS,
+    "docs/results/figures.md": (rows,),
     "docs/results/reproduces.md": (rows,),
     "docs/scale.md": (streams,),
     "docs/training.md": (pictures,),

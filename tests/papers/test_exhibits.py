@@ -1,5 +1,6 @@
 """The papers' tables and figures: complete, with commands that exist, and each quick one runs."""
 
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -15,12 +16,12 @@ from calibrant.cli.flags import flag_of
 from calibrant.data.files import load_predictions
 from calibrant.losses.names import make_loss
 from calibrant.papers.exhibits import all_exhibits, exhibits
-from calibrant.papers.experiment import Job, load_experiment
+from calibrant.papers.experiment import Job, experiment_names, load_experiment
 from calibrant.papers.posthoc import run_posthoc
 from calibrant.papers.printed import PAPERS, paper_figures
 from calibrant.papers.runner import WORKERS, run_job
 from calibrant.papers.training import configurations
-from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, draw, draw_run
+from calibrant.plots.kinds import KINDS, RUN_KINDS, Request, draw, draw_runs
 from calibrant.posthoc.names import method_named
 from calibrant.training.config.toml import config_from_table, load_config
 from calibrant.training.folder import load_rows
@@ -43,6 +44,7 @@ COMMANDS = sorted({line for _, each in all_exhibits() for line in (*each.quick, 
 BENCH = [line for line in COMMANDS if line.startswith("calibrant bench run ")]
 TRAIN = [line for line in COMMANDS if line.startswith("calibrant train ")]
 PLOT = [line for line in COMMANDS if line.startswith("calibrant plot ")]
+BENCH_PLOT = [line for line in COMMANDS if line.startswith("calibrant bench plot ")]
 QUICK = sorted({line for _, each in all_exhibits() for line in each.quick})
 EXPERIMENTS = sorted({shlex.split(line)[3] for line in QUICK if line in BENCH})
 DRAWN = [line for line in QUICK if line in PLOT]
@@ -79,8 +81,8 @@ def test_every_table_with_published_figures_has_its_commands(paper):
     assert published <= {exhibit.name for exhibit in exhibits(paper)}
 
 
-def test_every_command_is_one_of_three_and_quick_is_not_full():
-    assert set(COMMANDS) == set(BENCH) | set(TRAIN) | set(PLOT)
+def test_every_command_is_one_of_four_and_quick_is_not_full():
+    assert set(COMMANDS) == set(BENCH) | set(TRAIN) | set(PLOT) | set(BENCH_PLOT)
     for _, exhibit in all_exhibits():
         assert exhibit.shows
         assert exhibit.quick
@@ -99,6 +101,35 @@ def test_every_experiment_exists_and_has_jobs_for_the_values_named(line):
         name, _, values = word.partition("=")
         for value in values.split(","):
             assert any(experiment.jobs(preset, seeds=1, only={name: [value]})), (line, value)
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_every_figure_has_a_command_that_draws_it(preset):
+    for paper, exhibit in all_exhibits():
+        lines = getattr(exhibit, preset)
+        if "figure" in exhibit.name:
+            assert any(line in PLOT or line in BENCH_PLOT for line in lines), (paper, exhibit.name)
+
+
+def test_figures_of_rows_are_drawn_from_the_rows_of_the_command_before_and_redraw_their_figure():
+    for paper, exhibit in all_exhibits():
+        for preset, lines in (("quick", exhibit.quick), ("full", exhibit.full)):
+            run = {f"bench/{shlex.split(line)[3]}-{preset}" for line in lines if line in BENCH}
+            for line in set(lines) & set(BENCH_PLOT):
+                folder = shlex.split(line)[3]
+                assert folder in run, line
+                name = folder.removeprefix("bench/").removesuffix(f"-{preset}")
+                redrawn = {each for figure in load_experiment(name).figures for each in figure.redraws}
+                assert f"{paper} {exhibit.name}" in redrawn, line
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_figure_of_an_experiment_redraws_one_of_a_paper_that_names_its_command(name):
+    known = {f"{paper} {exhibit.name}": exhibit for paper, exhibit in all_exhibits()}
+    for figure in load_experiment(name).figures:
+        assert figure.redraws
+        for redrawn in figure.redraws:
+            assert f"calibrant bench plot bench/{name}-quick --out figures" in known[redrawn].quick
 
 
 @pytest.mark.parametrize("line", TRAIN)
@@ -195,10 +226,12 @@ def run_folder(tmp_path_factory):
 
 @pytest.mark.parametrize("line", DRAWN)
 def test_every_quick_figure_is_drawn(line, run_folder, tmp_path):
-    words = shlex.split(line.replace("RUN", str(run_folder)))
-    kind, path, given = words[2], Path(words[3]), options(line.replace("RUN", str(run_folder)))
+    # Here all runs are one, whichever loss a command names.
+    words = shlex.split(re.sub(r"RUN[-\w]*", str(run_folder), line))
+    kind, path, given = words[2], Path(words[3]), options(shlex.join(words))
     if kind in RUN_KINDS:
-        display = draw_run(kind, *load_rows(path))
+        runs = line[: line.index(" --out")].split()[3:]
+        display = draw_runs(kind, {name: [load_rows(run_folder)] for name in runs})
     else:
         request = Request(
             load_predictions(path),

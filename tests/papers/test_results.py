@@ -1,6 +1,7 @@
 """The pages of results: made of rows that were measured, for experiments that exist as they were run."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,20 @@ def test_every_experiment_has_its_line_in_what_reproduces():
     page = (ROOT / "docs" / "results" / "reproduces.md").read_text(encoding="utf-8")
     for name in set(experiment_names()) - NEED_DATA - {OWN_PAGE}:
         assert f"bench run {name}`" in page, name
+
+
+def test_the_page_of_figures_shows_every_figure_of_the_rows_and_names_its_command():
+    results = ROOT / "docs" / "results"
+    page = (results / "figures.md").read_text(encoding="utf-8")
+    shown = re.findall(r"!\[([^]]+)\]\(figures/([^)]+)\)", page)
+    drawn = {
+        f"{figure.name}.svg": folder.name
+        for folder in FOLDERS
+        for figure in load_experiment(folder.name).figures
+    }
+    assert set(drawn) <= {name for _, name in shown}
+    for name in drawn.values():
+        assert f"calibrant bench plot {name} --out docs/results/figures" in page
+    for words, name in shown:
+        assert (results / "figures" / name).stat().st_size < 80_000
+        assert len(words) > 20

@@ -9,9 +9,9 @@ import torch
 from calibrant import evaluate
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.indicators import solve_temperatures
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.runner import run_study
-from calibrant.papers.smart_ablations import solve_temperatures
 from calibrant.papers.smart_theory import (
     Population,
     counterexample,

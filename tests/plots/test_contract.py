@@ -37,9 +37,11 @@ DISPLAYS = {
     "FrequencyShiftDisplay": lambda cls, p: cls.from_predictions(p, p),
     "GateDisplay": lambda cls, p: cls(check_requirements(p, ["ece < 0.1", "accuracy > 0.2"])).plot(),
     "GuaranteedRiskDisplay": lambda cls, p: cls.from_predictions(p),
+    "IndicatorsDisplay": lambda cls, p: cls.from_predictions(p),
     "LossShapeDisplay": lambda cls, _: cls.from_functions({"cross-entropy": lambda nll: nll}),
     "MarginDiagnosisDisplay": lambda cls, p: cls.from_predictions(p),
     "MarginGroupsDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),
+    "MarginReliabilityDisplay": lambda cls, p: cls.from_predictions({"a": p, "b": p}),
     "MethodComparisonDisplay": lambda cls, p: cls.from_comparison(
         compare(p, methods="temperature", n_folds=2, n_resamples=10)
     ),
@@ -228,6 +230,8 @@ def test_few_and_many_classes_can_be_drawn(k):
         "TemperatureCurveDisplay",
         "MarginGroupsDisplay",
         "MarginDiagnosisDisplay",
+        "MarginReliabilityDisplay",
+        "IndicatorsDisplay",
     ):
         getattr(calibrant.plots, name).from_predictions(p).figure_.draw_without_rendering()
 

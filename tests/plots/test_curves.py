@@ -5,13 +5,17 @@ import pytest
 import torch
 
 from calibrant import InputError, Predictions, compare
+from calibrant.bins import top_label_bins
 from calibrant.evaluation import by_margin, loss_shape
 from calibrant.metrics import aurc, confidence_score, ood_curve, risk_coverage_curve
+from calibrant.outcomes import margin
 from calibrant.plots import (
     AdaFocalGammasDisplay,
+    IndicatorsDisplay,
     LossShapeDisplay,
     MarginDiagnosisDisplay,
     MarginGroupsDisplay,
+    MarginReliabilityDisplay,
     MethodComparisonDisplay,
     OODRocDisplay,
     RiskCoverageDisplay,
@@ -39,6 +43,62 @@ def test_several_models_have_a_panel_each(logits, probs):
     assert titles == ["before", "after"]
 
 
+def test_groups_are_those_of_the_original_margins_before_and_after_a_repair(logits):
+    """A repair that turns the order of the margins around must not turn the groups around."""
+    margins = margin(logits.logits)
+    repaired = Predictions(logits=logits.logits / (1 + margins[:, None] ** 2), labels=logits.labels)
+    groups = MarginGroupsDisplay.from_predictions({"before": logits, "after": repaired}, n_groups=3).groups
+    assert [each.n for each in groups["after"]] == [200, 200, 200]
+    order = margins.argsort()
+    for group, rows in zip(groups["after"], order.split(200), strict=True):
+        expected = repaired.to_probs()[rows].amax(dim=1).mean()
+        assert group.metrics["mean_confidence"] == pytest.approx(float(expected), abs=1e-6)
+    assert [each.metrics["accuracy"] for each in groups["after"]] == [
+        each.metrics["accuracy"] for each in groups["before"]
+    ]
+
+
+def test_models_of_other_samples_have_no_common_margins(logits):
+    with pytest.raises(
+        InputError, match=r"models: expected predictions for the same samples, got \[10, 600\]"
+    ):
+        MarginGroupsDisplay.from_predictions({"before": logits, "after": logits.take(range(10))})
+
+
+def test_reliability_of_margin_groups_has_the_samples_of_the_original_groups(logits):
+    repaired = Predictions(logits=logits.logits / 3, labels=logits.labels)
+    display = MarginReliabilityDisplay.from_predictions({"before": logits, "after": repaired}, n_groups=2)
+    titles = [panel.get_title() for panel in display.ax_.child_axes]  # type: ignore[attr-defined]
+    assert titles[0] == "all samples"
+    assert titles[-1] == "change of confidence (points)"
+    assert len(titles) == 4
+    order = margin(logits.logits).argsort()
+    for title, rows in zip(titles[1:3], order.split(300), strict=True):
+        for name, model in (("before", logits), ("after", repaired)):
+            bins = display.reliability.bins[title][name]
+            assert int(bins.count.sum()) == 300
+            own = top_label_bins(model.to_probs()[rows], model.labels[rows], n_bins=10)
+            np.testing.assert_allclose(bins.confidence, own.confidence, equal_nan=True)
+            shown = own.count >= 10
+            x, y = line(display.ax_.child_axes[titles.index(title)], name)
+            np.testing.assert_allclose(x, own.confidence[shown])
+            np.testing.assert_allclose(y, own.accuracy[shown])
+    change = display.reliability.change["after"]
+    lowest = order[:30]
+    gain = repaired.outcomes().confidence[lowest] - logits.outcomes().confidence[lowest]
+    assert float(change[0]) == pytest.approx(float(gain.mean()))
+
+
+def test_the_needed_temperature_gives_each_sample_the_wanted_confidence(logits):
+    needed = IndicatorsDisplay.from_predictions(logits).needed
+    z = logits.logits.double()
+    probs = torch.softmax(z / needed.temperature[:, None], dim=1)
+    np.testing.assert_allclose(probs.amax(dim=1), 0.8, atol=1e-9)
+    np.testing.assert_allclose(needed.indicators["logit margin"], margin(z))
+    assert bool((needed.temperature <= needed.highest + 1e-9).all())
+    assert bool((needed.temperature >= needed.lowest - 1e-9).all())
+
+
 def test_margins_cannot_be_had_from_pairs(pairs):
     with pytest.raises(InputError, match="expected logits"):
         MarginGroupsDisplay.from_predictions(pairs)
@@ -49,7 +109,10 @@ def test_margins_cannot_be_had_from_pairs(pairs):
 def test_the_temperature_curve_is_that_of_the_calibrator(logits):
     smart = SMART.fit(logits.logits, logits.labels, settled=0, epochs=30)
     display = TemperatureCurveDisplay.from_predictions(logits, calibrator=smart)
-    x, y = line(display.ax_, "SMART")
+    margins = margin(logits.logits)
+    r = np.corrcoef(margins, smart.temperature_curve(margins))[0, 1]
+    assert display.curve.pearson == pytest.approx(r, abs=1e-6)
+    x, y = line(display.ax_, f"SMART, Pearson r = {r:.2f}")
     np.testing.assert_allclose(y, smart.temperature_curve(x), rtol=1e-6)
     assert display.curve.share.sum() == pytest.approx(0.99, abs=0.02)
 

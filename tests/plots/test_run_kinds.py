@@ -10,7 +10,7 @@ from calibrant.plots import (
     CorrespondenceDisplay,
     TrainingDynamicsDisplay,
 )
-from calibrant.plots.kinds import RUN_KINDS, draw_run
+from calibrant.plots.kinds import RUN_KINDS, draw_run, draw_runs
 from tests.plots.conftest import COLUMNS, dynamics_rows, line, metric_rows
 
 LABELS = {"train": "train", "val": "validation"}
@@ -127,3 +127,38 @@ def test_another_name_is_refused_with_those_there_are():
         InputError, match="^KIND: expected one of dynamics, gammas, bins, correspondence, got 'x'"
     ):
         draw_run("x", [], [])
+
+
+def test_several_runs_have_one_line_each_on_validation_samples():
+    runs = {"a": metric_rows(5), "b": metric_rows(3, seed=1)}
+    display = draw_runs("dynamics", {name: [(rows, [])] for name, rows in runs.items()})
+    assert "loss" not in panels(display)  # values of different losses cannot be compared
+    for title, column in (("ECE, validation", "val_ece"), ("AdaECE, validation", "val_ece_equal_mass")):
+        panel = panels(display)[title]
+        for name, rows in runs.items():
+            _, y = line(panel, name)
+            assert list(y[: len(rows)]) == [row[column] for row in rows]
+            assert np.isnan(y[len(rows) :]).all()
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_runs_of_one_name_are_averaged():
+    seeds = [metric_rows(3), metric_rows(4, seed=1)]
+    other = metric_rows(4, seed=2)
+    display = draw_runs("dynamics", {"a": [(rows, []) for rows in seeds], "b": [(other, [])]})
+    _, y = line(panels(display)["accuracy, validation"], "a, mean of 2")
+    expected = [(one["val_accuracy"] + two["val_accuracy"]) / 2 for one, two in zip(*seeds, strict=False)]
+    np.testing.assert_allclose(y[:3], expected)
+    told = [dynamics(2, gammas=True), dynamics(2, gammas=True, seed=1)]
+    bins = draw_runs("bins", {"a": [([], rows) for rows in told], "b": [([], dynamics(2))]})
+    assert isinstance(bins, BinErrorsDisplay)
+    gaps = [[row["bins"]["gap"] for row in rows] for rows in told]
+    np.testing.assert_allclose(bins.runs["a, mean of 2"].gap, np.mean(np.array(gaps, float), axis=0))
+    assert bins.runs["b"].gamma is None
+
+
+@pytest.mark.parametrize("kind", ["gammas", "correspondence"])
+def test_figures_of_one_run_refuse_several(kind):
+    told = dynamics(2, gammas=True)
+    with pytest.raises(InputError, match=f"^{kind}: expected one run, got 2; draw each in a figure"):
+        draw_runs(kind, {"a": [([], told)], "b": [([], told)]})

@@ -1,4 +1,4 @@
-"""The commands ``calibrant bench list``, ``run``, ``table`` and ``verdicts``."""
+"""The commands ``calibrant bench list``, ``run``, ``table``, ``plot`` and ``verdicts``."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ import typer
 from calibrant.cli.options import AsJson, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
-from calibrant.files import write_file
+from calibrant.files import make_folder, shown, write_file
 from calibrant.outputs import check_is_local, check_targets, one_writer
 from calibrant.progress import progress_bar
 from calibrant.show.table import Column, Table
@@ -183,6 +183,38 @@ def table(
     if form not in (*_FILES, "json"):
         raise InputError(f"--format: expected markdown, csv, latex or json, got {form!r}")
     typer.echo(json.dumps(flat(finished_rows(folder))) if form == "json" else _texts(folder)[form])
+
+
+@bench.command()
+def plot(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|DIR", help="An experiment, or a folder that run wrote.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="A folder, or .pdf, .svg or .png for one figure.", metavar="DIR|FIGURE"),
+    ],
+    rows: Annotated[
+        Path, typer.Option("--rows", help="Folder with a folder of rows for each NAME.", metavar="DIR")
+    ] = Path("docs/results/rows"),
+) -> None:
+    """Draw the figures of an experiment, such as those of a paper: means over seeds with 95 % intervals.
+
+    Example: calibrant bench plot validation_size --out validation_size.pdf
+    """
+    from calibrant.papers.figures import figures_of_folder
+    from calibrant.plots.display import PICTURE_FORMATS
+
+    made = figures_of_folder(Path(name) if Path(name).is_dir() else rows / name)
+    is_file = out.suffix.lower() in PICTURE_FORMATS
+    if is_file and len(made) > 1:
+        raise InputError(f"--out: expected a folder for {', '.join(made)}, got the file {out}")
+    make_folder(out.parent if is_file else out)
+    for figure, display in made.items():
+        path = out if is_file else out / f"{figure}.svg"
+        display.save(path)
+        redrawn = ", ".join(display.figure.redraws)
+        say(f"{shown(path)}: redraws {redrawn}" if redrawn else str(shown(path)))
 
 
 @bench.command()

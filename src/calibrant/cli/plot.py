@@ -30,7 +30,7 @@ def _print_kinds(wanted: bool) -> None:
         console = Console()
         console.show(described(of_files, "of predictions", "what it shows"))
         console.print()
-        console.show(described(of_runs, "of a training run", "what it shows"))
+        console.show(described(of_runs, "of training runs", "what it shows"))
         raise typer.Exit
 
 
@@ -39,8 +39,12 @@ def plot(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="What to draw, such as reliability; --list names all kinds.")
     ],
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE|RUN", help="Predictions with labels, or the folder of a run.")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE|RUN...",
+            help="Predictions with labels, or the folder of a run; dynamics and bins compare several.",
+        ),
     ],
     out: Annotated[
         Path,
@@ -91,23 +95,25 @@ def plot(
     Example: calibrant plot reliability test.npz --methods smart --val val.npz --out after.pdf
     """
     from calibrant.plots.display import check_format
-    from calibrant.plots.kinds import RUN_KINDS, Request, check_kind, draw, draw_run
+    from calibrant.plots.kinds import RUN_KINDS, Request, check_kind, draw, draw_runs
 
     if kind in RUN_KINDS:
         given = {"--bins": bins, "--methods": method, "--val": val, "--ood": ood}
         for option in (name for name, value in given.items() if value is not None):
             raise InputError(f"{option}: expected none for {kind}, which draws a run, got one")
-        from calibrant.training.folder import load_rows
+        from calibrant.training.folder import load_runs
 
         check_format(out)
-        draw_run(kind, *load_rows(path), title=title, width=width).save(out)
+        draw_runs(kind, load_runs(paths), title=title, width=width).save(out)
         say(f"{shown(out)}: {RUN_KINDS[kind].meaning}")
         return
     chosen = check_kind(kind)
+    if len(paths) > 1:
+        raise InputError(f"FILE: expected one file for {kind}, got {len(paths)}")
     check_format(out)
     with progress_bar() as progress:
         request = Request(
-            read(path, columns, need_labels=chosen.needs_labels),
+            read(paths[0], columns, need_labels=chosen.needs_labels),
             validation=None if val is None else read(val, columns),
             foreign=None if ood is None else read(ood, columns, need_labels=False),
             methods=() if method is None else tuple(split_list(method)),

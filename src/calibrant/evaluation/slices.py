@@ -1,13 +1,15 @@
 """Calibration of parts of the data: each class, and groups of samples with similar logit margins."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics.accuracy import mean
+from calibrant.metrics.accuracy import accuracy, mean, mean_confidence
 from calibrant.metrics.classwise import class_bins
-from calibrant.metrics.margin import MarginSlice, margin_slices
+from calibrant.metrics.margin import MarginGroup, MarginSlice, margin_groups, margin_slices
 from calibrant.outcomes import counts_of
+from calibrant.results import FrozenDict
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,32 @@ def by_margin(predictions: Predictions, *, n_groups: int = 5) -> tuple[MarginSli
         raise InputError("predictions: expected logits with labels, got none; margins need logits")
     given = predictions.logits, predictions.labels
     return margin_slices(*given, n_groups=n_groups, weights=predictions.weights)
+
+
+def by_original_margin(
+    models: Mapping[str, Predictions], *, n_groups: int = 5
+) -> dict[str, tuple[MarginSlice, ...]]:
+    """Measure accuracy and confidence of several models in the same groups, those of the first one's margins.
+
+    Args:
+        models: Predictions with labels for the same samples, the original ones first, then repaired ones.
+        n_groups: Number of groups of equal count.
+    """
+    found: dict[str, list[MarginSlice]] = {name: [] for name in models}
+    for group in original_groups(models, n_groups=n_groups):
+        for name, model in models.items():
+            part = model.classes().take(group.rows)
+            given = {"probs": part.to_probs(), "labels": part.labels, "weights": part.weights}
+            metrics = {"accuracy": accuracy(**given), "mean_confidence": mean_confidence(**given)}
+            found[name].append(MarginSlice(group.low, group.high, part.n, FrozenDict(metrics)))
+    return {name: tuple(slices) for name, slices in found.items()}
+
+
+def original_groups(models: Mapping[str, Predictions], *, n_groups: int) -> tuple[MarginGroup, ...]:
+    """Group the samples of several models by the margins of the first one."""
+    sizes = {model.n for model in models.values()}
+    if len(sizes) != 1:
+        raise InputError(f"models: expected predictions for the same samples, got {sorted(sizes)} samples")
+    first = next(iter(models.values())).classes()
+    # Logarithms of probabilities have the margins of the logits.
+    return margin_groups(first.to_logits(), n_groups=n_groups, weights=first.weights)

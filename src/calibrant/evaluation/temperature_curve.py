@@ -1,7 +1,9 @@
 """The temperature of SMART at each margin, and the temperatures that would calibrate each margin."""
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +48,7 @@ class TemperatureCurve:
             above chance, are left out.
         edges: Edges of cells of equal width over the grid.
         share: Share of the samples in each cell, by weight if they have weights.
+        pearson: Correlation of margin and temperature over the samples; NaN for a constant temperature.
     """
 
     margins: Tensor
@@ -54,6 +57,7 @@ class TemperatureCurve:
     feasible: tuple[FeasibleGroup, ...]
     edges: Tensor
     share: Tensor
+    pearson: float
 
 
 def temperature_curve(
@@ -106,7 +110,14 @@ def temperature_curve(
         feasible=_feasible(z, y, w, n_groups, end),
         edges=edges,
         share=counts / float(each.sum()),
+        pearson=_pearson(m, to_tensor(smart.temperature_curve(m), "temperature"), each),
     )
+
+
+def _pearson(margins: Tensor, temperature: Tensor, weights: Tensor) -> float:
+    both = np.cov(torch.stack([margins.double(), temperature.double().cpu()]), aweights=weights, ddof=0)
+    product = math.sqrt(both[0, 0] * both[1, 1])
+    return float(both[0, 1]) / product if product > 0 else math.nan
 
 
 def _percentile_99(margins: Tensor, weights: Tensor | None) -> float:

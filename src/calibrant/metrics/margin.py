@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calibrant.bins import equal_mass_uppers, mass_ends
 from calibrant.inputs import ArrayLike, check_count, check_labelled_logits, check_weights
@@ -60,24 +62,42 @@ def margin_slices(
         The groups are the margin slices of Lemma 1 in the SMART paper.
     """
     z, y = check_labelled_logits(logits, labels)
+    w = None if weights is None else check_weights(weights, n=len(z)).to(z.device)
+    slices = []
+    for group in margin_groups(z, n_groups=n_groups, weights=w):
+        probs, own = torch.softmax(z[group.rows], dim=1), {} if w is None else {"weights": w[group.rows]}
+        values = {name: measure(probs, y[group.rows], **own) for name, measure in measures.items()}
+        slices.append(MarginSlice(group.low, group.high, len(group.rows), FrozenDict(values)))
+    return tuple(slices)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginGroup:
+    """The numbers of the samples whose logit margin lies in ``(low, high]``."""
+
+    low: float
+    high: float
+    rows: Tensor
+
+
+def margin_groups(logits: Tensor, *, n_groups: int, weights: Tensor | None = None) -> tuple[MarginGroup, ...]:
+    """Group samples as :func:`margin_slices` does.
+
+    The groups of the original logits can be measured before and after a repair, which changes margins.
+    """
     n_groups = check_count(n_groups, "n_groups")
-    weighed = {} if weights is None else {"weights": check_weights(weights, n=len(z)).to(z.device)}
-    used = has_runner_up(z) & (weighed.get("weights", torch.ones_like(z[:, 0])) > 0)
-    z, y, weighed = z[used], y[used], {name: w[used] for name, w in weighed.items()}
-    margins = margin(z).double().cpu().numpy()
-    if weighed:
+    used = has_runner_up(logits) & (True if weights is None else weights > 0)
+    numbers = torch.nonzero(used)[:, 0]
+    margins = margin(logits[numbers]).double().cpu().numpy()
+    if weights is not None:
         order = np.argsort(margins)
-        up_to = np.cumsum(weighed["weights"].cpu().numpy()[order])
+        up_to = np.cumsum(weights[numbers].cpu().numpy()[order])
         uppers = np.unique(margins[order][mass_ends(up_to, n_groups)])
     else:
         uppers = np.unique(equal_mass_uppers(np.sort(margins), n_groups))
     group = np.searchsorted(uppers, margins, side="left")
-    slices, low = [], float(margins.min())
-    for g, high in enumerate(uppers.tolist()):
-        rows = torch.from_numpy(np.flatnonzero(group == g)).to(z.device)
-        probs = torch.softmax(z[rows], dim=1)
-        own = {name: w[rows] for name, w in weighed.items()}
-        values = {name: measure(probs, y[rows], **own) for name, measure in measures.items()}
-        slices.append(MarginSlice(low, high, len(rows), FrozenDict(values)))
-        low = high
-    return tuple(slices)
+    lowers = [float(margins.min()), *uppers.tolist()]
+    return tuple(
+        MarginGroup(low, high, numbers[torch.from_numpy(np.flatnonzero(group == g)).to(numbers.device)])
+        for g, (low, high) in enumerate(pairwise(lowers))
+    )

@@ -1,4 +1,4 @@
-"""The papers' tables and figures, each with the commands that make it."""
+"""The papers' tables and figures, each with the commands that make and draw it."""
 
 import tomllib
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from calibrant.papers.printed import PAPERS
 class Exhibit:
     """A table or figure of a paper.
 
-    In the commands ``DATA`` stands for the folder of data sets and ``RUN`` for the folder of a training run;
-    where a figure shows several losses, the commands are repeated for each.
+    In the commands ``DATA`` stands for the folder of data sets, ``RUN`` for the folder of a training run, and
+    ``RUN-LOSS`` for that of a run with this loss. Figures of one loss are repeated for each.
 
     Attributes:
         name: Its name in the paper, such as ``"table 1"``.

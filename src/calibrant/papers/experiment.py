@@ -1,4 +1,4 @@
-"""Experiments: TOML files that declare a grid, the measures, and the tables with a paper's own figures."""
+"""Experiments: TOML files that declare a grid, the measures, tables with a paper's numbers, and figures."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from calibrant.files import parse_toml, read_dataclass, read_text
 Preset: TypeAlias = Literal["quick", "full"]
 PRESETS: tuple[Preset, ...] = ("quick", "full")
 
-_KEYS = {"title", "claim", "worker", "table", "tables", "paper", "shared", "quick", "full"}
+_KEYS = {"title", "claim", "worker", "table", "tables", "paper", "figures", "shared", "quick", "full"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class TableLayout:
         measures: Measures in each group; shares are shown in percent.
         title: Title of the table; empty if the experiment has only one.
         columns: Labels that identify a group of columns.
-        only: Labels that a result must have, each with one value or a list of values.
+        only: Labels that a result must have, each with one value or a list of values; ``*`` in a value
+            stands for any text.
         paper: Columns with the papers' figures.
     """
 
@@ -60,6 +61,35 @@ class TableLayout:
     columns: tuple[str, ...] = ()
     only: Mapping[str, Any] = field(default_factory=dict)
     paper: tuple[PaperColumn, ...] = ()
+
+
+@dataclass(frozen=True)
+class FigureLayout:
+    """A figure of finished rows: one panel for each measure and each value of ``panel``.
+
+    Attributes:
+        name: Name of its file, without a suffix.
+        redraws: The papers' figures that it redraws, such as ``"smart figure 5"``.
+        kind: ``lines`` along a numeric label, or ``dots``, one row of them for each value of a label.
+        x: That label.
+        y: Measures.
+        group: Labels that identify a line, or the dots of one colour.
+        panel: Labels that identify a panel.
+        only: Labels that a result must have, as in :class:`TableLayout`.
+        log: Whether the numbers of ``x`` stand on a logarithmic axis.
+        title: Text above the figure.
+    """
+
+    name: str
+    redraws: tuple[str, ...]
+    kind: Literal["lines", "dots"]
+    x: str
+    y: tuple[str, ...]
+    group: tuple[str, ...] = ()
+    panel: tuple[str, ...] = ()
+    only: Mapping[str, Any] = field(default_factory=dict)
+    log: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +126,7 @@ class Experiment:
         presets: Seeds, grid and settings of each preset.
         shared: Settings of both presets.
         text: Text of the file, which is saved with the rows.
+        figures: Layouts of the figures.
     """
 
     name: str
@@ -106,6 +137,7 @@ class Experiment:
     presets: Mapping[str, Mapping[str, Any]]
     shared: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
+    figures: tuple[FigureLayout, ...] = ()
 
     def seeds(self, preset: Preset) -> int:
         """Return the number of seeds of a preset."""
@@ -220,6 +252,10 @@ def parse_experiment(name: str, text: str) -> Experiment:
             presets={preset: table[preset] for preset in PRESETS if preset in table},
             shared=table.get("shared", {}),
             text=text,
+            figures=tuple(
+                read_dataclass(FigureLayout, each, f"{name}.figures", error=InputError)
+                for each in table.get("figures", [])
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{name}: expected an experiment, got one that lacks {error}") from None

@@ -20,6 +20,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.evaluation.indicators import solve_temperatures
 from calibrant.outcomes import margin
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.rows import Record
@@ -55,26 +56,6 @@ def indicator_study(
             if name == "margin":
                 shown["inside"] = float(inside.double().mean())
             yield Record({"indicator": name}, shown)
-
-
-def solve_temperatures(logits: Tensor, *, confidence: float) -> Tensor:
-    """Return the temperature at which each sample has the wanted confidence, by bisection.
-
-    Args:
-        logits: Scores of shape ``(n, k)`` whose largest is unique.
-        confidence: Above ``1 / k`` and below 1.
-
-    Example:
-        >>> float(solve_temperatures(torch.tensor([[2.0, 0.0]]), confidence=0.8).round(decimals=4))
-        1.4427
-    """
-    z = logits.double()
-    low, high = torch.full((len(z),), -40.0).double(), torch.full((len(z),), 40.0).double()
-    for _ in range(100):
-        middle = (low + high) / 2
-        too_sure = torch.softmax(z / middle.exp()[:, None], dim=1).amax(dim=1) > confidence
-        low, high = torch.where(too_sure, middle, low), torch.where(too_sure, high, middle)
-    return ((low + high) / 2).exp()
 
 
 def _explained(seen: Tensor, temperature: Tensor) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrant.errors import InputError, listed
 from calibrant.inference.intervals import t_interval
-from calibrant.papers.experiment import PRESETS, Experiment, PaperColumn, TableLayout
+from calibrant.papers.experiment import PRESETS, Experiment, PaperColumn, TableLayout, is_wanted
 from calibrant.papers.printed import paper_figures
 from calibrant.papers.quantities import Quantity, quantity
 from calibrant.papers.rankings import elo_ratings
@@ -113,6 +113,16 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[ResultTable
     such as those of all tasks of an arena, it shows their mean. The measure ``elo`` is computed from all
     pairs of methods by :func:`~calibrant.papers.rankings.elo_ratings`.
     """
+    finished = in_order(experiment, rows)
+    tables = [make_table(layout, finished) for layout in experiment.layouts]
+    filled = [each for each in tables if each.lines and each.columns]
+    if not filled:
+        raise _nothing_to_show(experiment, finished)
+    return filled
+
+
+def in_order(experiment: Experiment, rows: Iterable[Row]) -> list[Row]:
+    """Return finished rows in the order of the experiment's grid; refuse an experiment without any."""
     order = {
         identity(job): place
         for preset in PRESETS
@@ -122,11 +132,7 @@ def make_tables(experiment: Experiment, rows: Iterable[Row]) -> list[ResultTable
     finished = sorted(rows, key=lambda row: (order.get(identity(row, seed=0), len(order)), row.seed))
     if not finished:
         raise InputError(f"{experiment.name}: expected finished rows, got none; run the experiment first")
-    tables = [_table(layout, finished) for layout in experiment.layouts]
-    filled = [each for each in tables if each.lines and each.columns]
-    if not filled:
-        raise _nothing_to_show(experiment, finished)
-    return filled
+    return finished
 
 
 def _nothing_to_show(experiment: Experiment, rows: Sequence[Row]) -> InputError:
@@ -146,7 +152,8 @@ def _nothing_to_show(experiment: Experiment, rows: Sequence[Row]) -> InputError:
     )
 
 
-def _table(layout: TableLayout, rows: Sequence[Row]) -> ResultTable:
+def make_table(layout: TableLayout, rows: Sequence[Row]) -> ResultTable:
+    """Make one table from finished rows, in their order; it has no lines if the layout matches none."""
     records = [each for each in flat(rows) if _wanted(each, layout.only)]
     if "elo" in layout.measures:
         _add_elo(records)
@@ -191,7 +198,7 @@ def _add_elo(records: Sequence[dict[str, Any]]) -> None:
 
 def _wanted(record: Mapping[str, Any], only: Mapping[str, Any]) -> bool:
     wanted = {label: value if isinstance(value, list) else [value] for label, value in only.items()}
-    return all(record.get(label) in values for label, values in wanted.items())
+    return is_wanted(record, {label: [str(value) for value in values] for label, values in wanted.items()})
 
 
 def _marked(values: Sequence[Mapping[int, float]], column: MeasureColumn) -> list[SeedValues | None]:

@@ -13,7 +13,12 @@ from calibrant.plots.decided import (
 from calibrant.plots.display import Display
 from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
-from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
+from calibrant.plots.margins import (
+    IndicatorsDisplay,
+    MarginGroupsDisplay,
+    MarginReliabilityDisplay,
+    TemperatureCurveDisplay,
+)
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
 from calibrant.plots.model_honesty import ModelHonestyDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
@@ -35,9 +40,11 @@ __all__ = [
     "FrequencyShiftDisplay",
     "GateDisplay",
     "GuaranteedRiskDisplay",
+    "IndicatorsDisplay",
     "LossShapeDisplay",
     "MarginDiagnosisDisplay",
     "MarginGroupsDisplay",
+    "MarginReliabilityDisplay",
     "MethodComparisonDisplay",
     "ModelHonestyDisplay",
     "OODRocDisplay",

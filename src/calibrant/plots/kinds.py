@@ -3,7 +3,7 @@
 To add a figure, write its display in a file of its own and add one entry here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, Unpack
 
@@ -24,15 +24,29 @@ from calibrant.plots.decided import (
 )
 from calibrant.plots.display import Display, Place
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
-from calibrant.plots.margins import MarginGroupsDisplay, TemperatureCurveDisplay
+from calibrant.plots.margins import (
+    IndicatorsDisplay,
+    MarginGroupsDisplay,
+    MarginReliabilityDisplay,
+    TemperatureCurveDisplay,
+)
 from calibrant.plots.method_comparison import MethodComparisonDisplay, ValidationSizeDisplay
 from calibrant.plots.ood_roc import OODRocDisplay
 from calibrant.plots.reliability import ClassReliabilityDisplay, ReliabilityDisplay
 from calibrant.plots.reliability_curves import CorpReliabilityDisplay, SmoothReliabilityDisplay
 from calibrant.plots.risk_coverage import RiskCoverageDisplay
-from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, EpochRows, TrainingDynamicsDisplay
+from calibrant.plots.training_dynamics import (
+    AdaFocalGammasDisplay,
+    EpochRows,
+    TrainingDynamicsDisplay,
+    mean_of_runs,
+)
 from calibrant.posthoc.names import canonical_name
+from calibrant.posthoc.smart import SMART
 
+#: Metrics and dynamics of a training run; rows of several runs by name.
+RunRows: TypeAlias = tuple[EpochRows, EpochRows]
+NamedRows: TypeAlias = Mapping[str, EpochRows]
 Part: TypeAlias = Literal["n_bins", "methods", "validation", "foreign"]
 
 
@@ -124,10 +138,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class RunKind:
-    """A figure of a training run: how to draw it from metrics and dynamics, and what it shows."""
+    """A figure of training runs: how to draw it from metrics and dynamics by name, and what it shows.
 
-    draw: Callable[[EpochRows, EpochRows, Place], Display]
+    Only figures with ``compares`` take more than one run.
+    """
+
+    draw: Callable[[NamedRows, NamedRows, Place], Display]
     meaning: str
+    compares: bool = False
 
 
 def _methods(request: Request) -> Display:
@@ -166,6 +184,18 @@ def _estimate(request: Request) -> Display:
     )
 
 
+def _temperature(request: Request) -> Display:
+    if len(request.methods) > 1:
+        raise InputError(f"methods: expected one for this figure, got {', '.join(request.methods)}")
+    name = request.methods[0] if request.methods else "smart"
+    fitted = fit_named(name, request.predictions.classes())
+    if not isinstance(fitted, SMART):
+        raise InputError(f"methods: expected smart or smart_paper for this figure, got {name}")
+    return TemperatureCurveDisplay.from_predictions(
+        request.predictions, calibrator=fitted, name=name, n_groups=request.bins(10), **request.at
+    )
+
+
 _REPAIR: frozenset[Part] = frozenset({"methods", "validation"})
 _BINNED: frozenset[Part] = _REPAIR | {"n_bins"}
 
@@ -201,7 +231,15 @@ KINDS: Catalogue[Kind] = Catalogue(
         ),
         "margins": Kind(
             lambda r: MarginGroupsDisplay.from_predictions(r.before_and_after, n_groups=r.bins(8), **r.at),
-            "confidence and accuracy by groups of the logit margin",
+            "confidence and accuracy by groups of the original logit margin",
+            _BINNED,
+            needs_classes=True,
+        ),
+        "margin-reliability": Kind(
+            lambda r: MarginReliabilityDisplay.from_predictions(
+                r.before_and_after, n_groups=r.bins(3), **r.at
+            ),
+            "accuracy against confidence in groups of the original margin, and changes of confidence",
             _BINNED,
             needs_classes=True,
         ),
@@ -212,10 +250,16 @@ KINDS: Catalogue[Kind] = Catalogue(
             needs_classes=True,
         ),
         "temperature": Kind(
-            lambda r: TemperatureCurveDisplay.from_predictions(r.predictions, n_groups=r.bins(10), **r.at),
-            "SMART's temperature along the margin, fitted on FILE",
-            frozenset({"n_bins"}),
+            _temperature,
+            "temperature of SMART (or smart_paper) along the margin, fitted on FILE",
+            frozenset({"n_bins", "methods"}),
             needs_classes=True,
+        ),
+        "indicators": Kind(
+            lambda r: IndicatorsDisplay.from_predictions(r.predictions, **r.at),
+            "temperature that each sample needs, by its margin and by other numbers",
+            needs_classes=True,
+            needs_labels=False,
         ),
         "risk-coverage": Kind(
             lambda r: RiskCoverageDisplay.from_predictions(r.before_and_after, **r.at),
@@ -267,18 +311,20 @@ KINDS: Catalogue[Kind] = Catalogue(
 RUN_KINDS: Mapping[str, RunKind] = {
     "dynamics": RunKind(
         lambda metrics, _, place: TrainingDynamicsDisplay.from_rows(metrics, **place),
-        "loss, accuracy, calibration and agreement over epochs",
+        "loss, accuracy, calibration and agreement over epochs; of several runs, on validation samples",
+        compares=True,
     ),
     "gammas": RunKind(
-        lambda _, dynamics, place: AdaFocalGammasDisplay.from_rows(_measured(dynamics), **place),
+        lambda _, dynamics, place: AdaFocalGammasDisplay.from_rows(_only(_measured(dynamics)), **place),
         "AdaFocal's gammas, bin by bin, over epochs",
     ),
     "bins": RunKind(
         lambda _, dynamics, place: BinErrorsDisplay.from_rows(_measured(dynamics), **place),
-        "calibration error of single bins, and their gammas, over epochs",
+        "calibration error of single bins, and their gammas, over epochs; of one run or several",
+        compares=True,
     ),
     "correspondence": RunKind(
-        lambda _, dynamics, place: CorrespondenceDisplay.from_rows(_measured(dynamics), **place),
+        lambda _, dynamics, place: CorrespondenceDisplay.from_rows(_only(_measured(dynamics)), **place),
         "training samples in the bins of validation",
     ),
 }
@@ -323,18 +369,46 @@ def draw_run(kind: str, metrics: EpochRows, dynamics: EpochRows, **place: Unpack
         dynamics: One mapping per epoch, as in ``dynamics.jsonl``.
         **place: ``ax``, ``width`` and ``title`` of the figure.
     """
+    return draw_runs(kind, {"": [(metrics, dynamics)]}, **place)
+
+
+def draw_runs(kind: str, runs: Mapping[str, Sequence[RunRows]], **place: Unpack[Place]) -> Display:
+    """Draw one figure of several training runs: a line for each name, the mean of the runs of that name.
+
+    Args:
+        kind: One of :data:`RUN_KINDS`.
+        runs: Metrics and dynamics of the runs by name; runs of one name differ in their seeds only.
+        **place: ``ax``, ``width`` and ``title`` of the figure.
+    """
     if kind not in RUN_KINDS:
         hint = did_you_mean(kind, RUN_KINDS)
         raise InputError(f"KIND: expected one of {', '.join(RUN_KINDS)}, got {kind!r}{hint}")
-    return RUN_KINDS[kind].draw(_last_stage(metrics), _last_stage(dynamics), place)
+    count = sum(len(each) for each in runs.values())
+    if count > 1 and not RUN_KINDS[kind].compares:
+        raise InputError(f"{kind}: expected one run, got {count}; draw each in a figure of its own")
+    metrics, dynamics = (
+        {
+            name if len(each) == 1 else f"{name}, mean of {len(each)}": mean_of_runs(
+                [_last_stage(run[part]) for run in each]
+            )
+            for name, each in runs.items()
+        }
+        for part in (0, 1)
+    )
+    return RUN_KINDS[kind].draw(metrics, dynamics, place)
 
 
 def _last_stage(rows: EpochRows) -> EpochRows:
     return [row for row in rows if row.get("stage") == rows[-1].get("stage")]
 
 
-def _measured(dynamics: EpochRows) -> EpochRows:
-    if not dynamics:
+def _only(rows: NamedRows) -> EpochRows:
+    (only,) = rows.values()
+    return only
+
+
+def _measured(dynamics: NamedRows) -> NamedRows:
+    if not all(dynamics.values()):
         raise InputError(
             "dynamics: expected at least one epoch, got none; set output.dynamics above 0 and train again"
         )

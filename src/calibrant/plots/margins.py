@@ -1,13 +1,17 @@
-"""Figures by logit margin: confidence and accuracy in groups of margin, and SMART's temperature curve."""
+"""Figures by logit margin: accuracy and confidence in groups of margin, and SMART's temperature curve."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
+from calibrant.bins import Bins
 from calibrant.data.predictions import Predictions
-from calibrant.evaluation.slices import by_margin
+from calibrant.evaluation.indicators import NeededTemperatures, needed_temperatures
+from calibrant.evaluation.margin_reliability import MarginReliability, margin_reliability
+from calibrant.evaluation.slices import by_original_margin
 from calibrant.evaluation.temperature_curve import TemperatureCurve, temperature_curve
 from calibrant.metrics.margin import MarginSlice
 from calibrant.plots import layout, style, words
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
 
 # Points between two panels, for the name of the lower one and the ticks of the upper one.
 _BETWEEN = 28.0
+# The same across and down, for panels with labels of their own.
+_APART = (30.0, 50.0)
+# Samples of a bin that is drawn.
+_FEWEST = 10
 
 
 @dataclass(eq=False)
@@ -47,17 +55,13 @@ class MarginGroupsDisplay(Display):
         """Group predictions by margin and draw them.
 
         Args:
-            predictions: Logits or probabilities with labels, or several of them by name.
+            predictions: Logits or probabilities with labels; or several of them for the same samples, by
+                name: the original ones, whose margins decide the groups, then repaired ones.
             n_groups: Number of groups of equal count.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         given = {"": predictions} if isinstance(predictions, Predictions) else predictions
-        groups = {}
-        for name, each in given.items():
-            # Logarithms of probabilities have the margins of the logits.
-            scored = each.classes()
-            groups[name] = by_margin(scored.with_scores(scored.to_logits()), n_groups=n_groups)
-        return cls(groups).plot(**place)
+        return cls(by_original_margin(given, n_groups=n_groups)).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
         """Draw one panel per model."""
@@ -77,7 +81,92 @@ class MarginGroupsDisplay(Display):
                 short = words.cut_to_width(name, 72 * layout.inches(ax) - 40, 7.5)
                 panel.set_title(short, loc="left", fontsize=7.5, pad=3)
         layout.legend_below(ax, **style.shared_legend(grid))
-        grid[-1].set_xlabel("logit margin, groups of equal size")
+        original = "original logit margin" if rows > 1 else "logit margin"
+        grid[-1].set_xlabel(f"{original}, groups of equal size")
+
+
+@dataclass(eq=False)
+class MarginReliabilityDisplay(Display):
+    """Reliability diagrams of all samples and of groups of the original margin, one line per model.
+
+    Beside them, if there are repaired models, the mean change of the confidence along the original margin.
+    Bins of fewer than ten samples are left out.
+
+    Args:
+        reliability: The bins of each group.
+    """
+
+    reliability: MarginReliability
+
+    width = style.PAGE
+
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        columns = self._columns(ax)
+        rows = math.ceil(self._count / columns)
+        return 0.86 * rows / columns + (rows - 1) * _APART[1] / 72 / layout.inches(ax)
+
+    @property
+    def _count(self) -> int:
+        return len(self.reliability.bins) + bool(self.reliability.change)
+
+    def _columns(self, ax: "Axes") -> int:
+        return layout.columns(ax, self._count, inch=1.6, most=4)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        predictions: Predictions | Mapping[str, Predictions],
+        *,
+        n_groups: int = 3,
+        n_bins: int = 10,
+        **place: Unpack[Place],
+    ) -> Self:
+        """Group predictions by their original margin and draw a reliability diagram of each group.
+
+        Args:
+            predictions: Logits or probabilities with labels; or several of them for the same samples, by
+                name: the original ones, then repaired ones.
+            n_groups: Number of groups of equal count.
+            n_bins: Number of bins of equal width.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        given = {"": predictions} if isinstance(predictions, Predictions) else predictions
+        return cls(margin_reliability(given, n_groups=n_groups, n_bins=n_bins)).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw a panel per group, and one of the changes."""
+        columns = self._columns(ax)
+        grid = layout.panels(ax, math.ceil(self._count / columns), columns, gap=_APART)
+        models = list(next(iter(self.reliability.bins.values())))
+        for number, (panel, (title, bins)) in enumerate(
+            zip(grid, self.reliability.bins.items(), strict=False)
+        ):
+            style.diagonal(panel)
+            for name, each in bins.items():
+                _draw_reliability(panel, each, name, models.index(name))
+            style.unit_axes(panel, ticks=4)
+            panel.grid()
+            panel.set_title(title, fontsize=7.5)
+            panel.set_xlabel("confidence (%)")
+            panel.set_ylabel("accuracy (%)" if number % columns == 0 else "")
+        if self.reliability.change:
+            self._draw_change(grid[len(self.reliability.bins)], models)
+        for empty in grid[self._count :]:
+            empty.set_axis_off()
+        if len(models) > 1:
+            layout.legend_below(ax, **style.shared_legend(grid[:1]))
+
+    def _draw_change(self, ax: "Axes", models: Sequence[str]) -> None:
+        margins = self.reliability.margins.numpy()
+        for name, change in self.reliability.change.items():
+            look = style.line(models.index(name)) | {"markersize": 2.5}
+            ax.plot(margins, change.numpy(), label=name, **look)
+        ax.axhline(0, color=style.BLACK, linewidth=0.6)
+        style.percent_axis(ax, "y")
+        ax.grid()
+        ax.set_title("change of confidence (points)", fontsize=7.5)
+        ax.set_xlabel("original margin")
 
 
 @dataclass(eq=False)
@@ -86,9 +175,11 @@ class TemperatureCurveDisplay(Display):
 
     Args:
         curve: The temperatures.
+        name: The name of SMART or of its variant.
     """
 
     curve: TemperatureCurve
+    name: str = "SMART"
 
     @classmethod
     def from_predictions(
@@ -96,6 +187,7 @@ class TemperatureCurveDisplay(Display):
         predictions: Predictions,
         *,
         calibrator: SMART | None = None,
+        name: str = "SMART",
         n_groups: int = 10,
         seed: int = 0,
         **place: Unpack[Place],
@@ -105,12 +197,13 @@ class TemperatureCurveDisplay(Display):
         Args:
             predictions: Logits or probabilities with labels, held out from training.
             calibrator: SMART, fitted on the margin; by default it is fitted here.
+            name: Name of the calibrator in the legend.
             n_groups: Number of groups of margin for which the feasible temperatures are shown.
             seed: For the first weights of SMART's network.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
         curve = temperature_curve(predictions, calibrator=calibrator, n_groups=n_groups, seed=seed)
-        return cls(curve).plot(**place)
+        return cls(curve, name).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
         """Draw SMART's curve, the single temperature, the feasible intervals and the margins' density."""
@@ -136,7 +229,8 @@ class TemperatureCurveDisplay(Display):
             label=f"temperature scaling, {curve.single:.2f}",
         )
         margins, temperature = curve.margins.numpy(), curve.temperature.numpy()
-        ax.plot(margins, temperature, color=style.BLUE, linewidth=1.8, label="SMART")
+        label = f"{self.name}, Pearson r = {curve.pearson:.2f}"
+        ax.plot(margins, temperature, color=style.BLUE, linewidth=1.8, label=label)
         ax.set_xlim(0, float(curve.margins[-1]))
         ax.set_ylim(0, top)
         ax.set_xlabel("logit margin")
@@ -145,6 +239,69 @@ class TemperatureCurveDisplay(Display):
         strip = style.strip_above(ax, "samples", height=0.15, fontsize=5.5)
         strip.stairs(curve.share.numpy(), curve.edges.numpy(), fill=True, color="#9A9A9A")
         strip.set_yticks([])
+
+
+@dataclass(eq=False)
+class IndicatorsDisplay(Display):
+    """The temperature at which each sample has one confidence, against the margin and other indicators.
+
+    The grey area has the temperatures that are possible at each margin. The narrower the cloud, the better
+    an indicator tells which temperature a sample needs.
+
+    Args:
+        needed: Temperatures and indicators of the samples.
+    """
+
+    needed: NeededTemperatures
+
+    width = style.PAGE
+
+    def proportion(self, ax: "Axes") -> float:
+        """Return the height of the data area in a new figure as a share of its width."""
+        rows = len(self.needed.indicators) // self._columns(ax)
+        return 0.8 * rows / self._columns(ax) + (rows - 1) * _APART[1] / 72 / layout.inches(ax)
+
+    def _columns(self, ax: "Axes") -> int:
+        return 3 if layout.inches(ax) > 4 else 1
+
+    @classmethod
+    def from_predictions(cls, predictions: Predictions, **place: Unpack[Place]) -> Self:
+        """Find the temperatures at which 1,000 samples have a confidence of 80 %, and draw them.
+
+        Args:
+            predictions: Logits or probabilities; labels are not used.
+            **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
+        """
+        return cls(needed_temperatures(predictions)).plot(**place)
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw a cloud of dots per indicator."""
+        needed, columns = self.needed, self._columns(ax)
+        grid = layout.panels(ax, len(needed.indicators) // columns, columns, gap=(14, _APART[1]))
+        look: dict[str, Any] = {"color": style.BLUE, "linestyle": "none", "markersize": 1.4}
+        ends = float(needed.temperature.min()), float(needed.temperature.max())
+        for number, (panel, (name, values)) in enumerate(zip(grid, needed.indicators.items(), strict=True)):
+            # Thousands of dots are an image inside vector graphics.
+            panel.plot(values.numpy(), needed.temperature.numpy(), "o", rasterized=True, **look)
+            panel.set_yscale("log")
+            panel.set_ylim(ends[0] / 1.5, ends[1] * 1.5)
+            panel.yaxis.set_major_formatter("{x:g}" if number % columns == 0 else "")
+            panel.grid()
+            panel.set_xlabel(name)
+            wanted = f"T for a confidence of {100 * needed.confidence:.0f} %"
+            panel.set_ylabel(wanted if number % columns == 0 else "")
+        order = needed.indicators["logit margin"].argsort()[::20]
+        low, high = needed.lowest[order].numpy(), needed.highest[order].numpy()
+        margins = needed.indicators["logit margin"][order].numpy()
+        area: dict[str, Any] = {"facecolor": style.PALE_GREY, "linewidth": 0, "zorder": 0}
+        grid[0].fill_between(margins, low, high, label="possible at this margin", **area)
+        layout.legend_below(ax, **style.shared_legend(grid[:1]))
+
+
+def _draw_reliability(ax: "Axes", bins: Bins, name: str, number: int) -> None:
+    shown = bins.count >= _FEWEST
+    confidence, accuracy = bins.confidence[shown].numpy(), bins.accuracy[shown].numpy()
+    ax.plot(confidence, accuracy, label=words.legend_name(name), clip_on=False, **style.line(number))
 
 
 def _draw_groups(ax: "Axes", groups: Sequence[MarginSlice]) -> None:

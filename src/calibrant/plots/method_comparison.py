@@ -184,7 +184,7 @@ class ValidationSizeDisplay(Display):
         ax.axhline(self.sizes.uncalibrated, label="uncalibrated", **style.REFERENCE)
         ax.set_xscale("log")
         ticks = next(iter(self.sizes.curves.values())).size.tolist()
-        ax.set_xticks(ticks, style.apart(ax, ticks))
+        ax.set_xticks(ticks, style.apart(ticks, 72 * layout.inches(ax) - 50))
         ax.set_xticks([], minor=True)
         ax.set_ylim(0, None)
         ax.grid()

@@ -177,12 +177,17 @@ def unit_axes(ax: "Axes", *, ticks: int = 5) -> None:
     ax.set_yticks(places, names)
 
 
-def apart(ax: "Axes", ticks: Sequence[int]) -> list[str]:
-    """Return the labels of ticks on a logarithmic axis, without those that would touch the one before."""
-    points = 72 * layout.inches(ax) - 50
+def apart(ticks: Sequence[float], points: float) -> list[str]:
+    """Return the labels of ticks on a logarithmic axis, without those that would touch the one before.
+
+    Args:
+        ticks: Positive numbers in ascending order.
+        points: Length of the axis.
+    """
     names, end = [], -math.inf
     for tick in ticks:
-        name, share = f"{tick:,}", math.log(tick / ticks[0]) / math.log(max(ticks[-1] / ticks[0], 1 + 1e-9))
+        name = f"{int(tick):,}" if tick == int(tick) else f"{tick:g}"
+        share = math.log(tick / ticks[0]) / math.log(max(ticks[-1] / ticks[0], 1 + 1e-9))
         half = words.text_width(name, 6.5) / 2 + 1.5
         names.append(name if share * points - half >= end else "")
         end = share * points + half if names[-1] else end

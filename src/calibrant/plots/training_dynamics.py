@@ -44,6 +44,14 @@ _PANELS: Mapping[str, Mapping[str, str]] = {
     "cosine to the class mean": _lines("cosine"),
 }
 
+# Panels that compare runs, and their columns. Values of different losses cannot be compared.
+_COMPARED: Mapping[str, str] = {
+    title if label == "validation" else label.removeprefix("validation, "): column
+    for title, columns in _PANELS.items()
+    for label, column in columns.items()
+    if label.startswith("validation")
+}
+
 
 @dataclass(eq=False)
 class TrainingDynamicsDisplay(Display):
@@ -78,30 +86,35 @@ class TrainingDynamicsDisplay(Display):
         return layout.columns(ax, len(self.table), inch=1.6, most=_COLUMNS)
 
     @classmethod
-    def from_rows(cls, metrics: EpochRows, **place: Unpack[Place]) -> Self:
+    def from_rows(cls, metrics: EpochRows | Mapping[str, EpochRows], **place: Unpack[Place]) -> Self:
         """Draw the lines of ``metrics.jsonl``; epochs and values that are missing leave gaps.
 
         Args:
-            metrics: One mapping per epoch.
+            metrics: One mapping per epoch; or, to compare runs on validation samples, a mapping from the name
+                of each run to its rows.
             **place: ``ax``, ``width`` and ``title`` of :meth:`plot`.
         """
-        if not metrics:
+        runs = metrics if isinstance(metrics, Mapping) else {"": metrics}
+        if not runs or not all(runs.values()):
             raise InputError("metrics: expected at least one epoch, got none; train the run first")
-        by_epoch = {row["epoch"]: row for row in metrics}
-        epochs = range(min(by_epoch), max(by_epoch) + 1)
-        present = {name for row in metrics for name, value in row.items() if value is not None}
+        numbers = [row["epoch"] for rows in runs.values() for row in rows]
+        epochs = range(min(numbers), max(numbers) + 1)
+        panels = _panels_of(runs)
+        present = {name for rows in runs.values() for row in rows for name in row if row[name] is not None}
+        by_epoch = {name: {row["epoch"]: row for row in rows} for name, rows in runs.items()}
         # A missing line stays in the table, since its position decides its colour.
         table = {
             panel: {
-                label: [_number(by_epoch.get(epoch, {}).get(column)) for epoch in epochs]
-                for label, column in columns.items()
+                label: [_number(by_epoch[run].get(epoch, {}).get(column)) for epoch in epochs]
+                for label, (run, column) in lines.items()
             }
-            for panel, columns in _PANELS.items()
-            if present & set(columns.values())
+            for panel, lines in panels.items()
+            if present & {column for _, column in lines.values()}
         }
         if not table:
-            known = ", ".join(column for columns in _PANELS.values() for column in columns.values())
-            raise InputError(f"metrics: expected some of {known}, got {', '.join(metrics[-1])}")
+            known = ", ".join(column for lines in panels.values() for _, column in lines.values())
+            last = next(iter(runs.values()))[-1]
+            raise InputError(f"metrics: expected some of {known}, got {', '.join(last)}")
         return cls(table, epochs[0]).plot(**place)
 
     def draw(self, ax: "Axes") -> None:
@@ -205,6 +218,45 @@ class AdaFocalGammasDisplay(Display):
             axis.set_major_locator(MaxNLocator(6, integer=True))
         ax.set_xlabel("epoch")
         ax.set_ylabel("confidence bin")
+
+
+def mean_of_runs(runs: Sequence[EpochRows]) -> EpochRows:
+    """Return the mean of the rows of several runs, number by number, for the epochs that all of them have.
+
+    Example:
+        >>> mean_of_runs([[{"epoch": 1, "gammas": [1.0, 2.0]}], [{"epoch": 1, "gammas": [3.0, 2.0]}]])
+        [{'epoch': 1, 'gammas': [2.0, 2.0]}]
+    """
+    if len(runs) == 1:
+        return runs[0]
+    by_epoch = [{row["epoch"]: row for row in rows} for rows in runs]
+    shared = [epoch for epoch in by_epoch[0] if all(epoch in rows for rows in by_epoch)]
+    return [{**_mean([rows[epoch] for rows in by_epoch]), "epoch": epoch} for epoch in shared]
+
+
+def _mean(values: Sequence[Any]) -> Any:  # noqa: ANN401  # whatever a row holds
+    first = values[0]
+    if any(value is None for value in values):
+        return None
+    if isinstance(first, Mapping):
+        return {name: _mean([value.get(name) for value in values]) for name in first}
+    if isinstance(first, Sequence) and not isinstance(first, str):
+        return [_mean(each) for each in zip(*values, strict=True)]
+    return math.fsum(values) / len(values) if isinstance(first, int | float) else first
+
+
+def _panels_of(runs: Mapping[str, EpochRows]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return for each panel the run and the column of each line: one run's splits, or several runs."""
+    if len(runs) == 1:
+        (run,) = runs
+        return {
+            panel: {label: (run, column) for label, column in columns.items()}
+            for panel, columns in _PANELS.items()
+        }
+    return {
+        f"{panel}, validation": {words.legend_name(run): (run, column) for run in runs}
+        for panel, column in _COMPARED.items()
+    }
 
 
 def _draw_line(ax: "Axes", label: str, values: ArrayLike, number: int, first_epoch: int) -> None:

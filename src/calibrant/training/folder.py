@@ -1,7 +1,7 @@
 """The folder of a run: its configuration, its network, and its predictions."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -270,3 +270,28 @@ def load_rows(folder: str | Path) -> tuple[list[EpochRow], list[EpochRow]]:
         raise FormatError(f"{path}: expected the folder of a run, got one without {METRICS}")
     dynamics = path / DYNAMICS
     return read_rows(path / METRICS), read_rows(dynamics) if dynamics.exists() else []
+
+
+def load_runs(folders: Sequence[Path]) -> dict[str, list[tuple[list[EpochRow], list[EpochRow]]]]:
+    """Read the measures and the dynamics of several runs, by the names of their losses.
+
+    Runs that differ in nothing but the seed share a name. Of runs that share a loss and differ in something
+    else, and of those without a configuration, the name of the folder is part of the name.
+    """
+    settings = {folder: _settings(folder) for folder in folders}
+    found: dict[str, list[tuple[list[EpochRow], list[EpochRow]]]] = {}
+    for folder, (loss, rest) in settings.items():
+        is_alone = all(others == rest for same, others in settings.values() if same == loss)
+        name = loss if loss and is_alone else ", ".join(filter(None, [loss, folder.name]))
+        found.setdefault(name, []).append(load_rows(folder))
+    return found
+
+
+def _settings(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the loss of a run and its other settings that decide about its numbers, but for the seed."""
+    if not (folder / CONFIG).exists():
+        return "", {}
+    table = parse_toml(read_text(folder / CONFIG))
+    free = ("seed", "hardware", "output", "posthoc")
+    rest = {name: value for name, value in table.items() if name not in free}
+    return table.get("training", {}).get("loss", ""), rest

@@ -61,6 +61,7 @@ def test_these_are_the_models():
     assert list(MODELS) == [
         "mlp",
         "small_cnn",
+        "conv_mlp",
         "resnet20",
         "resnet32",
         "resnet56",
