@@ -122,7 +122,7 @@ def _tasks(results: Iterable[Results]) -> str:
             learned = (
                 "not recorded" if regime.train_accuracy is None else f"{100 * regime.train_accuracy:.2f}"
             )
-            cells = [f"`{each.name}`", task, learned, f"{100 * regime.overconfidence:.1f}"]
+            cells = [f"`bench run {each.name}`", task, learned, f"{100 * regime.overconfidence:.1f}"]
             lines.append(f"| {' | '.join([*cells, 'yes' if regime.counts else 'no'])} |")
     lines += ["", f"All runs of these experiments together took {hours:.1f} hours of one core.\n"]
     return "\n".join(lines)
@@ -188,5 +188,5 @@ def _cells(finding: Finding) -> list[str]:
         if finding.other
         else unit.text(finding.other_mean)
     )
-    place = [f"`{finding.experiment}`", finding.task, unit.heading]
+    place = [f"`bench run {finding.experiment}`", finding.task, unit.heading]
     return [*place, unit.text(finding.mean), other, str(finding.runs), gain, finding.outcome]
