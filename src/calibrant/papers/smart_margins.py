@@ -17,13 +17,13 @@ from torch import Tensor
 from calibrant.bins import equal_mass_bins
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.indicators import solve_temperatures
 from calibrant.inputs import check_choice, check_count
 from calibrant.outcomes import Outcomes, margin
 from calibrant.papers.draws import numbers_of, packed_all, sample_counts
 from calibrant.papers.model_predictions import load_model_predictions
 from calibrant.papers.posthoc import fit_or_identity
 from calibrant.papers.rows import Record
-from calibrant.papers.smart_ablations import solve_temperatures
 from calibrant.posthoc.smart import feasible_temperatures
 
 # From the smallest to the largest margins; figure 1 has three panels.
