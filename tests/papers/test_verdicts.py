@@ -186,7 +186,10 @@ def test_a_training_task_counts_by_its_runs_with_cross_entropy(tmp_path, monkeyp
     assert finding.regime == Regime(learned, pytest.approx(gap))
     assert finding.counts is counts
     page = to_page(judged_claims(tmp_path), all_results(tmp_path))
-    assert f"| `bench run small` | x | {100 * learned:.2f} | {100 * gap:.1f} | {'yes' if counts else 'no'} |" in page
+    assert (
+        f"| `bench run small` | x | {100 * learned:.2f} | {100 * gap:.1f} | {'yes' if counts else 'no'} |"
+        in page
+    )
     assert "took 6.0 hours of one core" in page
     assert ("Illustrations" in page) is not counts
 
