@@ -56,7 +56,7 @@ def test_rows_are_known_by_key_and_seed_whatever_the_order_of_keys():
 
 def test_flat_records_hold_key_labels_seed_and_values():
     assert flat([row("smart", 3, ece=0.5)]) == [
-        {"seed": 3, "method": "smart", "set": "test", "values": {"ece": 0.5}}
+        {"seed": 3, "method": "smart", "set": "test", "values": {"ece": 0.5}, "draws": {}}
     ]
 
 
