@@ -150,7 +150,9 @@ def test_an_experiment_names_methods_options_and_workers_that_exist(name):
                 assert given.keys() - {"source", "method", "samples"} <= known.keys()
 
 
-@pytest.mark.parametrize("name", sorted(set(OWN) - {"posthoc_clinc", "posthoc_networks", "margin_groups", "calarena"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(OWN) - {"posthoc_clinc", "posthoc_networks", "margin_groups", "calarena"})
+)
 def test_the_quick_version_needs_no_download(name):
     experiment = load_experiment(name)
     assert experiment.needs("quick") == ()

@@ -122,7 +122,7 @@ def test_comparisons_outside_the_regime_of_the_papers_do_not_count():
         True, False, False, False,
     ]  # fmt: skip
     assert overall([found("better", regime=good), found("worse", regime=bad)]) == "holds"
-    assert overall([found("worse", regime=bad)]) == "not measured"
+    assert overall([found("worse", regime=bad)]) == "only illustrated"
 
 
 def test_every_opponent_is_a_comparison_of_its_own_and_the_gain_is_paired_by_seed(tmp_path, monkeypatch):

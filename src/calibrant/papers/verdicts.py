@@ -262,9 +262,10 @@ def overall(findings: Iterable[Finding]) -> str:
     It is open if most of them cannot tell. Otherwise it holds if all others agree, is contradicted if none
     does, and else holds in some.
     """
-    found = [each for each in findings if each.counts]
+    every = list(findings)
+    found = [each for each in every if each.counts]
     if not found:
-        return "not measured"
+        return "only illustrated" if every else "not measured"
     decided = [each.agrees for each in found if each.agrees is not None]
     if 2 * len(decided) < len(found):
         return "is open"
