@@ -33,8 +33,8 @@ presets have the papers' own settings and have **not** been run.
 **Where the papers speak.** The papers about training speak of networks that have learned their training set
 by heart and are overconfident. So a task counts only if cross-entropy there has at least 99 % training
 accuracy and a mean test confidence at least 5 points above its accuracy. The table below shows both numbers
-for every task; comparisons on other tasks are illustrations and count for nothing. Tasks of earlier rows whose
-training accuracy was not recorded are illustrations too.
+for every task; comparisons on other tasks are illustrations and count for nothing. So are those of earlier
+rows whose training accuracy was not recorded.
 
 **The rule.** A claim names what it is about and its opponents. On each task, by each measure and with each
 opponent, the gain is compared in pairs, run by run and on the same draws of the test samples; its interval
