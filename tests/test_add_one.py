@@ -268,7 +268,7 @@ def plot(new_file, monkeypatch):
 def test_a_plot_is_drawn_by_its_name(plot, file, tmp_path):
     printed = run("plot", plot, file, "--out", tmp_path / "curve.svg", "--title", "Sure of itself")
     assert "samples up to each confidence" in printed
-    assert f"{plot}  samples up to each confidence" in run("plot", "--list")
+    assert re.search(f"{plot} +samples up to each confidence", run("plot", "--list"))
     figure = (tmp_path / "curve.svg").read_text(encoding="utf-8")
     assert "share of the samples" in figure
     assert "Sure of itself" in figure

@@ -59,6 +59,14 @@ def test_detection_is_measured_on_draws_of_both_sets():
     assert drawn_detection(inside, outside)[5] == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_draw_of_no_sample_is_undefined_and_so_are_the_draws_of_two_samples():
+    two = Predictions(probs=[[0.9, 0.1], [0.8, 0.2]], labels=[1, 1])
+    draws = drawn_measures(two, ["accuracy"])["accuracy"]
+    assert np.isnan(draws).any()
+    assert np.nanmax(draws) == 0.0
+    assert packed(draws) is None
+
+
 def test_packed_draws_keep_the_standard_deviation_to_a_hundredth():
     draws = np.random.default_rng(0).normal(0.3, 0.01, size=DRAWS)
     kept = unpacked(packed(draws))

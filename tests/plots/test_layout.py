@@ -56,12 +56,13 @@ def of_predictions(kind, parts):
     validation, test, foreign = parts
     takes = KINDS[kind].takes
     several = kind in ("methods", "validation-size", "margins", "risk-coverage", "sets")
+    one = ("smart",) if kind == "temperature" else METHODS[:1]
     return draw(
         kind,
         Request(
             test,
             validation=validation if "validation" in takes else None,
-            methods=(METHODS if several else METHODS[:1]) if "methods" in takes else (),
+            methods=(METHODS if several else one) if "methods" in takes else (),
             foreign=foreign if "foreign" in takes else None,
         ),
     )

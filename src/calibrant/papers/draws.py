@@ -40,8 +40,8 @@ def drawn_measures(predictions: Predictions, measures: Iterable[str]) -> dict[st
     A sample is known by its number in ``predictions.ids``, or else by its place.
 
     Example:
-        >>> wrong = Predictions(probs=[[0.9, 0.1], [0.8, 0.2]], labels=[1, 1])
-        >>> drawn_measures(wrong, ["accuracy"])["accuracy"].max()
+        >>> wrong = Predictions(probs=[[0.9, 0.1]] * 50, labels=[1] * 50)
+        >>> float(drawn_measures(wrong, ["accuracy"])["accuracy"].max())
         0.0
     """
     counts = sample_counts(numbers_of(predictions))
@@ -91,9 +91,14 @@ def _of_counts(measure: Measure, rows: Mapping[str, Any]) -> Weighted | None:
 
 
 def _in_blocks(weighted: Weighted, counts: npt.NDArray[np.int64]) -> Floats:
-    """Return the measure of each row of counts, in bounded memory."""
+    """Return the measure of each row of counts, in bounded memory; NaN for a draw of no sample."""
+    values = np.full(DRAWS, np.nan)
+    drawn = np.flatnonzero(counts.any(axis=1))
     size = max(1, _BLOCK // max(weighted.n, weighted.held))
-    return np.concatenate([weighted.of(counts[start : start + size]) for start in range(0, DRAWS, size)])
+    for start in range(0, len(drawn), size):
+        rows = drawn[start : start + size]
+        values[rows] = weighted.of(counts[rows])
+    return values
 
 
 def packed_all(draws: Mapping[str, Floats]) -> dict[str, PackedDraws]:
