@@ -11,6 +11,7 @@ from calibrant.papers.draws import (
     DRAWS,
     drawn_detection,
     drawn_measures,
+    numbers_of,
     packed,
     packed_all,
     sample_counts,
@@ -48,6 +49,15 @@ def test_a_sample_is_drawn_equally_often_in_every_split():
     shared = known[0].keys() & known[1].keys()
     assert len(shared) > 50
     assert all(known[0][each] == known[1][each] for each in shared)
+
+
+def test_ids_that_are_names_are_known_by_their_rank_in_any_order():
+    whole = some_predictions(20)
+    named = whole.replaced(ids=[f"image {number}" for number in range(20)])
+    order = list(reversed(range(20)))
+    counts, other = (sample_counts(numbers_of(each)) for each in (named, named.take(order)))
+    assert (other == counts[:, order]).all()
+    assert drawn_measures(named, ["ece"])["ece"].shape == (DRAWS,)
 
 
 def test_detection_is_measured_on_draws_of_both_sets():

@@ -30,6 +30,8 @@ DRAWS = 64
 PackedDraws: TypeAlias = tuple[float, str]
 
 _STEPS = 127
+# Ids from this on are no numbers of rows; the table of draws is as long as the largest.
+_LARGEST = 1 << 18
 # Numbers in memory at once.
 _BLOCK = 1 << 21
 
@@ -66,10 +68,14 @@ def drawn_detection(inside: Predictions, outside: Predictions) -> Floats:
 
 
 def numbers_of(predictions: Predictions) -> npt.NDArray[np.int64]:
-    """Return the number by which each sample is known."""
+    """Return the number by which each sample is known: its id, or its place.
+
+    Ids that are hashes of names become ranks, which are the same for all models of the same samples.
+    """
     if predictions.ids is None:
         return np.arange(predictions.n)
-    return predictions.ids.cpu().numpy()
+    ids = predictions.ids.cpu().numpy()
+    return ids if ids.min() >= 0 and ids.max() < _LARGEST else np.unique(ids, return_inverse=True)[1]
 
 
 def sample_counts(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

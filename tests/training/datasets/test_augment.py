@@ -65,7 +65,8 @@ def test_processes_that_share_a_batch_draw_the_numbers_of_one_process(change) ->
     parts = [
         change(images[rows], generator=seeded(1), part=(10, rows)) for rows in (slice(0, 4), slice(4, 10))
     ]
-    assert torch.equal(torch.cat(parts), whole)
+    # A pixel near the middle of two shades may be rounded to either in a batch of another size.
+    torch.testing.assert_close(torch.cat(parts).int(), whole.int(), atol=1, rtol=0)
     assert not torch.equal(whole, images)
 
 
