@@ -51,6 +51,10 @@ def test_a_sample_is_drawn_equally_often_in_every_split():
     assert all(known[0][each] == known[1][each] for each in shared)
 
 
+def test_the_counts_of_a_sample_do_not_depend_on_how_many_others_there_are():
+    assert (sample_counts(np.arange(500))[:, :10] == sample_counts(np.arange(10))).all()
+
+
 def test_ids_that_are_names_are_known_by_their_rank_in_any_order():
     whole = some_predictions(20)
     named = whole.replaced(ids=[f"image {number}" for number in range(20)])
