@@ -114,18 +114,24 @@ def test_options_that_do_not_fit_get_a_sentence(run, answers, options, message):
     assert message in err
 
 
-def test_signals_that_are_missing_are_named_as_such(run, answers, tmp_path):
+@pytest.mark.parametrize(("named", "got"), [("said", "none"), ("length,said", "length, said")])
+def test_signals_that_are_missing_or_swapped_are_refused(run, answers, tmp_path, named, got):
     rows = [row for row in map(json.loads, answers.read_text().splitlines()) if row["id"] not in (7, 8)]
     path = tmp_path / "signals.jsonl"
     path.write_text("".join(f"{json.dumps({**row, 'length': row['id'] % 7})}\n" for row in rows))
     given = (*NAMED[2:], "--methods", "combination", "--out", tmp_path / "signals")
     assert run("calibrate", path, "--confidence", "said,length", *given)[0] == 0
     saved = tmp_path / "signals" / "calibrator.safetensors"
-    code, out, err = run("apply", saved, path, *NAMED, "--out", tmp_path / "new.jsonl")
+    new = tmp_path / "new.jsonl"
+    assert run("apply", saved, path, "--confidence", "said,length", *NAMED[2:], "--out", new)[0] == 0
+    code, out, err = run(
+        "apply", saved, path, "--confidence", named, *NAMED[2:], "--out", tmp_path / "other.jsonl"
+    )
     assert (code, out) == (2, "")
     assert (
-        "expected the signals of the fit, in a file columns after the first of --confidence NAME,NAME" in err
+        f"signals: expected said, length in this order, which the calibrator was fitted on, got {got}" in err
     )
+    assert not (tmp_path / "other.jsonl").exists()
 
 
 def test_what_words_stand_for_is_learned_and_new_words_get_the_common_rate(run, tmp_path):

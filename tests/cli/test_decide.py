@@ -198,3 +198,14 @@ def test_the_unit_of_rows_is_a_column_and_the_sentence_names_new_units(run, tmp_
     by_unit, by_row = (json.loads(run(*asked, "--json", *more)[1]) for more in (["--unit", "question"], []))
     assert (by_unit["n_units"], by_row["n_units"]) == (300, None)
     assert by_unit["coverage_low"] < by_row["coverage_low"]
+
+
+def test_groups_that_no_calibrator_reads_are_refused(run, tmp_path):
+    path = tmp_path / "answers.csv"
+    path.write_text("confidence,correct,subject\n" + "0.7,1,law\n0.8,0,art\n" * 50)
+    code, out, err = run("decide", path, "--risk", 0.2, "--by", "subject")
+    assert (code, out) == (2, "")
+    assert (
+        "--by: expected a calibrator with a map for each group, as calibrate --by makes one, got none" in err
+    )
+    assert "run decide on the rows of that group" in err

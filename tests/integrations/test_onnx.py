@@ -214,3 +214,4 @@ def test_a_group_that_the_fit_has_not_seen_gets_the_common_map(tmp_path):
     (found,) = session.run(["repaired"], {"confidence": stated, "groups": np.array([0, 1, -1, 2, 10**12])})
     expected = repair.predict_confidence(stated, groups=["art", "law", "new", "new", "new"])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert session.get_modelmeta().custom_metadata_map == {"group_names": '["art", "law"]'}

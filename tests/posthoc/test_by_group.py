@@ -124,6 +124,9 @@ def test_a_comparison_with_groups_corrects_the_pool_and_chooses_that():
         calibrated(choice.result.calibrator, one).confidence,
         choice.result.calibrator.predict_confidence(one.confidence, groups=one.groups.values),
     )
+    alone = Predictions(confidence=one.confidence)
+    with pytest.warns(UserWarning, match="groups: expected them, because .* all samples get the common map"):
+        calibrated(choice.result.calibrator, alone)
     # Out of fold the correction has not seen the samples that it is judged by.
     assert choice.result.metrics["nll"] > float(
         torch.nn.functional.nll_loss(

@@ -111,6 +111,8 @@ def decide(
     if out is not None:
         check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
     given, fitted = read(path, columns), _loaded(calibrator)
+    compared = calibrate == "auto" if costs is None else fitted is None and calibrate != "none"
+    _check_groups(columns.groups, fitted, compared=compared)
     with progress_bar(visible=not as_json) as progress:
         if costs is not None:
             matrix, (methods, fast) = _costs(costs, ask), _methods(calibrate)
@@ -153,6 +155,16 @@ def _check_asked(risk: float | None, coverage: float | None, costs: Path | None,
         raise InputError(f"--risk: expected exactly one of {', '.join(given)}, got {got}")
     if ask is not None and costs is None:
         raise InputError("--ask: expected together with --costs, got no costs; name their file")
+
+
+def _check_groups(by: str | None, fitted: "Calibrator | None", *, compared: bool) -> None:
+    """Refuse groups that no calibrator would read; a comparison of methods has one that does."""
+    if by is not None and not compared and (fitted is None or fitted.group_names is None):
+        raise InputError(
+            f"--by: expected a calibrator with a map for each group, as calibrate --by makes one, got "
+            f"{'none' if fitted is None else 'one without'}; for a threshold of each group, run decide on "
+            "the rows of that group"
+        )
 
 
 def _loaded(calibrator: Path | None) -> "Calibrator | None":

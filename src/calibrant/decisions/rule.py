@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation.calibrated import calibrated, check_form, is_of_pairs
+from calibrant.evaluation.calibrated import check_form, mapped_log_probs
 from calibrant.files import between, read_dataclass, read_value
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.files import describe, reading_described, restore, write_described
@@ -174,14 +173,8 @@ def calibrated_log_probs(predictions: Predictions, calibrator: Calibrator | None
         tensor([[0.2500, 0.7500],
                 [0.5000, 0.5000]], dtype=torch.float64)
     """
-    if calibrator is not None and is_of_pairs(predictions.k):
-        # As in the graph of a rule, repaired confidences are not rounded again.
-        check_form(calibrator, predictions.k)
-        groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
-        z = calibrator.predict_log_proba(predictions.problem.to_logits(), predictions.beside, groups)
-    else:
-        given = predictions if calibrator is None else calibrated(calibrator, predictions)
-        z = given.problem.to_logits()
+    # As in the graph of a rule, repaired confidences are not rounded again.
+    z = predictions.problem.to_logits() if calibrator is None else mapped_log_probs(calibrator, predictions)
     return torch.log_softmax(z.double(), dim=1)
 
 

@@ -1,5 +1,6 @@
 """Fit a method on predictions, and apply a fitted calibrator to predictions."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,10 +65,12 @@ class FittingTask:
         return method_for_pairs(name) if self.of_pairs else method_named(name)
 
     def finished(self, fitted: Calibrator) -> Calibrator:
-        """Return what was fitted in the form of the predictions, with the names of their classes."""
+        """Return what was fitted in the form of the predictions, with the names of classes or signals."""
         if self.ends is None:
             return of_classes(fitted, self.predictions.problem)
         repair = ConfidenceCalibrator(fitted, self.ends)
+        if fitted.uses_features:
+            repair.signal_names = tuple(self.predictions.signals) or None
         names = getattr(self.predictions, "label_names", None)
         return repair if names is None else LabelCalibrator(repair, names)
 
@@ -100,21 +103,34 @@ def of_classes(calibrator: Calibrator, predictions: ClassPredictions) -> Calibra
 def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     """Return the predictions with calibrated log-probabilities as logits, or with repaired confidences.
 
-    If the calibrator has a map for each group, samples of other groups, and predictions without groups, get
-    the common map. Predictions whose class names are those of the calibrator in another order keep their own
-    order; other names are refused.
+    Predictions whose class names are those of the calibrator in another order keep their own order; other
+    names are refused. For groups and signals see :func:`mapped_log_probs`.
     """
     if isinstance(predictions, LabelPredictions) and isinstance(calibrator, LabelCalibrator):
         _check_labels(calibrator, predictions)
         return predictions.with_probs(calibrator.predict_log_proba(predictions.log_odds).exp())
+    return predictions.with_scores(mapped_log_probs(calibrator, predictions))
+
+
+def mapped_log_probs(calibrator: Calibrator, predictions: Predictions) -> Tensor:
+    """Return calibrated log-probabilities of class scores, or of wrong and right, shape ``(n, k)``.
+
+    If the calibrator has a map for each group, samples of other groups get the common map; so do predictions
+    without groups, with a warning. Signals must have the names of the fit, in the same order.
+    """
     check_form(calibrator, predictions.k)
-    groups = None if predictions.groups is None else predictions.groups.values
+    _check_signals(calibrator, predictions)
+    if calibrator.group_names is not None and predictions.groups is None:
+        warnings.warn(
+            f"groups: expected them, because the {type(calibrator).__name__} has a map for each, got none; "
+            "all samples get the common map: name the column of the groups",
+            stacklevel=2,
+        )
+    groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
     order = class_order(calibrator.class_names, predictions.class_names)
     z = predictions.problem.to_logits()
-    log_probs = calibrator.predict_log_proba(
-        z if order is None else z[:, order], predictions.beside, np.asarray(groups) if groups else None
-    )
-    return predictions.with_scores(log_probs if order is None else log_probs[:, order.argsort()])
+    log_probs = calibrator.predict_log_proba(z if order is None else z[:, order], predictions.beside, groups)
+    return log_probs if order is None else log_probs[:, order.argsort()]
 
 
 def check_form(calibrator: Calibrator, k: int | None) -> None:
@@ -130,6 +146,15 @@ def check_form(calibrator: Calibrator, k: int | None) -> None:
         raise InputError(
             f"predictions: expected {forms[for_pairs]}, which the {type(calibrator).__name__} was fitted on, "
             f"got {forms[is_pairs]}; fit on such predictions"
+        )
+
+
+def _check_signals(calibrator: Calibrator, predictions: Predictions) -> None:
+    expected, given = calibrator.signal_names, tuple(predictions.signals)
+    if expected is not None and given != expected:
+        raise InputError(
+            f"signals: expected {', '.join(expected)} in this order, which the calibrator was fitted on, got "
+            f"{', '.join(given) or 'none'}; name them so, in a file by --confidence {','.join(expected)}"
         )
 
 

@@ -1,5 +1,6 @@
 """Calibrators, and rules that decide, as ONNX graphs, for runtimes without Python."""
 
+import json
 import logging
 import os
 import warnings
@@ -44,7 +45,9 @@ def export_onnx(
     that of a :class:`~calibrant.posthoc.ConfidenceCalibrator` from ``confidence`` to ``repaired``, both of
     shape ``(n,)``. A calibrator with a map for each group also takes ``groups``, integers of shape ``(n,)``:
     the place of each sample's group among ``group_names``, or -1 for the common map. The graph of a rule has
-    the same inputs, and the outputs that its ``outputs`` names.
+    the same inputs, and the outputs that its ``outputs`` names. The names that the calibrator knows, of
+    classes, groups and signals, are in the metadata of the graph, as JSON lists under ``class_names``,
+    ``group_names`` and ``signal_names``; signals are the columns of ``features``.
 
     Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
     samples, some of which have masked classes if the calibrator takes them.
@@ -173,6 +176,13 @@ class _Graph(nn.Module):
         return ("log_probs",) if "logits" in self.names else ("repaired",)
 
     @property
+    def known_names(self) -> dict[str, str]:
+        """The names of classes, groups and signals that are known, as JSON lists."""
+        fitted = self.rule if self.calibrator is None else self.calibrator
+        names = {each: getattr(fitted, each, None) for each in ("class_names", "group_names", "signal_names")}
+        return {each: json.dumps(found) for each, found in names.items() if found}
+
+    @property
     def takes_masked(self) -> bool:
         """Whether a calibrator is exported that takes logits in which classes are masked."""
         return self.rule is None and self.calibrator is not None and self.calibrator.applies_to_masked
@@ -215,6 +225,11 @@ def _write(graph: _Graph, path: Path, widths: dict[str, int]) -> None:
         raise CalibrantError(
             f"export: expected what ONNX can express, got {graph.kind}; PyTorch reports: {reason}"
         ) from error
+    if graph.known_names:
+        onnx = import_module("onnx")
+        model = onnx.load(path)
+        onnx.helper.set_model_props(model, graph.known_names)
+        onnx.save(model, path)
 
 
 def _session(path: Path) -> tuple[Any, str]:

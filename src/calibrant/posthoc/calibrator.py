@@ -48,6 +48,8 @@ class Calibrator(nn.Module, ABC):
             another order are reordered by :func:`calibrant.evaluation.calibrated`, others refused.
         class_frequencies: The share of each class in the fitting set, if it is known; what
             :func:`calibrant.evaluation.compare` and ``fit_method`` return knows it.
+        signal_names: The names of a black box's signals, if it was fitted with some; others, or another
+            order, are refused by :func:`calibrant.evaluation.calibrated`.
         for_folds: Options for fits on parts of the same samples: what this fit found by a search, and how
             exactly to fit. A file does not keep them.
 
@@ -76,6 +78,7 @@ class Calibrator(nn.Module, ABC):
     n_classes: int | None
     class_names: tuple[str, ...] | None
     class_frequencies: tuple[float, ...] | None
+    signal_names: tuple[str, ...] | None
     for_folds: Mapping[str, Any] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  # Python's own hook
@@ -90,6 +93,7 @@ class Calibrator(nn.Module, ABC):
         self.n_classes = n_classes
         self.class_names = None
         self.class_frequencies = None
+        self.signal_names = None
 
     @classmethod
     @abstractmethod

@@ -149,9 +149,9 @@ def _digest(described: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def describe(calibrator: Calibrator) -> dict[str, Any]:
-    """Return what the header of a file says about a calibrator, with the names and frequencies of classes."""
-    classes = {name: getattr(calibrator, name) for name in ("class_names", "class_frequencies")}
-    return _describe(calibrator) | {name: list(each) for name, each in classes.items() if each is not None}
+    """Return what the header of a file says about a calibrator, and about the predictions that it takes."""
+    taken = {name: getattr(calibrator, name) for name in ("class_names", "class_frequencies", "signal_names")}
+    return _describe(calibrator) | {name: list(each) for name, each in taken.items() if each is not None}
 
 
 def _describe(calibrator: Calibrator) -> dict[str, Any]:
@@ -184,6 +184,7 @@ class _Description:
     parts: dict[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     class_frequencies: tuple[Share, ...] | None = None
+    signal_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         names, shares = self.class_names, self.class_frequencies
@@ -219,6 +220,7 @@ def restore(
     calibrator = method.__new__(method)
     Calibrator.__init__(calibrator, n_classes=header.n_classes)
     calibrator.class_names, calibrator.class_frequencies = header.class_names, header.class_frequencies
+    calibrator.signal_names = header.signal_names
     _set_options(calibrator, header.options, prefix)
     _set_buffers(calibrator, header.buffers, tensors, prefix)
     expected = calibrator.part_names if _declared(method) is not None else tuple(header.parts)
