@@ -394,3 +394,26 @@ def test_the_effect_of_a_choice_repeats_what_was_measured(compared, monkeypatch)
     effect = effect_of(comparison, choice, comparison["uncalibrated"].measured)
     assert effect.before["ece"] == comparison["uncalibrated"].measured_metrics["ece"]
     assert effect.after["ece"] == choice.result.measured_metrics["ece"]
+
+
+def test_what_happens_to_a_rare_class_is_told_beside_the_accuracy():
+    rng = np.random.default_rng(0)
+    labels = (rng.random(2000) < 0.05).astype(int)
+    # As after training on balanced classes: the rare one is predicted far too often.
+    logits = np.stack([np.zeros(2000), 1.5 * (2 * labels - 1) + rng.normal(size=2000)], axis=1)
+    given = Predictions(logits=logits, labels=labels, class_names=["fine", "fraud"])
+    comparison = compare(given, methods=["platt"], n_resamples=20)
+    effect = effect_of(comparison, Choice(comparison["platt"], "asked for"), given)
+    after = comparison["platt"].measured.to_probs().argmax(dim=1).numpy()
+    assert dict(effect.rare) == {
+        "class": "fraud",
+        "share": pytest.approx(labels.mean()),
+        "before": pytest.approx((logits.argmax(axis=1)[labels == 1] == 1).mean()),
+        "after": pytest.approx((after[labels == 1] == 1).mean()),
+    }
+    assert effect.rare["after"] < effect.rare["before"] - 0.1
+    assert effect.after["accuracy"] > effect.before["accuracy"]
+    assert effect.sentences[-1].startswith("Of class fraud, which is rare (")
+    assert "decide --costs" in effect.sentences[-1]
+    weighted = Predictions(logits=logits, labels=labels, weights=np.where(labels == 1, 10.0, 1.0))
+    assert effect_of(comparison, Choice(comparison["platt"], "asked for"), weighted).rare is None

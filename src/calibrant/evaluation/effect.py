@@ -12,11 +12,14 @@ from calibrant.evaluation.choose import Choice
 from calibrant.evaluation.compare import Comparison, MethodResult
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.metrics.accuracy import accuracy
+from calibrant.outcomes import mean_of
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import percent, points
 
 _UNCALIBRATED = "uncalibrated"
+# A class with a smaller share is rare: the accuracy says little about it.
+_RARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,8 @@ class Effect(Result):
         keeper: If predictions change: the best compared method that keeps them all, if there is one.
         keeper_ece: Its ECE.
         mean_over_labels: The mean ECE of single labels, before and after; None unless there are several.
+        rare: The rare one of two classes, if predictions change: its name, its share, and the share of its
+            samples that are predicted, before and after.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Effect(Result):
     keeper: str | None = None
     keeper_ece: float | None = None
     mean_over_labels: tuple[float, float] | None = None
+    rare: Mapping[str, str | float] | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -63,7 +69,20 @@ class Effect(Result):
         gives_up = f"{self.name} changes {_share(self.changed)} of the predictions"
         if self.keeper is not None and self.keeper_ece is not None:
             gives_up += f"; {self.keeper} keeps them, ECE {percent(self.keeper_ece)}"
-        return (f"{where}: {ece}, accuracy {_to(*hits)}.", f"{gives_up}.")
+        return (f"{where}: {ece}, accuracy {_to(*hits)}.", f"{gives_up}.", *self._of_rare)
+
+    @property
+    def _of_rare(self) -> tuple[str, ...]:
+        """What happens to the samples of a rare class, which the accuracy does not show."""
+        if self.rare is None:
+            return ()
+        name, *numbers = self.rare.values()
+        share, before, after = (float(each) for each in numbers)
+        return (
+            f"Of class {name}, which is rare ({_share(share)}), {percent(before, 1)} were predicted before "
+            f"and {percent(after, 1)} after: honest probabilities of a rare class seldom exceed one half; "
+            "decide --costs finds the threshold that your costs ask for.",
+        )
 
 
 def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Effect:
@@ -90,6 +109,7 @@ def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Ef
         None if keeper is None else keeper.name,
         None if keeper is None else keeper.measured_metrics["ece"],
         _means_over_labels(before, after),
+        _rare_class(before, after) if changed else None,
     )
 
 
@@ -111,6 +131,24 @@ def _changed(before: Predictions, after: Predictions) -> float:
     """Return the share of samples, by weight, whose predicted class is another one."""
     probs = after.to_probs()
     return 1 - accuracy(probs, before.to_probs().argmax(dim=1).to(probs.device), weights=before.weights)
+
+
+def _rare_class(before: Predictions, after: Predictions) -> FrozenDict[str, str | float] | None:
+    """Return what happens to the rare one of two classes; None if neither is rare."""
+    if before.k != 2 or before.labels is None:
+        return None
+    weights = torch.ones(before.n) if before.weights is None else before.weights
+    shares = torch.bincount(before.labels, weights, minlength=2).double() / weights.sum()
+    rare = int(shares.argmin())
+    if not 0 < shares[rare] < _RARE:
+        return None
+    members = before.labels == rare
+    found = [
+        float(mean_of((each.to_probs()[members].argmax(dim=1) == rare).double(), weights[members]))
+        for each in (before, after)
+    ]
+    name = str(rare) if before.class_names is None else before.class_names[rare]
+    return FrozenDict({"class": name, "share": float(shares[rare]), "before": found[0], "after": found[1]})
 
 
 def _best_keeper(comparison: Comparison) -> MethodResult | None:
