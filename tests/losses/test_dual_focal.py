@@ -1,4 +1,4 @@
-"""Dual focal loss: as intended, and as released."""
+"""Dual focal loss, with each of its three rivals."""
 
 import math
 
@@ -6,42 +6,49 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from calibrant.errors import InputError
 from calibrant.losses.dual_focal import DualFocalLoss, dual_focal_loss
 from calibrant.losses.focal import focal_loss
 from tests.losses.batches import batch, gradient
 
+RIVALS = ("below", "strongest", "dropped")
 
-def _definition(z, y, gamma, released):
+
+def _rival(p, y, rival):
+    others = [p[c] for c in range(len(p)) if c != y]
+    if rival == "below":
+        return max([each for each in others if each < p[y]], default=0.0)
+    strongest = max(others)
+    return 0.0 if rival == "dropped" and p[y] < strongest else strongest
+
+
+def _definition(z, y, gamma, rival):
     p = torch.softmax(z, dim=0).tolist()
-    rival = max(p[c] for c in range(len(p)) if c != y)
-    if released and p[y] < rival:
-        rival = 0.0
-    return -((1 - p[y] + rival) ** gamma) * math.log(p[y])
+    return -((1 - p[y] + _rival(p, y, rival)) ** gamma) * math.log(p[y])
 
 
-@pytest.mark.parametrize("released", [False, True])
-def test_the_value_is_equation_33_or_34_and_35_of_the_selective_risk_paper(released):
+@pytest.mark.parametrize("rival", RIVALS)
+def test_the_value_is_the_definition_or_equation_33_or_34_and_35_of_the_selective_risk_paper(rival):
     logits, labels = batch(40)
-    expected = [_definition(z, y, 2.5, released) for z, y in zip(logits, labels.tolist(), strict=True)]
-    found = dual_focal_loss(logits, labels, gamma=2.5, released=released, reduction="none")
+    expected = [_definition(z, y, 2.5, rival) for z, y in zip(logits, labels.tolist(), strict=True)]
+    found = dual_focal_loss(logits, labels, gamma=2.5, rival=rival, reduction="none")
     assert found.tolist() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 5.0])
-def test_the_gradient_is_that_of_autograd(gamma, released):
+def test_the_gradient_is_that_of_autograd(gamma, rival):
     logits, labels = batch(40)
-    rivals = logits.scatter(1, labels[:, None], -math.inf).argmax(dim=1)
 
     def plain(z, y):
-        p = torch.softmax(z, dim=1)
-        rows = torch.arange(len(y))
-        true, rival = p[rows, y], p[rows, rivals]
-        if released:
-            rival = rival * (true >= rival)
-        return -((1 - true + rival) ** gamma) * true.log()
+        rows = []
+        for row, label in zip(torch.softmax(z, dim=1), y.tolist(), strict=True):
+            wanted = _rival(row.tolist(), label, rival)
+            found = [row[c] for c, each in enumerate(row.tolist()) if each == wanted]
+            rows.append(-((1 - row[label] + (found[0] if found else 0.0)) ** gamma) * row[label].log())
+        return torch.stack(rows)
 
-    found = gradient(DualFocalLoss(gamma, released=released, reduction="none"), logits, labels)
+    found = gradient(DualFocalLoss(gamma, rival=rival, reduction="none"), logits, labels)
     torch.testing.assert_close(found, gradient(plain, logits, labels))
 
 
@@ -53,10 +60,11 @@ def test_without_a_rival_it_is_focal_loss():
     )
 
 
-def test_with_two_classes_it_is_focal_loss_times_a_power_of_two():
+def test_with_two_classes_and_the_strongest_rival_it_is_focal_loss_times_a_power_of_two():
     logits, labels = batch(k=2)
     torch.testing.assert_close(
-        dual_focal_loss(logits, labels, gamma=3.0), 8 * focal_loss(logits, labels, gamma=3.0)
+        dual_focal_loss(logits, labels, gamma=3.0, rival="strongest"),
+        8 * focal_loss(logits, labels, gamma=3.0),
     )
 
 
@@ -65,26 +73,33 @@ def test_gamma_0_is_cross_entropy():
     torch.testing.assert_close(dual_focal_loss(logits, labels, gamma=0.0), F.cross_entropy(logits, labels))
 
 
-def test_the_released_form_is_focal_loss_for_mistakes():
+def test_a_dropped_rival_leaves_focal_loss_for_mistakes():
     logits, labels = batch(40)
     wrong = logits.argmax(dim=1) != labels
     assert 0 < wrong.sum() < 40
-    found = dual_focal_loss(logits, labels, gamma=3.0, released=True, reduction="none")
+    found = dual_focal_loss(logits, labels, gamma=3.0, rival="dropped", reduction="none")
     torch.testing.assert_close(found[wrong], focal_loss(logits, labels, gamma=3.0, reduction="none")[wrong])
-    intended = dual_focal_loss(logits, labels, gamma=3.0, reduction="none")
-    torch.testing.assert_close(found[~wrong], intended[~wrong])
+    for rival in ("strongest", "below"):
+        same = dual_focal_loss(logits, labels, gamma=3.0, rival=rival, reduction="none")
+        torch.testing.assert_close(found[~wrong], same[~wrong])
 
 
-def test_only_the_released_form_jumps_where_the_rival_draws_level():
+def test_the_loss_jumps_where_a_rival_draws_level_unless_it_is_the_strongest():
     label = torch.tensor([0])
     behind, ahead = (torch.tensor([[x, 0.0, -1.0]], dtype=torch.float64) for x in (-1e-9, 1e-9))
     jump = {
-        released: float(dual_focal_loss(ahead, label, released=released))
-        - float(dual_focal_loss(behind, label, released=released))
-        for released in (False, True)
+        rival: float(dual_focal_loss(ahead, label, rival=rival))
+        - float(dual_focal_loss(behind, label, rival=rival))
+        for rival in RIVALS
     }
-    assert jump[False] == pytest.approx(0, abs=1e-7)
-    assert jump[True] > 0.5
+    assert jump["strongest"] == pytest.approx(0, abs=1e-7)
+    # The next class below gives a smaller jump than no rival at all.
+    assert 0.1 < jump["below"] < jump["dropped"]
+
+
+def test_an_unknown_rival_is_refused():
+    with pytest.raises(InputError, match="rival: expected one of below, strongest, dropped, got 'none'"):
+        dual_focal_loss(*batch(), rival="none")
 
 
 def test_a_certain_sample_has_a_finite_gradient_for_a_fractional_gamma():

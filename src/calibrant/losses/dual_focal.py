@@ -1,16 +1,19 @@
 """Dual focal loss (Tao et al., "Dual Focal Loss for Calibration", ICML 2023)."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, TypeAlias, Unpack, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant.inputs import check_choice
 from calibrant.losses.focal import check_gamma
 from calibrant.losses.loss import SampleLoss
 from calibrant.losses.parts.known_gradient import Gradient
 from calibrant.losses.parts.samples import SampleOptions, Samples, takes_sample_options
+
+Rival: TypeAlias = Literal["below", "strongest", "dropped"]
 
 
 @takes_sample_options
@@ -19,23 +22,26 @@ def dual_focal_loss(
     labels: Tensor,
     *,
     gamma: float = 5.0,
-    released: bool = False,
+    rival: Rival = "below",
     **shared: Unpack[SampleOptions],
 ) -> Tensor:
-    r"""Return the focal loss, faded out by the lead over the strongest other class, not by confidence alone.
+    r"""Return the focal loss, faded out by the lead over a rival class, not by confidence alone.
 
-    .. math:: L(z, y) = -(1 - p_y + p_j)^\gamma \log p_y, \quad p_j = \max_{c \ne y} p_c
+    .. math:: L(z, y) = -(1 - p_y + p_j)^\gamma \log p_y, \quad p_j = \max \{p_c : p_c < p_y\}
 
-    This is what the paper intends. Its released code leaves ``p_j`` out where the rival is ahead
-    (``p_y < p_j``), so the loss jumps down exactly where a sample becomes a mistake; ``released=True``
-    computes that form as "Revisiting Reweighted Risk for Calibration" states it (Eq. 34 and 35). Where
-    ``p_j = 0`` both are focal loss; with two classes the intended form is focal loss times ``2^\gamma``.
+    The rival is the class next after the true one, as the paper defines it and its program computes it; there
+    is none if the true class is the last. "Revisiting Reweighted Risk for Calibration" describes two other
+    forms. With the strongest other class as rival (Eq. 33), mistakes get larger weights, and two classes give
+    focal loss times ``2^\gamma``. If that rival is dropped where it is ahead (Eqs. 34 and 35, which it takes
+    for the program), mistakes have focal loss. Where ``p_j = 0`` all are focal loss. Except for the strongest
+    rival, the loss jumps where another class draws level.
 
     Args:
         logits: Scores of shape ``(n, k)`` or ``(n, k, ...)``.
         labels: Integer classes.
         gamma: How fast samples with a lead fade out; 0 is cross-entropy.
-        released: Whether to leave out the rival of a misclassified sample.
+        rival: The class next ``"below"`` the true one, the ``"strongest"`` other one, or the strongest one
+            ``"dropped"`` where it is ahead.
         weight: One weight per class.
         ignore_index: Label of the samples to ignore.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -47,6 +53,7 @@ def dual_focal_loss(
     """
     samples = Samples(logits, labels, **shared)
     check_gamma(gamma)
+    check_choice(rival, "rival", get_args(Rival))
     index, kept = samples.true_class()
     z = samples.scores
     if z.shape[1] == 1:
@@ -55,31 +62,28 @@ def dual_focal_loss(
     return samples.reduce_known(
         kept,
         scores=z,
-        definition=lambda z: _definition(z, index, gamma, released=released),
-        shortcut=lambda z: _shortcut(z, index, gamma, released=released),
+        definition=lambda z: _definition(z, index, gamma, rival),
+        shortcut=lambda z: _shortcut(z, index, gamma, rival),
     )
 
 
-def _definition(logits: Tensor, index: Tensor, gamma: float, *, released: bool) -> Tensor:
+def _definition(logits: Tensor, index: Tensor, gamma: float, rival: Rival) -> Tensor:
     log_p = F.log_softmax(logits, dim=1)
     log_true = log_p.gather(1, index)
-    log_rival = log_p.gather(1, _rival_logit(logits.detach(), index)[1])
-    rival = torch.exp(log_rival)
-    if released:
-        rival = torch.where(log_true >= log_rival, rival, 0)
-    lead_lost = _bounded(rival - torch.expm1(log_true))
+    _, place, counts = _rivals(logits.detach(), index, rival)
+    p_rival = torch.where(counts, torch.exp(log_p.gather(1, place)), 0)
+    lead_lost = _bounded(p_rival - torch.expm1(log_true))
     return (-lead_lost.pow(gamma) * log_true).squeeze(1)
 
 
-def _shortcut(logits: Tensor, index: Tensor, gamma: float, *, released: bool) -> tuple[Tensor, Gradient]:
-    rival_logit, rival_index = _rival_logit(logits, index)
+def _shortcut(logits: Tensor, index: Tensor, gamma: float, rival: Rival) -> tuple[Tensor, Gradient]:
+    strongest, place, counts = _rivals(logits, index, rival)
     p = F.softmax(logits, dim=1)
-    true, rival = p.gather(1, index), p.gather(1, rival_index)
+    true = p.gather(1, index)
     # The log of the normaliser follows from the largest probability.
-    nll = (rival_logit - logits.gather(1, index)).clamp_min_(0).sub_(torch.maximum(true, rival).log_())
-    if released:
-        rival = torch.where(true >= rival, rival, 0)
-    lead_lost = _bounded(rival - torch.expm1(-nll))
+    nll = (strongest - logits.gather(1, index)).clamp_min_(0).sub_(p.amax(dim=1, keepdim=True).log_())
+    p_rival = torch.where(counts, p.gather(1, place), 0)
+    lead_lost = _bounded(p_rival - torch.expm1(-nll))
     weight = lead_lost.pow(gamma)
     values = weight * nll
 
@@ -87,17 +91,24 @@ def _shortcut(logits: Tensor, index: Tensor, gamma: float, *, released: bool) ->
         outer = outer.unsqueeze(1)
         steepness = (values / lead_lost).mul_(outer).mul_(gamma)
         to_true = torch.addcmul(weight * outer, steepness, true)
-        to_rival = steepness * rival
+        to_rival = steepness * p_rival
         # to_true (p - [c = y]) + to_rival ([c = j] - p)
         inner = p * (to_true - to_rival)
-        return inner.scatter_add_(1, index, -to_true).scatter_add_(1, rival_index, to_rival)
+        return inner.scatter_add_(1, index, -to_true).scatter_add_(1, place, to_rival)
 
     return values.squeeze(1), gradient
 
 
-def _rival_logit(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest logit of the other classes, and its class."""
-    return logits.scatter(1, index, -torch.inf).max(dim=1, keepdim=True)
+def _rivals(logits: Tensor, index: Tensor, rival: Rival) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the largest logit of the other classes, the rival class, and whether there is one."""
+    strongest, place = logits.scatter(1, index, -torch.inf).max(dim=1, keepdim=True)
+    true = logits.gather(1, index)
+    if rival == "strongest":
+        return strongest, place, torch.ones_like(true, dtype=torch.bool)
+    if rival == "dropped":
+        return strongest, place, true >= strongest
+    below, place = logits.masked_fill(logits >= true, -torch.inf).max(dim=1, keepdim=True)
+    return strongest, place, below > -torch.inf
 
 
 def _bounded(lead_lost: Tensor) -> Tensor:
@@ -111,10 +122,12 @@ class DualFocalLoss(SampleLoss):
 
     gamma: Annotated[float, "How fast samples with a lead fade out; 0 is cross-entropy."] = 5.0
     _: KW_ONLY
-    released: Annotated[bool, "Whether to leave out the rival of a misclassified sample."] = False
+    rival: Annotated[
+        Rival, 'The class next "below" the true one, the "strongest" other, or that one "dropped".'
+    ] = "below"
 
     function = staticmethod(dual_focal_loss)
 
     def extra_repr(self) -> str:
         """Return the options that distinguish this loss from others of its class."""
-        return f"gamma={self.gamma}" + (", released=True" if self.released else "")
+        return f"gamma={self.gamma}" + ("" if self.rival == "below" else f", rival={self.rival!r}")
