@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calibrant.losses.names import LOSSES, make_loss
-from calibrant.posthoc.names import METHODS
+from calibrant.posthoc.names import METHODS, method_named
 from calibrant.training.config.settings import Config
 from calibrant.training.config.toml import load_config
 from calibrant.training.datasets import DATASETS
@@ -83,7 +83,8 @@ def test_all_that_a_file_names_is_known(name) -> None:
     assert config.data.name in DATASETS
     assert config.model.name in MODELS
     assert set(config.data.options) <= set(inspect.signature(DATASETS[config.data.name]).parameters)
-    assert set(config.posthoc.methods) <= set(METHODS)
+    for method in config.posthoc.methods:
+        method_named(method)
     assert config.posthoc.choose in ("auto", *config.posthoc.methods)
     make_loss(config.training.loss, n_classes=10, n_samples=100)
     if config.encoder is not None:
@@ -314,7 +315,7 @@ def test_smart_compares_the_methods_of_its_table_1() -> None:
         "spline",
         "group_paper",
         "proximity_paper",
-        "feature_clipping",
+        "feature_clipping(objective='ece')",
     }
     for name in PAPERS:
         if name.startswith("smart/"):
