@@ -1,5 +1,7 @@
 """Experiments as files."""
 
+from dataclasses import replace
+
 import pytest
 
 from calibrant.errors import InputError
@@ -45,6 +47,23 @@ method = ["temperature", "smart"]
     assert [tuple(job.key.values()) for job in jobs] == [
         ("digits", "smart"), ("cifar10", "temperature"), ("cifar10", "smart"),
     ]  # fmt: skip
+
+
+def test_a_grid_may_have_fewer_seeds_than_the_others():
+    grids = """
+[[quick.grid]]
+source = ["digits"]
+[[quick.grid]]
+source = ["cifar10"]
+seeds = 1
+"""
+    experiment = parse_experiment("x", TEXT.partition("[quick.grid]")[0] + grids)
+    both = [(job.key["source"], job.seed) for job in experiment.jobs("quick")]
+    assert both.count(("cifar10", 0)) == 1
+    assert {seed for source, seed in both if source == "cifar10"} == {0}
+    assert len({seed for source, seed in both if source == "digits"}) == experiment.seeds("quick") > 1
+    asked = {(job.key["source"], job.seed) for job in experiment.jobs("quick", seeds=2)}
+    assert asked == {("digits", 0), ("digits", 1), ("cifar10", 0), ("cifar10", 1)}
 
 
 def test_only_some_points_of_the_grid():
@@ -127,3 +146,15 @@ def test_a_row_goes_stale_with_the_code_of_ones_own(tmp_path, monkeypatch):
         )
         digests.append(inputs_digest(job, None))
     assert len(set(digests)) == 2
+
+
+def test_a_row_goes_stale_with_its_own_recipe_and_not_with_others():
+    experiment = load_experiment("refcal")
+    (job,) = experiment.jobs("quick", seeds=1, only={"task": ["digits"], "method": ["refcal + mdca"]})
+    recipes = job.settings["recipes"]
+
+    def changed(name):
+        other = {**recipes, name: {**recipes[name], "encoder": {"epochs": 1}}}
+        return inputs_digest(replace(job, settings={**job.settings, "recipes": other}), None)
+
+    assert changed("refcal + crl") == inputs_digest(job, None) != changed("refcal + mdca")

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
+from calibrant.losses.names import make_loss
 from calibrant.papers.loss_studies import (
     distribution,
+    gradient_study,
+    gradients_by_probability,
     shape_study,
     smoothed_distribution,
     smoothed_distribution_study,
@@ -35,11 +38,11 @@ def test_value_weight_and_gradient_of_focal_loss_are_those_of_its_formula():
         assert values["gradient"] == pytest.approx(3 * (1 - p) ** 2 * math.log(p) - (1 - p) ** 3 / p)
 
 
-@pytest.mark.parametrize("released", [False, True])
-def test_dual_focal_loss_has_its_rival_unless_the_released_form_forgets_it(released):
-    for p, values in shapes(f"dual_focal(gamma=5.0, released={released})", rival=0.5).items():
+@pytest.mark.parametrize("form", ["strongest", "dropped"])
+def test_dual_focal_loss_has_its_rival_unless_it_is_dropped(form):
+    for p, values in shapes(f"dual_focal(gamma=5.0, rival='{form}')", rival=0.5).items():
         rival = 0.5 * (1 - p)
-        ahead = rival if p >= rival or not released else 0.0
+        ahead = rival if p >= rival or form == "strongest" else 0.0
         assert values["weight"] == pytest.approx((1 - p + ahead) ** 5)
 
 
@@ -52,6 +55,38 @@ def test_calfocal_knows_the_accuracy_of_validation():
 def test_a_loss_of_the_whole_batch_is_refused():
     with pytest.raises(InputError, match="loss: expected one that has a value for each sample, got 'dca'"):
         shapes("dca")
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "inverse_focal", "aurc"])
+def test_gradients_on_samples_are_difference_quotients_with_the_others_in_proportion(loss):
+    generator = torch.Generator().manual_seed(0)
+    probs = (2 * torch.randn(12, 4, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    labels = torch.randint(4, (12,), generator=generator)
+    found, bins = gradients_by_probability(probs, labels, loss, 10)
+    each = make_loss(loss, n_classes=4)
+    for place, label in enumerate(labels.tolist()):
+        p = float(probs[place, label])
+        assert int(bins[place]) == int(10 * p)
+        values = []
+        for moved in (p - 1e-6, p + 1e-6):
+            changed = probs.clone()
+            changed[place] *= (1 - moved) / (1 - p)
+            changed[place, label] = moved
+            values.append(12 * float(each(changed.log(), labels)))
+        assert float(found[place]) == pytest.approx((values[1] - values[0]) / 2e-6, rel=1e-4, abs=1e-6)
+
+
+def test_gradients_are_recorded_after_the_epochs_that_are_named():
+    settings = {"epochs": [1, 3], "bins": 5}
+    records = list(gradient_study({"loss": "cross_entropy"}, settings, 0, None))
+    assert {each.labels["epoch"] for each in records} == {1, 3}
+    for epoch in (1, 3):
+        shares = [each.values["share"] for each in records if each.labels["epoch"] == epoch]
+        assert sum(shares) == pytest.approx(1)
+    # The gradient of cross-entropy is -1 / p.
+    for each in records:
+        low, high = each.labels["probability"] - 0.1, each.labels["probability"] + 0.1
+        assert -1 / max(low, 1e-6) <= each.values["gradient"] <= -1 / high
 
 
 def test_the_smoothed_distribution_is_equation_21():

@@ -154,7 +154,7 @@ class Experiment:
 
         Args:
             preset: Name of the preset.
-            seeds: Number of seeds; by default that of the preset.
+            seeds: Number of seeds; by default that of the preset, or the grid's own ``seeds`` if fewer.
             only: For each name, the values that a job must have; ``*`` in a value stands for any text. A loss
                 of your own, ``module:Class(option=1)``, becomes a further method of an experiment that
                 trains.
@@ -164,8 +164,13 @@ class Experiment:
         settings = {**self.shared, **chosen.get("settings", {})}
         for seed in range(self.seeds(preset) if seeds is None else seeds):
             for grid in grids:
-                for values in product(*self._with_own_losses(grid, only or {}).values()):
-                    key = dict(zip(grid, values, strict=True))
+                if seeds is None and seed >= grid.get("seeds", seed + 1):
+                    continue
+                axes = self._with_own_losses(
+                    {name: each for name, each in grid.items() if name != "seeds"}, only or {}
+                )
+                for values in product(*axes.values()):
+                    key = dict(zip(axes, values, strict=True))
                     if is_wanted(key, only or {}):
                         yield Job(self.name, preset, self.worker, key, seed, settings)
 

@@ -20,9 +20,10 @@ def inputs_digest(job: Job, data: Path | None, needs: Iterable[str] = ()) -> str
         data: Folder of the data sets that are not bundled.
         needs: Names of further data sets in that folder that the job may read.
     """
-    task = job.key.get("task")
-    settings = {name: value for name, value in job.settings.items() if name != "tasks"}
-    own = [settings, job.settings.get("tasks", {}).get(task)]
+    # Of the tasks and recipes only its own: a change of others concerns other jobs.
+    named = {"tasks": job.key.get("task"), "recipes": job.key.get("method")}
+    settings = {name: value for name, value in job.settings.items() if name not in named}
+    own = [settings, *(job.settings.get(name, {}).get(key) for name, key in named.items())]
     text = json.dumps([job.worker, own], sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=16)
     for name, path in sorted(_files(job, own, data, needs)):

@@ -1,8 +1,9 @@
-"""Studies of losses by themselves, without training.
+"""Studies of losses by themselves, not of the networks that they train.
 
 Figure 3 (a) of AdaFocal, and figure 1 and appendix figures 1 and 2 of the selective-risk (AU) paper, show
 losses and their gradients along the probability of the true class. Appendix figure 5 of the latter shows the
-smoothed distribution of confidence scores. SECA's table 2 has the time that training takes with each loss.
+smoothed distribution of confidence scores; its appendix figure 3 shows gradients as a network learns. SECA's
+table 2 has the time that training takes with each loss.
 """
 
 import math
@@ -32,10 +33,7 @@ def shape_study(
     p = torch.tensor(settings["probabilities"], dtype=torch.float64)
     probs = distribution(p.requires_grad_(), rival=float(key["rival"]), n_classes=settings["classes"])
     labels = torch.zeros(len(p), dtype=torch.long)
-    loss = make_loss(key["loss"], n_classes=settings["classes"])
-    if not isinstance(loss, SampleLoss):
-        raise InputError(f"loss: expected one that has a value for each sample, got {key['loss']!r}")
-    loss.reduction = "none"
+    loss = _sample_loss(key["loss"], settings["classes"])
     _settle(loss, settings, seed)
     values = loss(probs.log(), labels)
     [gradient] = torch.autograd.grad(values.sum(), p)
@@ -61,6 +59,15 @@ def distribution(p: Tensor, *, rival: float, n_classes: int) -> Tensor:
     return torch.cat([p[:, None], rest * shares], dim=1)
 
 
+def _sample_loss(name: str, n_classes: int) -> SampleLoss:
+    """Make a loss that returns its value for each sample."""
+    loss = make_loss(name, n_classes=n_classes)
+    if not isinstance(loss, SampleLoss):
+        raise InputError(f"loss: expected one that has a value for each sample, got {name!r}")
+    loss.reduction = "none"
+    return loss
+
+
 def _settle(loss: SampleLoss, settings: Mapping[str, Any], seed: int) -> None:
     """Update a loss that reads validation predictions with ones of a known accuracy in every bin."""
     accuracy = settings.get("accuracy")
@@ -71,6 +78,57 @@ def _settle(loss: SampleLoss, settings: Mapping[str, Any], seed: int) -> None:
     p = 1 / k + (1 - 1 / k) * torch.rand(n, generator=generator, dtype=torch.float64)
     wrong = torch.rand(n, generator=generator, dtype=torch.float64) > accuracy
     loss.update(distribution(p, rival=1 / (k - 1), n_classes=k).log(), wrong.long())
+
+
+def gradient_study(
+    key: Mapping[str, Any], settings: Mapping[str, Any], seed: int, _data: Path | None
+) -> Iterator[Record]:
+    """Yield the median gradient of the key's ``loss`` in bins of the true class's probability, over epochs.
+
+    A small network learns the bundled digits by cross-entropy. After each of the ``epochs`` that the settings
+    name, the gradients of all training samples are taken by :func:`gradients_by_probability`. Bins without a
+    sample have no record.
+    """
+    from calibrant.training.datasets.load import load_digits
+    from calibrant.training.models.by_name import make_model
+
+    data = load_digits(seed=seed).train
+    images, labels = data.inputs.float() / 255, data.labels
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make_model("mlp", n_classes=10, shape=images.shape[1:], hidden=(128, 128))
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        for epoch in range(1, max(settings["epochs"]) + 1):
+            for batch in torch.randperm(len(images)).split(32):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+                optimizer.step()
+            if epoch in settings["epochs"]:
+                with torch.no_grad():
+                    probs = model(images).double().softmax(dim=1)
+                found, bins = gradients_by_probability(probs, labels, key["loss"], settings["bins"])
+                for place in bins.unique().tolist():
+                    yield Record(
+                        {"epoch": epoch, "probability": (place + 0.5) / settings["bins"]},
+                        {
+                            "gradient": float(found[bins == place].median()),
+                            "share": float((bins == place).double().mean()),
+                        },
+                    )
+
+
+def gradients_by_probability(probs: Tensor, labels: Tensor, loss: str, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return the gradient of a loss by each sample's true-class probability, and that probability's bin.
+
+    All samples are one batch, and the other probabilities of a sample change in proportion.
+    """
+    true = torch.nn.functional.one_hot(labels, probs.shape[1]).bool()
+    p = probs[true].clamp(1e-6, 1 - 1e-6).requires_grad_()
+    others = probs.masked_fill(true, 0)
+    others = (1 - p)[:, None] * others / others.sum(dim=1, keepdim=True)
+    values = _sample_loss(loss, probs.shape[1])(torch.where(true, p[:, None], others).log(), labels)
+    [gradient] = torch.autograd.grad(values.sum(), p)
+    return gradient, (p.detach() * n_bins).long()
 
 
 def cost_study(

@@ -33,7 +33,12 @@ from calibrant.papers.calarena import run_arena, run_calarena
 from calibrant.papers.experiment import Experiment, Job, Preset, is_wanted
 from calibrant.papers.inputs import inputs_digest
 from calibrant.papers.llm import expand_models, run_llm
-from calibrant.papers.loss_studies import cost_study, shape_study, smoothed_distribution_study
+from calibrant.papers.loss_studies import (
+    cost_study,
+    gradient_study,
+    shape_study,
+    smoothed_distribution_study,
+)
 from calibrant.papers.posthoc import run_posthoc
 from calibrant.papers.rows import (
     Record,
@@ -68,6 +73,7 @@ STUDIES: Mapping[str, Worker] = {
     "attacks": attack_study,
     "convergence": convergence_study,
     "shapes": shape_study,
+    "gradients": gradient_study,
     "smoothed_distribution": smoothed_distribution_study,
     "margins": margin_study,
     "intervals": interval_study,

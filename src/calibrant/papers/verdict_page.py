@@ -40,9 +40,10 @@ rows whose training accuracy was not recorded.
 opponent, the gain is compared in pairs, run by run and on the same draws of the test samples; its interval
 (95 %) has the variance of both, over test samples and over seeds. There are four outcomes: *better*, *worse*,
 *equal* within a margin below which nobody cares, or one *cannot tell*. The margins: 0.5 points of ECE and
-other top-label errors and of AUROC, 1 point of accuracy and of AUROC for out-of-distribution samples, a tenth
-of classwise errors; other measures have none. The p-values of all comparisons of a claim are corrected by
-Holm; five per cent is the level. A claim of being better is contradicted by *worse* and by *equal*.
+other top-label errors and of AUROC between classes, 1 point of accuracy and of AUROC for mistakes and for
+out-of-distribution samples, a tenth of classwise errors, 0.01 nats of entropy and divergence and 0.001 of
+cosine on training samples; other measures have none. The p-values of all comparisons of a claim are corrected
+by Holm; five per cent is the level. A claim of being better is contradicted by *worse* and by *equal*.
 If more than half of the comparisons cannot tell, the claim *is open*; otherwise it *holds* if all decided
 comparisons agree, *is contradicted* if none does, and else *holds in k of m* decided ones. Experiments that
 keep no draws of test samples, such as those on theory, have the variance over seeds alone.

@@ -52,9 +52,14 @@ MARGINS: Mapping[str, float] = {
     **dict.fromkeys(
         ("ece", "ece_equal_mass", "smece", "sce_true_class", "shifted_ece", "ece_reduction"), 0.005
     ),
-    **dict.fromkeys(("accuracy", "shifted_accuracy", "ood_auroc", "ood_auroc_entropy"), 0.01),
+    **dict.fromkeys(("val_bin_gap", "mean_val_bin_gap", "auroc_ovo"), 0.005),
+    **dict.fromkeys(
+        ("accuracy", "shifted_accuracy", "auroc_correct", "ood_auroc", "ood_auroc_entropy"), 0.01
+    ),
     **dict.fromkeys(("shifted_ood_auroc_entropy", "shifted_ood_auroc"), 0.01),
-    **dict.fromkeys(("auroc_ovo", "auroc_correct"), 0.005),
+    # In nats; a cosine of 0.999 is an angle of less than three degrees.
+    **dict.fromkeys(("train_entropy", "mean_train_entropy", "train_kl", "mean_train_kl"), 0.01),
+    **dict.fromkeys(("train_cosine", "mean_train_cosine"), 0.001),
 }
 #: Errors that are means over all classes are small if classes are many: their margin is a share of the value.
 RELATIVE_MARGINS: Mapping[str, float] = {"classwise_ece": 0.1, "adaptive_ece": 0.1}
