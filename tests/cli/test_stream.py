@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, evaluate, load_predictions, save_predictions
+from calibrant.evaluation.calibrated import _warn_without_groups
 from calibrant.outputs import INCOMPLETE
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.by_group import ByGroup
@@ -236,6 +237,7 @@ def repair(tmp_path):
     return calibrator, tmp_path / "repair.safetensors"
 
 
+@pytest.mark.filterwarnings("default:groups. expected them")
 def test_apply_repairs_confidences_by_group_and_keeps_all_other_columns(run, answers, repair, tmp_path):
     calibrator, path = repair
     code, out, err = run("apply", path, answers, "--by", "subject", "--out", tmp_path / "honest")
@@ -256,7 +258,9 @@ def test_apply_repairs_confidences_by_group_and_keeps_all_other_columns(run, ans
         np.testing.assert_allclose(after["confidence"].to_pylist(), expected, atol=1e-6)
         for column in ("question", "subject", "correct"):
             assert after[column] == before[column]
-    run("apply", path, answers, "--out", tmp_path / "common")
+    _warn_without_groups.cache_clear()
+    code, _, err = run("apply", path, answers, "--out", tmp_path / "common")
+    assert (code, err.count("all samples get the common map: name the column of the groups")) == (0, 1)
     common = pq.read_table(tmp_path / "common" / "0.parquet")["confidence"].to_numpy()
     stated = pq.read_table(answers / "0.parquet")["confidence"].to_numpy()
     np.testing.assert_allclose(common, calibrator.predict_confidence(stated), atol=1e-6)

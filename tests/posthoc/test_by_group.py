@@ -8,6 +8,7 @@ from scipy import optimize
 from calibrant.data import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation import calibrated, compare, make_choice
+from calibrant.evaluation.calibrated import _warn_without_groups
 from calibrant.posthoc import ByGroup, ConfidenceCalibrator, Identity, load_calibrator
 from tests.rounding import assert_equal_up_to_rounding
 
@@ -125,6 +126,7 @@ def test_a_comparison_with_groups_corrects_the_pool_and_chooses_that():
         choice.result.calibrator.predict_confidence(one.confidence, groups=one.groups.values),
     )
     alone = Predictions(confidence=one.confidence)
+    _warn_without_groups.cache_clear()
     with pytest.warns(UserWarning, match="groups: expected them, because .* all samples get the common map"):
         calibrated(choice.result.calibrator, alone)
     # Out of fold the correction has not seen the samples that it is judged by.

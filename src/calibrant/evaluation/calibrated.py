@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from torch import Tensor
@@ -121,16 +122,21 @@ def mapped_log_probs(calibrator: Calibrator, predictions: Predictions) -> Tensor
     check_form(calibrator, predictions.k)
     _check_signals(calibrator, predictions)
     if calibrator.group_names is not None and predictions.groups is None:
-        warnings.warn(
-            f"groups: expected them, because the {type(calibrator).__name__} has a map for each, got none; "
-            "all samples get the common map: name the column of the groups",
-            stacklevel=2,
-        )
+        _warn_without_groups(type(calibrator).__name__)
     groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
     order = class_order(calibrator.class_names, predictions.class_names)
     z = predictions.problem.to_logits()
     log_probs = calibrator.predict_log_proba(z if order is None else z[:, order], predictions.beside, groups)
     return log_probs if order is None else log_probs[:, order.argsort()]
+
+
+@cache  # once for each kind: a stream comes in many batches
+def _warn_without_groups(kind: str) -> None:
+    warnings.warn(
+        f"groups: expected them, because the {kind} has a map for each, got none; all samples get the common "
+        "map: name the column of the groups",
+        stacklevel=4,
+    )
 
 
 def check_form(calibrator: Calibrator, k: int | None) -> None:
