@@ -78,6 +78,8 @@ class Effect(Result):
             return ()
         name, *numbers = self.rare.values()
         share, before, after = (float(each) for each in numbers)
+        if after >= before:
+            return ()
         return (
             f"Of class {name}, which is rare ({_share(share)}), {percent(before, 1)} were predicted before "
             f"and {percent(after, 1)} after: honest probabilities of a rare class seldom exceed one half; "
@@ -137,7 +139,7 @@ def _rare_class(before: Predictions, after: Predictions) -> FrozenDict[str, str 
     """Return what happens to the rare one of two classes; None if neither is rare."""
     if before.k != 2 or before.labels is None:
         return None
-    weights = torch.ones(before.n) if before.weights is None else before.weights
+    weights = torch.ones(before.n, device=before.labels.device) if before.weights is None else before.weights
     shares = torch.bincount(before.labels, weights, minlength=2).double() / weights.sum()
     rare = int(shares.argmin())
     if not 0 < shares[rare] < _RARE:
