@@ -304,6 +304,16 @@ def check_correct(correct: ArrayLike, *, n: int, name: str = "correct") -> Tenso
     return a != 0
 
 
+def check_outcome(outcome: ArrayLike, *, n: int, name: str = "outcome") -> Tensor:
+    """Check outcomes from 0 to 1 of shape ``(n,)``: yes, no, or how far; float64."""
+    a = to_tensor(outcome, name)
+    _check_column(a, name, n=n)
+    o = a.double()
+    _check_finite(o, name)
+    _check_unit_interval(o, name, slack=0.0, advice=lambda _: "divide grades by the highest one")
+    return o
+
+
 def check_features(features: ArrayLike, *, n: int, name: str = "features", missing: bool = False) -> Tensor:
     """Check penultimate activations, or other numbers about each sample, of shape ``(n, d)``.
 

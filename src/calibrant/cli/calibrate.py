@@ -144,9 +144,11 @@ def calibrate(
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
-            sources = Sources((test or path).name, validation=validation, test=held_out, origin=origin)
+            known = [None if each is None else _known_before(each) for each in (validation, held_out)]
+            sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            saved += [] if sampled else _write_repaired(test or path, columns, choice, out)
+            rows = validation if held_out is None else held_out
+            saved += [] if sampled else _write_repaired(test or path, columns, choice, rows, out)
             save_results(out, choice.result.calibrator, found.to_dict(), page)
     if as_json:
         typer.echo(found.to_json())
@@ -179,7 +181,7 @@ def _load(
 ) -> "Predictions":
     """Load predictions, or a sample of those that are large, and say how many rows it has."""
     if path not in sampled:
-        return read(path, columns)
+        return read(path, columns, graded="keep")
     from calibrant.streams.sampling import sample_stream
 
     found = sample_stream(_open(path, columns), seed=seed, progress=progress)
@@ -205,7 +207,17 @@ def _whole(
     return WholeStream(before.n, dict(before.metrics), dict(after.metrics))
 
 
-def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:
+def _known_before(predictions: "Predictions") -> "Predictions":
+    """Return what the report compares with: the predictions, or the base rate of a score that only ranks."""
+    from calibrant.data.predictions import ScorePredictions
+
+    split = predictions.split()
+    return split.base_rate() if isinstance(split, ScorePredictions) else split
+
+
+def _write_repaired(
+    measured: Path, columns: "Columns", choice: "Choice", rows: "Predictions", out: Path
+) -> list[str]:
     """Write the answers that were measured with repaired confidences; return the name of the file.
 
     Only files of answers have rows to keep. Without a test set each answer is repaired by a fit that has not
@@ -217,6 +229,8 @@ def _write_repaired(measured: Path, columns: "Columns", choice: "Choice", out: P
 
     predictions = choice.result.measured
     repaired = predictions.confidence
+    if repaired is not None and rows.outcome is not None:  # the parts of a split sample are equal
+        repaired = repaired[rows.first_parts()]
     if repaired is None or suffix_of(measured) not in ROW_FORMATS:
         return []
     name = _repaired_name(measured)

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from calibrant.data.repeats import Repeats
 
 
+#: What a command does with outcomes between 0 and 1.
+Graded: TypeAlias = Literal["keep", "split", "refuse"]
 _ROLES = ("logits", "probs", "labels", "weights", "options", "answer")
-_WAYS = ("percent", "masses", "missing", "words", "classes", "layout")
+_WAYS = ("percent", "scale", "falling", "masses", "missing", "words", "classes", "layout")
 
 
 def columns_from(
@@ -67,6 +69,24 @@ def columns_from(
             rich_help_panel=COLUMNS,
         ),
     ] = "correct",
+    score: Annotated[
+        str | None,
+        typer.Option(
+            "--score",
+            help="Column of a number on any scale that should rise with the outcome.",
+            metavar="COLUMN",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome",
+            help="Column of what came true, from 0 to 1: a tie is 0.5. Instead of --correct.",
+            metavar="COLUMN",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,7 +102,8 @@ def columns_from(
         list[str] | None,
         typer.Option(
             "--read",
-            help="How values are written: percent (95, '95' or '95 %'), words=FILE (JSON of words and "
+            help="How values are written: percent (95, '95' or '95 %'), scale=LOW,HIGH (grades), falling (a "
+            "score that falls where the outcome rises), words=FILE (JSON of words and "
             "confidences) or words (calibrate learns them), classes=NAMES or FILE (names of the classes in "
             "order), missing=drop or group (answers without a confidence; drop also rows without scores or a "
             "label), masses (options are probabilities), layout=lm-eval, inspect or openai. May be repeated.",
@@ -95,16 +116,21 @@ def columns_from(
     from calibrant.data.columns import Columns, read_classes, read_words
 
     roles = _pairs("--column", column or (), _ROLES)
-    how = _pairs("--read", ways or (), _WAYS, flags=("percent", "masses"), either=("words",))
+    how = _pairs("--read", ways or (), _WAYS, flags=("percent", "falling", "masses"), either=("words",))
     named = {key: split_list(roles[key]) for key in ("logits", "probs") if key in roles}
     given: dict[str, Any] = roles | named | {key: how[key] for key in ("missing", "layout") if key in how}
     if "words" in how:
         given["words"] = read_words(Path(how["words"])) if how["words"] else True
     if "classes" in how:
         given["classes"] = read_classes(how["classes"])
+    if "scale" in how:
+        given["scale"] = _numbers(how["scale"])
     return Columns(
         confidence=() if confidence is None else split_list(confidence),
         correct=correct,
+        score=score,
+        outcome=outcome,
+        falling="falling" in how,
         groups=by,
         units=() if unit is None else split_list(unit),
         ids=() if identity is None else split_list(identity),
@@ -112,6 +138,13 @@ def columns_from(
         masses="masses" in how,
         **given,
     )
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--read: expected scale=LOW,HIGH, two numbers, got {text!r}") from None
 
 
 def _pairs(
@@ -164,7 +197,12 @@ def with_columns(
 
 
 def read(
-    path: str | Path, columns: "Columns", *, need_labels: bool = True, judged: bool = True
+    path: str | Path,
+    columns: "Columns",
+    *,
+    need_labels: bool = True,
+    judged: bool = True,
+    graded: Graded = "refuse",
 ) -> "Predictions":
     """Load a file of predictions, or all files of a folder or pattern, and say what to know about it.
 
@@ -173,6 +211,7 @@ def read(
         columns: Which columns hold what.
         need_labels: Whether predictions without labels are refused.
         judged: Whether chance is judged or folds are made, so that rows that repeat are worth a line.
+        graded: What is done with outcomes between 0 and 1: nothing, samples are split, or they are refused.
     """
     from calibrant.data.files import load_answers
     from calibrant.data.predictions import join_predictions
@@ -190,7 +229,15 @@ def read(
             )
         if judged and answers.repeats is not None:
             tell_repeats(file, answers.repeats)
-    return join_predictions(parts)
+        if judged:
+            tell_worse_than_chance(file, parts[name])
+    whole = join_predictions(parts)
+    if whole.outcome is not None and graded == "refuse":
+        raise InputError(
+            "outcome: expected yes or no here, got outcomes between 0 and 1; evaluate, calibrate, gate, plot "
+            "and report take them"
+        )
+    return whole.split() if graded == "split" else whole
 
 
 def read_with_labels(path: str | Path, columns: "Columns", labels: str) -> "Predictions":
@@ -222,6 +269,22 @@ def files_of(path: str | Path) -> dict[str, str | Path]:
     return (
         {file.name: file.path for file in find_files(str(path))} if is_many(str(path)) else {str(path): path}
     )
+
+
+def tell_worse_than_chance(path: str | Path, predictions: "Predictions") -> None:
+    """Say on stderr that a score falls where the outcome rises, and which option to use."""
+    if predictions.score is None or (predictions.correct is None and predictions.outcome is None):
+        return
+    from calibrant.evaluation import evaluate
+    from calibrant.show.numbers import percent
+
+    auroc = evaluate(predictions, measures=["auroc_correct"]).metrics["auroc_correct"]
+    if auroc < 0.5:
+        say(
+            f"{Path(path).name}: the score ranks worse than chance (AUROC {percent(auroc)}); if high scores "
+            "mean that the outcome is less likely, say so with --read falling",
+            err=True,
+        )
 
 
 def tell_repeats(path: str | Path, repeats: "Repeats") -> None:

@@ -135,8 +135,11 @@ def evaluate(
         _compare_models(source, replace(columns, groups=models), wanted, bins, whole, as_json=as_json)
         return
     ungrouped = replace(columns, groups=None)
-    predictions = read(source, columns) if labels is None else read_with_labels(source, columns, labels)
-    other = None if compare is None else read(compare, ungrouped)
+    if labels is None:
+        predictions = read(source, columns, graded="keep")
+    else:
+        predictions = read_with_labels(source, columns, labels)
+    other = None if compare is None else read(compare, ungrouped, graded="keep")
     foreign = None if ood is None else read(ood, ungrouped, need_labels=False)
     with progress_bar(visible=not as_json) as progress:
         found = evaluate_fully(
@@ -175,7 +178,7 @@ def _compare_models(
         raise InputError("--models: expected together with --id, which names the rows to compare, got none")
     for name in (name for name, value in options.items() if value and name != "--models"):
         raise InputError(f"{name}: expected without --models, which compares all models, got both")
-    every = split_by_group(read(source, columns))
+    every = split_by_group(read(source, columns, graded="keep"))
     with progress_bar(visible=not as_json) as progress:
         found = compare_models(every, measures=measures, n_bins=bins, progress=progress)
     if as_json:

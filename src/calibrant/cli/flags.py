@@ -17,18 +17,22 @@ _OTHER_NAMES = {
     "n_folds": "--folds",
     "ids": "--id",
     "percent": "--read percent",
+    "scale": "--read scale",
+    "falling": "--read falling",
     "units": "--unit",
     "validation": "--val",
     "words": "--read words",
 }
 _HINTS = (
-    (re.compile(r"\b(percent|masses|words)=True"), r"--read \1"),
+    (re.compile(r"\b(percent|masses|words|falling)=True"), r"--read \1"),
+    (re.compile(r"\bscale=\((\S+), (\S+)\)"), r"--read scale=\1,\2"),
+    (re.compile(r"\bscore= "), "--score "),
     (re.compile(r"\b(missing|layout)='(\w+)'"), r"--read \1=\2"),
     (re.compile(r"\bclass_names="), "--read classes=NAMES"),
     (re.compile(r"\b(words=FILE|classes=\S+)"), r"--read \1"),
     (re.compile(r"\blayout="), "--read layout"),
     (re.compile(r"\b(logits|probs|labels|weights|options|answer)='(.+?)'"), r"--column \1=\2"),
-    (re.compile(r"\b(confidence|correct)='(.+?)'"), r"--\1 \2"),
+    (re.compile(r"\b(confidence|correct|score|outcome)='(.+?)'"), r"--\1 \2"),
     (re.compile(r"\bgroups="), "--by COLUMN"),
     (re.compile(r"\b(unit|id)s="), r"--\1 COLUMN"),
     (re.compile(r"\bsmall='include'"), "--include-small"),
@@ -38,7 +42,7 @@ _HINTS = (
     (re.compile(r"\b(undo|old)_(resampling|prior)="), r"--\1-\2"),
 )
 # A message often begins with the name of a column, which is not what an option is about.
-_COLUMNS = ("confidence", "correct", "groups")
+_COLUMNS = ("confidence", "correct", "score", "outcome", "groups")
 
 
 def flag_of(argument: str) -> str:

@@ -75,8 +75,8 @@ def gate(
 
     _check(require, no_worse_than, {"--margin": margin is not None, "--unpaired": unpaired})
     bounds, allowed = [Requirement.parse(text) for text in require or ()], _margin(margin)
-    predictions = read(source, columns)
-    baseline = None if no_worse_than is None else read(no_worse_than, columns)
+    predictions = read(source, columns, graded="split")
+    baseline = None if no_worse_than is None else read(no_worse_than, columns, graded="split")
     with progress_bar(visible=not as_json) as progress:
         found = check_requirements(
             predictions,

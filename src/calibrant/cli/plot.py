@@ -113,8 +113,8 @@ def plot(
     check_format(out)
     with progress_bar() as progress:
         request = Request(
-            read(paths[0], columns, need_labels=chosen.needs_labels),
-            validation=None if val is None else read(val, columns),
+            read(paths[0], columns, need_labels=chosen.needs_labels, graded="split"),
+            validation=None if val is None else read(val, columns, graded="split"),
             foreign=None if ood is None else read(ood, columns, need_labels=False),
             methods=() if method is None else tuple(split_list(method)),
             n_bins=bins,

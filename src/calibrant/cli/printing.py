@@ -50,7 +50,8 @@ def print_evaluation(console: Console, found: "FullEvaluation", *, title: str) -
     shares = (
         ("accuracy", "confidence") if found.n_labels is None else ("entries with the label", "probability")
     )
-    console.print(diagram_of(found.evaluation.bins, shares=shares))
+    if not found.evaluation.only_ranks:
+        console.print(diagram_of(found.evaluation.bins, shares=shares))
     for table in found.tables:
         console.show(table)
 

@@ -124,7 +124,7 @@ def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has
     if shift is None:
         return page
     calibrator = None if page.chosen is None else load_calibrator(paths[0] / CALIBRATOR)
-    return with_shift(page, calibrator, read(shift, columns), shift.name)
+    return with_shift(page, calibrator, read(shift, columns, graded="split"), shift.name)
 
 
 def _of_files(
@@ -142,9 +142,12 @@ def _of_files(
 
     names = [path.name for path in paths]
     titles = names if len(set(names)) == len(names) else [str(path) for path in paths]
-    given = {role: read(path, columns, need_labels=role != "foreign") for role, path in files.items()}
+    given = {
+        role: read(path, columns, need_labels=role != "foreign", graded="split")
+        for role, path in files.items()
+    }
     shown = {} if "test" in given else dict(zip(titles, paths, strict=True))
-    models = {title: read(path, columns) for title, path in shown.items()}
+    models = {title: read(path, columns, graded="split") for title, path in shown.items()}
     sources = Sources(
         titles[0],
         validation=given.get("validation"),

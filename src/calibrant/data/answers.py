@@ -12,7 +12,7 @@ from calibrant.data.columns import ColumnName, Columns, FileRows, folded
 from calibrant.data.contents import find_columns, under_our_names
 from calibrant.data.numbering import as_name
 from calibrant.data.options import read_options
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import FALLING, Predictions
 from calibrant.data.repeats import Repeats
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
@@ -44,7 +44,7 @@ def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
     more = [name for name in (columns.groups, columns.weights) if name is not None]
     if columns.options is not None:
         return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS, _UNITS]
-    return [*columns.names, *more], [columns.correct, _WEIGHTS, _UNITS]
+    return [*columns.names, *more], [columns.outcome or columns.correct, _WEIGHTS, _UNITS]
 
 
 def complete_rows(
@@ -112,9 +112,9 @@ def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answ
     """
     stated = _from_options(rows, columns) if columns.options is not None else _from_numbers(rows, columns)
     if stated.hits is None and need_labels:
-        column, option = (
-            (columns.correct, "correct") if columns.options is None else (columns.answer, "answer")
-        )
+        column, option = (columns.outcome or columns.correct, "outcome" if columns.outcome else "correct")
+        if columns.options is not None:
+            column, option = columns.answer, "answer"
         raise InputError(
             f"expected a column {column!r} that says which answers are right, got none; name it with "
             f"{option}='NAME'"
@@ -128,6 +128,7 @@ def read_answers(rows: FileRows, columns: Columns, *, need_labels: bool) -> Answ
     values["weights"] = _numbers(rows, weights, columns)[0] if weights in rows.columns else None
     values["units"] = np.asarray(rows.columns[_UNITS], dtype=object) if _UNITS in rows.columns else None
     taken = {name: _take(value, kept) for name, value in values.items() if value is not None}
+    notes = notes | ({FALLING: "true"} if columns.falling else {})
     return Answers(Predictions(**taken, metadata=notes), kept)
 
 
@@ -139,6 +140,7 @@ class _Stated:
     hits: Floats | None
     signals: dict[str, Floats]
     classes: dict[str, Any] | None = None
+    is_score: bool = False
     words: npt.NDArray[np.object_] | None = None
 
 
@@ -149,12 +151,17 @@ def _from_numbers(rows: FileRows, columns: Columns) -> _Stated:
         plain = [None if word is not None else x for x, word in zip(rows.columns[first], words, strict=True)]
         rows = replace(rows, columns={**rows.columns, first: plain})
     confidence = _percent(rows, first, columns) if columns.percent else _numbers(rows, first, columns)[0]
+    if columns.scale is not None:
+        low, high = columns.scale
+        confidence = (confidence - low) / (high - low)
+    if columns.falling:
+        confidence = -confidence
     if words is not None:
         said = np.array([word is not None for word in words])
         confidence, words[~said] = np.where(said, 0.5, confidence), "a number"
     signals = {name: _numbers(rows, name, columns)[0] for name in others}
     more = {first: confidence, **signals} if others else {}
-    return _Stated(confidence, _hits(rows, columns), more, words=words)
+    return _Stated(confidence, _hits(rows, columns), more, is_score=columns.score is not None, words=words)
 
 
 def _words(column: ColumnName) -> npt.NDArray[np.object_]:
@@ -187,9 +194,10 @@ def _arguments(stated: _Stated, kept: npt.NDArray[np.bool_]) -> dict[str, Any]:
     if stated.classes is not None and not (missing & kept).any():
         labels = stated.classes["labels"]
         return {**stated.classes, "labels": None if (labels[kept] < 0).any() else labels}
+    form = "score" if stated.is_score else "confidence"
     return {
-        "confidence": np.where(missing, 0.5, stated.confidence),
-        "correct": stated.hits,
+        form: np.where(missing, 0.5, stated.confidence),
+        "outcome": stated.hits,
         "signals": stated.signals,
     }
 
@@ -253,6 +261,8 @@ def _unknown_word(text: str, name: str, words: Mapping[str, float], place: str) 
 
 def _hits(rows: FileRows, columns: Columns) -> Floats | None:
     """Return 1 and 0 for right and wrong answers, NaN where unknown; none if the column is not there."""
+    if columns.outcome is not None:
+        return _outcomes(rows, columns)
     if columns.correct not in rows.columns:
         return None
     column = rows.columns[columns.correct]
@@ -271,13 +281,35 @@ def _hits(rows: FileRows, columns: Columns) -> Floats | None:
     return hits
 
 
+def _outcomes(rows: FileRows, columns: Columns) -> Floats | None:
+    """Return outcomes from 0 to 1, NaN where unknown; none if the column is not there."""
+    name = columns.outcome
+    if name is None or name not in rows.columns:
+        return None
+    words = columns.words if isinstance(columns.words, Mapping) else {}
+    readable = replace(columns, words=HITS | words, percent=False, scale=None)
+    column = rows.columns[name]
+    if isinstance(column, np.ndarray) and column.dtype.kind == "b":
+        return column.astype(np.float64)
+    plain = [str(value) if isinstance(value, (bool, np.bool_)) else value for value in column]
+    outcome = _numbers(replace(rows, columns={**rows.columns, name: plain}), name, readable)[0]
+    wrong = ~np.isnan(outcome) & ~((outcome >= 0) & (outcome <= 1))
+    if wrong.any() and columns.missing != "drop":
+        raise InputError(
+            f"{name}: expected outcomes between 0 and 1, got {outcome[wrong][0]:.6g} in "
+            f"{_rows(rows, wrong)}; divide grades by the highest one"
+        )
+    return np.where(wrong, np.nan, outcome)
+
+
 def _sort_out(
     rows: FileRows, columns: Columns, stated: _Stated
 ) -> tuple[npt.NDArray[np.bool_], dict[str, str]]:
     """Return which rows are kept, and what to note about the others; refuse rows that are not allowed."""
     c, name = stated.confidence, columns.options or columns.names[0]
     missing = np.isnan(c)
-    impossible = ~missing & ~((c >= 0) & (c <= 1))
+    possible = np.isfinite(c) if stated.is_score else (c >= 0) & (c <= 1)
+    impossible = ~missing & ~possible
     unknown = np.zeros(len(c), dtype=bool) if stated.hits is None else np.isnan(stated.hits)
     if columns.missing != "drop" or _mostly_percent(c, columns):
         _refuse_impossible(rows, columns, name, c, impossible)
@@ -289,7 +321,8 @@ def _sort_out(
     if columns.missing != "drop":
         if unknown.any():
             raise InputError(
-                f"{columns.answer if columns.options else columns.correct}: expected a value in every row, "
+                f"{columns.answer if columns.options else columns.outcome or columns.correct}: expected a "
+                "value in every row, "
                 f"got none in {_rows(rows, unknown)}; leave such answers out with missing='drop'"
             )
         return np.ones(len(c), dtype=bool), {}
@@ -313,15 +346,32 @@ def _refuse_impossible(
     if not impossible.any():
         return
     value = float(confidence[impossible][0])
-    if columns.percent:
+    expected, advice = "numbers between 0 and 1", "leave such answers out with missing='drop'"
+    if columns.score is not None:
+        expected = "finite numbers"
+    elif columns.percent:
         expected, value = "percent between 0 and 100", 100 * value
+    elif columns.scale is not None:
+        low, high = columns.scale
+        expected, value = f"grades from {low:g} to {high:g}", low + value * (high - low)
     else:
-        expected = "numbers between 0 and 1"
-    if not columns.percent and 1 < value <= 100:
-        advice = "if the confidence is in percent, say so with percent=True"
-    else:
-        advice = "leave such answers out with missing='drop'"
+        advice = _meaning(confidence) or advice
     raise InputError(f"{name}: expected {expected}, got {value:.10g} in {_rows(rows, impossible)}; {advice}")
+
+
+def _meaning(values: Floats) -> str:
+    """Return what numbers beyond 0 and 1 may mean, and how to say so; empty if only a few are beyond."""
+    known = values[np.isfinite(values)]
+    if not len(known) or ((known >= 0) & (known <= 1)).mean() > 0.9:
+        return "if the confidence is in percent, say so with percent=True" if 1 < known.max() <= 100 else ""
+    low, high = float(known.min()), float(known.max())
+    score = "if it only ranks, name it with score= instead"
+    if low >= 0 and high <= 10 and bool((known == known.round()).all()):
+        least = 1 if low >= 1 else 0
+        return f"if these are grades from {least} to 10, say so with scale=({least}, 10); {score}"
+    if low >= 0 and high <= 100:
+        return f"if the confidence is in percent, say so with percent=True; {score}"
+    return score
 
 
 def _rows(rows: FileRows, which: npt.NDArray[np.bool_]) -> str:

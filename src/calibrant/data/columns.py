@@ -72,6 +72,12 @@ class Columns:
         confidence: The column of the confidence. Of several names the first is the confidence, and all of
             them, the first too, become signals; NaN where such a value is missing.
         correct: The column that says whether each answer was right: true/false, 1/0 or yes/no.
+        score: The column of a number that should rise with the outcome, on any scale, instead of
+            ``confidence``.
+        outcome: The column of what came true, from 0 to 1, instead of ``correct``: a tie is 0.5. Words are
+            looked up in ``words``.
+        falling: Whether the score falls where the outcome rises.
+        scale: The lowest and the highest grade of the confidence, such as ``(0, 10)``: they count as 0 and 1.
         groups: The column of the group of each answer.
         units: The column of what each row belongs to, if rows depend on each other, such as the question of
             an answer; of several columns, such as year and state, all together name it.
@@ -102,6 +108,10 @@ class Columns:
     classes: Sequence[str] | None = None
     confidence: str | Sequence[str] = ()
     correct: str = "correct"
+    score: str | None = None
+    outcome: str | None = None
+    falling: bool = False
+    scale: tuple[float, float] | None = None
     groups: str | None = None
     units: str | Sequence[str] = ()
     ids: str | Sequence[str] = ()
@@ -118,7 +128,7 @@ class Columns:
     def __post_init__(self) -> None:
         for key in _SEVERAL:
             object.__setattr__(self, key, _check_names(getattr(self, key), key))
-        forms = [key for key in _FORMS if getattr(self, key)] + ["options"] * (self.options is not None)
+        forms = [key for key in (*_FORMS, "score", "options") if getattr(self, key)]
         if len(forms) > 1:
             raise InputError(
                 f"{forms[-1]}: expected either {forms[0]} or {forms[-1]}, got both; name one of them"
@@ -126,6 +136,7 @@ class Columns:
         if self.classes is not None:
             object.__setattr__(self, "classes", _check_names(self.classes, "classes"))
         check_choice(self.missing, "missing", get_args(Missing))
+        _check_score(self)
         if self.layout is not None:
             check_choice(self.layout, "layout", LAYOUTS)
         if self.words is True and self.groups is not None:
@@ -139,7 +150,7 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that hold a confidence; ``confidence`` if none is named."""
-        return tuple(self.confidence) or ("confidence",)
+        return (self.score,) if self.score else tuple(self.confidence) or ("confidence",)
 
     @property
     def other_names(self) -> dict[str, tuple[str, ...]]:
@@ -162,7 +173,8 @@ class Columns:
     def describe_answers(self) -> bool:
         """Whether something is given that only answers of a black box have."""
         given = (*self.confidence, self.options, self.percent and not self.probs, self.words)
-        return any(given) or self.correct != "correct" or self.missing != "refuse"
+        scored = self.score is not None or self.outcome is not None or self.scale is not None
+        return scored or any(given) or self.correct != "correct" or self.missing != "refuse"
 
 
 def read_classes(text: str) -> list[str]:
@@ -194,6 +206,23 @@ def folded(word: str) -> str:
         'very likely'
     """
     return " ".join(word.split()).casefold()
+
+
+def _check_score(columns: Columns) -> None:
+    """Refuse what cannot stand beside each other: scores, outcomes, and how they are written."""
+    if columns.falling and columns.score is None:
+        raise InputError("falling: expected a score beside it, got none; name its column as the score")
+    if columns.outcome is not None and columns.correct != "correct":
+        raise InputError("outcome: expected either correct or outcome, got both; name one of them")
+    if columns.scale is None:
+        return
+    if columns.percent or columns.score is not None:
+        other = "percent" if columns.percent else "score"
+        raise InputError(f"scale: expected none beside {other}, got {columns.scale}; leave one of them out")
+    if len(columns.scale) != 2 or not columns.scale[0] < columns.scale[1]:
+        raise InputError(
+            f"scale: expected the lowest and the highest grade, such as (0, 10), got {columns.scale!r}"
+        )
 
 
 def _check_names(names: str | Sequence[str], key: str) -> tuple[str, ...]:

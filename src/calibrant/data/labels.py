@@ -14,8 +14,8 @@ from calibrant.data.predictions import (
     ConfidencePredictions,
     Groups,
     Stored,
-    as_two_classes,
     check_rows,
+    with_log_odds,
 )
 from calibrant.errors import InputError
 from calibrant.inputs import (
@@ -183,7 +183,7 @@ class LabelPredictions(ConfidencePredictions):
     @property
     def problem(self) -> ClassPredictions:
         """The entries as two classes: without the label, and with it."""
-        return as_two_classes(self, self.log_odds.double().reshape(-1), ("absent", "present"))
+        return with_log_odds(self, self.log_odds.double().reshape(-1), ("absent", "present"))
 
     def with_scores(self, log_probs: Tensor) -> "LabelPredictions":
         """Return the same rows with the probabilities that log-probabilities of absent and present give."""

@@ -20,18 +20,22 @@ from calibrant.inputs import (
     check_label_exists,
     check_labels,
     check_logits,
+    check_outcome,
     check_probs,
+    check_score,
     check_weights,
     class_order,
     names_of_columns,
     to_array,
     to_tensor,
 )
-from calibrant.outcomes import Outcomes, effective, log_odds, log_probs
+from calibrant.outcomes import Outcomes, effective, log_odds, log_probs, mean_of
 from calibrant.show.numbers import percent
 from calibrant.show.table import Table
 from calibrant.text import check_text
 
+#: Metadata of scores that were turned round, because they fall with the outcome.
+FALLING = "falling"
 # Samples that a notebook shows.
 _ROWS_SHOWN = 5
 
@@ -93,20 +97,25 @@ class Groups:
 class Predictions:
     """The output of a classifier for ``n`` samples and, if known, their true classes.
 
-    Exactly one form is given: ``logits``, ``probs``, or ``confidence`` for a black box that only states how
-    sure it is. What differs between the forms is asked of the predictions: :meth:`outcomes`, :attr:`problem`,
-    :meth:`with_scores`, :meth:`classes`, :attr:`truth`. Arrays are checked once, here, and
-    stored as detached tensors of the caller's floating type on the device of the predictions; memory is
-    shared where possible.
+    Exactly one form is given: ``logits``, ``probs``, ``confidence`` for a black box that only states how sure
+    it is, or ``score`` for any number that should rise with the outcome. What differs between the forms is
+    asked of the predictions: :meth:`outcomes`, :attr:`problem`, :meth:`with_scores`, :meth:`classes`,
+    :attr:`truth`. Arrays are checked once, here, and stored as detached tensors of the caller's floating type
+    on the device of the predictions; memory is shared where possible.
 
     Args:
         logits: Scores of shape ``(n, k)``, or log-odds of class 1 of shape ``(n,)``; ``-inf`` masks a class
             that a sample does not have.
         probs: Distributions of shape ``(n, k)``, or probabilities of class 1 of shape ``(n,)``.
         confidence: Stated probabilities that the prediction is correct, shape ``(n,)``.
+        score: Numbers that rank the samples and are no probabilities, shape ``(n,)``, such as the score of a
+            reranker or the grade of a judge. Measures of rank and repairs take them.
         correct: Whether each prediction was correct, beside ``confidence``, shape ``(n,)``; none if unknown.
-        labels: True classes of shape ``(n,)``: whole numbers from 0, or names of classes; none for unlabelled
-            or out-of-distribution samples.
+        outcome: What came true, from 0 to 1, instead of ``correct``: 0.5 for a tie, the mean of several
+            raters. See :meth:`split`.
+        labels: True classes of shape ``(n,)``: whole numbers from 0, or names of classes; or a distribution
+            over the classes for each sample, shape ``(n, k)``; none for unlabelled or out-of-distribution
+            samples.
         features: Penultimate activations of shape ``(n, d)``.
         signals: What else a black box says about each answer, beside ``confidence``: numbers by name, each of
             shape ``(n,)``, NaN where missing.
@@ -133,7 +142,9 @@ class Predictions:
     logits: Tensor | None
     probs: Tensor | None
     confidence: Tensor | None
+    score: Tensor | None
     correct: Tensor | None
+    outcome: Tensor | None
     labels: Tensor | None
     features: Tensor | None
     signals: Mapping[str, Tensor]
@@ -146,7 +157,8 @@ class Predictions:
 
     def __new__(cls, **given: object) -> "Predictions":
         """Choose the form; ``Predictions(...)`` is all that callers write."""
-        form = ConfidencePredictions if given.get("confidence") is not None else ClassPredictions
+        forms = {"score": ScorePredictions, "confidence": ConfidencePredictions}
+        form = next((form for name, form in forms.items() if given.get(name) is not None), ClassPredictions)
         return object.__new__(form if cls is Predictions else cls)
 
     # Written out because it takes any array, while the fields above are always tensors.
@@ -156,7 +168,9 @@ class Predictions:
         logits: ArrayLike | None = None,
         probs: ArrayLike | None = None,
         confidence: ArrayLike | None = None,
+        score: ArrayLike | None = None,
         correct: ArrayLike | None = None,
+        outcome: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         features: ArrayLike | None = None,
         signals: Mapping[str, ArrayLike] | None = None,
@@ -171,7 +185,9 @@ class Predictions:
             "logits": logits,
             "probs": probs,
             "confidence": confidence,
+            "score": score,
             "correct": correct,
+            "outcome": outcome,
             "labels": labels,
             "features": features,
             "signals": signals or None,
@@ -192,10 +208,12 @@ class Predictions:
         if "correct" in given:
             given["correct"] = check_correct(given["correct"], n=n).to(main.device)
         if "labels" in given:
-            places = _places_of_labels(given["labels"], given.get("class_names"))
-            given["labels"] = _check_labels(places, main, form)
+            given |= _check_truth(given["labels"], main, form, given.get("class_names"))
+        elif "outcome" in given:
+            given |= _check_outcome(given["outcome"], main)
         given["signals"] = _check_signals(signals or {}, n, main.device)
         given |= _check_beside(given, n, main.device)
+        values = dict.fromkeys(values) | {"signals": signals}
         for name, value in (values | given | {"metadata": _check_metadata(metadata or {})}).items():
             object.__setattr__(self, name, value)
 
@@ -207,7 +225,7 @@ class Predictions:
         parts = [f"n={self.n}", f"{form} {str(main.dtype).removeprefix('torch.')}"]
         if self.class_count:
             parts.insert(1, f"k={self.k}")
-        parts += [name for name in ("correct", "labels") if getattr(self, name) is not None]
+        parts += [name for name in ("correct", "outcome", "labels") if getattr(self, name) is not None]
         if self.features is not None:
             parts.append(f"features d={self.features.shape[1]}")
         if self.signals:
@@ -231,7 +249,7 @@ class Predictions:
     def __reduce__(self) -> tuple[Callable[[], "Predictions"], tuple[()]]:
         # Needed by workers and deepcopy, because a read-only mapping cannot be pickled.
         more = {"signals": dict(self.signals), "groups": self.groups}
-        return partial(Predictions, **{**self._tensors(), **more, **self._notes()}), ()
+        return partial(Predictions, **{**self._arguments(), **more, **self._notes()}), ()
 
     @property
     def n(self) -> int:
@@ -328,18 +346,68 @@ class Predictions:
     def take(self, rows: ArrayLike) -> "Predictions":
         """Return the samples with these row numbers, or those where a mask of length ``n`` is true."""
         index = check_rows(rows, self.n).to(self._main.device)
-        chosen: dict[str, Any] = {name: tensor[index] for name, tensor in self._tensors().items()}
+        chosen: dict[str, Any] = {name: tensor[index] for name, tensor in self._arguments().items()}
         chosen["signals"] = {name: signal[index] for name, signal in self.signals.items()}
         chosen["groups"] = None if self.groups is None else self.groups.take(index)
         return Predictions(**{**chosen, **self._notes()})
 
+    def split(self) -> "Predictions":
+        """Return predictions whose outcomes are yes or no, or one class.
+
+        A sample with a graded outcome becomes a hit and a miss, one of each class for a distribution over
+        classes; their weights are the shares of the outcome, and they are one unit. So proper scores,
+        calibration errors and fits are those of the expected outcome, and resampling draws whole samples.
+        Samples follow each other in their order. Other predictions are returned as they are.
+
+        Example:
+            >>> tie = Predictions(confidence=[0.7, 0.4], outcome=[0.5, 0.0]).split()
+            >>> tie.correct.tolist(), tie.weights.tolist()
+            ([True, False, False], [0.5, 0.5, 1.0])
+        """
+        if self.outcome is None:
+            return self
+        shares = self._shares(self.outcome)
+        rows, classes = shares.nonzero(as_tuple=True)
+        part = self.replaced(outcome=None, ids=None).take(rows)
+        weights = shares[rows, classes] if part.weights is None else shares[rows, classes] * part.weights
+        units = rows if part.units is None else part.units
+        return part.replaced(weights=weights, units=units, **self._truth_of(classes))
+
+    def first_parts(self) -> Tensor:
+        """Return the place of the first part of each sample after :meth:`split`, shape ``(n,)``."""
+        if self.outcome is None:
+            return torch.arange(self.n)
+        parts = (self._shares(self.outcome) > 0).sum(dim=1)
+        return parts.cumsum(0) - parts
+
+    def _shares(self, outcome: Tensor) -> Tensor:
+        """Return how much of the outcome falls on each class of :attr:`problem`, hits first, ``(n, k)``."""
+        raise NotImplementedError
+
+    def _truth_of(self, classes: Tensor) -> dict[str, Tensor]:
+        """Return the argument that says what came true, from places among the shares."""
+        raise NotImplementedError
+
+    @property
+    def own_entropy(self) -> tuple[float, float]:
+        """The mean log-loss and squared error of graded outcomes themselves, which no forecast can avoid."""
+        if self.outcome is None:
+            return 0.0, 0.0
+        p, w = self._shares(self.outcome), self.weights
+        entropy, spread = torch.special.entr(p).sum(dim=1), 1 - p.square().sum(dim=1)
+        return float(mean_of(entropy, w)), float(mean_of(spread / (2 if self.k is None else 1), w))
+
     def counted(self) -> "Predictions":
-        """Return the samples that count: those with a weight above 0. Equal weights are dropped.
+        """Return the samples that count: those with a weight above 0, split if their outcomes are graded.
+
+        Equal weights are dropped.
 
         Example:
             >>> Predictions(probs=[0.9, 0.6, 0.2], labels=[1, 0, 0], weights=[2, 2, 0]).counted()
             Predictions(n=2, k=2, probs float64, labels)
         """
+        if self.outcome is not None:
+            return self.split().counted()
         if self.weights is None:
             return self
         used = effective(self.weights) > 0
@@ -350,7 +418,7 @@ class Predictions:
 
     def replaced(self, **others: Any) -> "Predictions":  # noqa: ANN401  # any argument of Predictions
         """Return the same predictions with other values of some arguments."""
-        values: dict[str, Any] = {**self._tensors(), "signals": self.signals, "groups": self.groups}
+        values: dict[str, Any] = {**self._arguments(), "signals": self.signals, "groups": self.groups}
         return Predictions(**{**values, **self._notes(), **others})
 
     def in_order(self, class_names: Sequence[str] | None, *, name: str = "predictions") -> "Predictions":
@@ -375,6 +443,8 @@ class Predictions:
         }
         if self.labels is not None:
             values["labels"] = order.argsort().to(self.labels.device)[self.labels]
+        elif self.outcome is not None:
+            values["labels"] = self.outcome[:, order]
         return self.replaced(**values, class_names=class_names)
 
     def stored(self) -> "Stored":
@@ -387,8 +457,11 @@ class Predictions:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return the arrays that were given, the predictions first."""
-        names = ("logits", "probs", "confidence", "correct", "labels", "features", "weights", "units", "ids")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: value for name in _TENSORS if (value := getattr(self, name)) is not None}
+
+    def _arguments(self) -> dict[str, Tensor]:
+        """Return the arrays under the names of the arguments that make them again."""
+        return self._tensors()
 
     def _notes(self) -> dict[str, Any]:
         return {"class_names": self.class_names, "metadata": dict(self.metadata)}
@@ -425,6 +498,18 @@ class ClassPredictions(Predictions):
         """The class of each sample; None if unknown."""
         return self.labels
 
+    def _arguments(self) -> dict[str, Tensor]:
+        """Return the arrays; a distribution over classes is an argument ``labels``."""
+        return {"labels" if name == "outcome" else name: each for name, each in self._tensors().items()}
+
+    def _shares(self, outcome: Tensor) -> Tensor:
+        """Return the distribution over the classes."""
+        return outcome
+
+    def _truth_of(self, classes: Tensor) -> dict[str, Tensor]:
+        """Return the label of each sample."""
+        return {"labels": classes}
+
     def truth_for(self, purpose: str) -> Tensor:
         """Return the class of each sample, or refuse predictions without labels."""
         if self.labels is None:
@@ -460,6 +545,8 @@ class ClassPredictions(Predictions):
 
     def outcomes(self) -> Outcomes:
         """Return the confidence of each prediction and whether it was correct, with weights and units."""
+        if self.outcome is not None:
+            return self.split().outcomes()
         labels = self.truth_for("without labels it is unknown whether a prediction was correct")
         if self.logits is not None:
             found = Outcomes.from_logits(self.logits, labels)
@@ -494,6 +581,14 @@ class ConfidencePredictions(Predictions):
         """Whether each answer was right; None if unknown."""
         return self.correct
 
+    def _shares(self, outcome: Tensor) -> Tensor:
+        """Return the shares of right and wrong."""
+        return torch.stack([outcome, 1 - outcome], dim=1)
+
+    def _truth_of(self, classes: Tensor) -> dict[str, Tensor]:
+        """Return whether each answer was right: hits stand first."""
+        return {"correct": classes == 0}
+
     def truth_for(self, purpose: str) -> Tensor:
         """Return whether each answer was right, or refuse predictions that do not know it."""
         if self.correct is None:
@@ -503,7 +598,7 @@ class ConfidencePredictions(Predictions):
     @property
     def problem(self) -> ClassPredictions:
         """Two classes, wrong and right."""
-        return as_two_classes(self, log_odds(self._main), ("wrong", "right"))
+        return with_log_odds(self, log_odds(self._main), ("wrong", "right"))
 
     def with_scores(self, log_probs: Tensor) -> Predictions:
         """Return the same answers with the confidences that log-probabilities of wrong and right give."""
@@ -526,8 +621,68 @@ class ConfidencePredictions(Predictions):
 
     def outcomes(self) -> Outcomes:
         """Return the confidence of each answer and whether it was right, with the weights if given."""
+        if self.outcome is not None:
+            return self.split().outcomes()
         correct = self.truth_for("without it nobody knows which answers were right")
         return Outcomes(_widen(self._main), correct, units=self.units).weighed(self.weights)
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class ScorePredictions(ConfidencePredictions):
+    """Scores that rank the samples but are no probabilities, and the outcomes if they are known.
+
+    What needs probabilities refuses them; :func:`~calibrant.evaluation.compare` turns them into
+    probabilities.
+    """
+
+    own_name = "by its rank"
+
+    @property
+    def described(self) -> str:
+        """What the predictions are."""
+        return "scores that are no probabilities"
+
+    @property
+    def problem(self) -> ClassPredictions:
+        """Two classes, wrong and right, with the score as their log-odds; the fit finds its scale."""
+        s = self._main.double()
+        return as_two_classes(self, torch.stack([-s / 2, s / 2], dim=1), ("wrong", "right"))
+
+    def with_scores(self, log_probs: Tensor) -> Predictions:
+        """Return the same samples with the confidences that log-probabilities of wrong and right give."""
+        return self.replaced(score=None, confidence=log_probs[:, 1].exp().clamp(max=1.0))
+
+    def ranked(self) -> Predictions:
+        """Return the same samples with the share of samples below each as confidence: right for ranks only.
+
+        Example:
+            >>> Predictions(score=[30.0, -2.0, 30.0], outcome=[1, 0, 0]).ranked().confidence.tolist()
+            [0.6666666666666666, 0.16666666666666666, 0.6666666666666666]
+        """
+        _, place, count = self._main.double().unique(return_inverse=True, return_counts=True)
+        middle = count.cumsum(0) - count / 2
+        return self.replaced(score=None, confidence=(middle / self.n)[place])
+
+    def base_rate(self) -> Predictions:
+        """Return the same samples with the mean outcome as confidence: what is known without the score."""
+        correct = self.truth_for("without outcomes there is no base rate").double()
+        rate = mean_of(correct, self.weights).expand(self.n).clone()
+        given = {name: each for name, each in self._arguments().items() if name != "score"}
+        return BaseRatePredictions(**given, confidence=rate, groups=self.groups, metadata=self.metadata)
+
+    def outcomes(self) -> Outcomes:
+        """Refuse: a score is no confidence."""
+        raise InputError(
+            "score: expected confidences between 0 and 1, got scores that only rank; repair them first: "
+            "compare(...), or calibrant calibrate, then apply"
+        )
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class BaseRatePredictions(ConfidencePredictions):
+    """The mean outcome as the confidence of every sample: what a repaired score is compared with."""
+
+    own_name = "base rate"
 
 
 class Stored(NamedTuple):
@@ -540,11 +695,16 @@ class Stored(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def as_two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) -> ClassPredictions:
-    """Return log-odds as predictions of two classes."""
+def with_log_odds(predictions: Predictions, s: Tensor, names: tuple[str, str]) -> ClassPredictions:
+    """Return log-odds as log-probabilities of two classes."""
     softplus = torch.nn.functional.softplus
+    return as_two_classes(predictions, torch.stack([-softplus(s), -softplus(-s)], dim=1), names)
+
+
+def as_two_classes(predictions: Predictions, logits: Tensor, names: tuple[str, str]) -> ClassPredictions:
+    """Return logits of shape ``(n, 2)`` as predictions of two classes."""
     return ClassPredictions(
-        logits=torch.stack([-softplus(s), -softplus(-s)], dim=1),
+        logits=logits,
         labels=None if predictions.correct is None else predictions.correct.long(),
         groups=predictions.groups,
         weights=predictions.weights,
@@ -558,7 +718,10 @@ def as_two_classes(predictions: Predictions, s: Tensor, names: tuple[str, str]) 
 def _columns_shown(predictions: Predictions) -> dict[str, list[str]]:
     """Return the columns that notebooks show: what was predicted, how surely, and the truth."""
     columns: dict[str, list[str]] = {}
-    if predictions.confidence is None:
+    if predictions.score is not None:
+        columns["score"] = [f"{value:.6g}" for value in predictions.score.tolist()]
+        confidence = None
+    elif predictions.confidence is None:
         probs = torch.softmax(predictions.to_logits().double(), dim=1)
         names = predictions.class_names or [str(place) for place in range(probs.shape[1])]
         confidence, predicted = probs.max(dim=1)
@@ -567,7 +730,8 @@ def _columns_shown(predictions: Predictions) -> dict[str, list[str]]:
             columns["true class"] = [names[place] for place in predictions.labels.tolist()]
     else:
         confidence = predictions.confidence
-    columns["confidence"] = [str(percent(value, 1)) for value in confidence.tolist()]
+    if confidence is not None:
+        columns["confidence"] = [str(percent(value, 1)) for value in confidence.tolist()]
     if predictions.correct is not None:
         columns["correct"] = ["yes" if value else "no" for value in predictions.correct.tolist()]
     if predictions.groups is not None:
@@ -607,7 +771,9 @@ def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
     every = list(parts.values())
     if len(every) == 1:
         return first
-    values: dict[str, Any] = {key: torch.cat([p._tensors()[key] for p in every]) for key in first._tensors()}
+    values: dict[str, Any] = {
+        key: torch.cat([p._arguments()[key] for p in every]) for key in first._arguments()
+    }
     values["signals"] = {key: torch.cat([p.signals[key] for p in every]) for key in first.signals}
     if first.groups is not None:
         values["groups"] = [group for p in every if p.groups is not None for group in p.groups.values]
@@ -628,34 +794,72 @@ _FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "logits": check_logits,
     "probs": check_probs,
     "confidence": check_confidence,
+    "score": check_score,
 }
+# The arrays, the predictions first.
+_TENSORS = (*_FORMS, "correct", "outcome", "labels", "features", "weights", "units", "ids")
 
 
 def _check_form(given: list[str]) -> str:
-    """Return which of the three forms the predictions have."""
-    form = [name for name in given if name in ("logits", "probs", "confidence", "correct")]
+    """Return which form the predictions have."""
+    form = [name for name in given if name in (*_FORMS, "correct", "outcome")]
     if form in (["logits"], ["probs"]) and "signals" not in given:
         return form[0]
+    if form in (["score"], ["score", "outcome"], ["score", "correct"]) and "signals" not in given:
+        return _check_no_classes(given, "score")
     if "confidence" not in form and "signals" in given:
+        beside = "a score" if "score" in form else "class scores"
         raise InputError(
-            "signals: expected none beside class scores, got some; signals are what a black box says "
-            "about its answers, and stand beside confidence"
+            f"signals: expected none beside {beside}, got some; signals are what a black box says about its "
+            "answers, and stand beside confidence"
         )
-    if not form or form[0] != "confidence":
+    if form not in (["confidence"], ["confidence", "correct"], ["confidence", "outcome"]):
         raise InputError(
-            "predictions: expected exactly one of logits, probs, or confidence with correct, "
-            f"got {' with '.join(form) if form else 'none of them'}; pass one form"
+            "predictions: expected exactly one of logits, probs, confidence with correct, or score with "
+            f"outcome, got {' with '.join(form) if form else 'none of them'}; pass one form"
         )
+    return _check_no_classes(given, "confidence")
+
+
+def _check_no_classes(given: list[str], form: str) -> str:
+    """Return the form, or refuse labels and class names beside it."""
     if "labels" in given:
         raise InputError(
-            "labels: expected none next to confidence, because the predicted class is unknown, got some; "
+            f"labels: expected none next to {form}, because the predicted class is unknown, got some; "
             "pass correct = (predicted == labels) instead"
         )
     if "class_names" in given:
         raise InputError(
-            "class_names: expected none next to confidence, which has no classes, got some; leave them out"
+            f"class_names: expected none next to {form}, which has no classes, got some; leave them out"
         )
-    return "confidence"
+    return form
+
+
+def _check_outcome(outcome: ArrayLike, main: Tensor) -> dict[str, Tensor | None]:
+    """Return outcomes beside a confidence or a score: hits if all are 0 or 1, else graded ones."""
+    o = check_outcome(outcome, n=len(main)).to(main.device)
+    if bool(((o == 0) | (o == 1)).all()):
+        return {"correct": o != 0, "outcome": None}
+    return {"outcome": o}
+
+
+def _check_truth(
+    labels: ArrayLike, main: Tensor, form: str, names: tuple[str, ...] | None
+) -> dict[str, Tensor | None]:
+    """Return the class of each sample, or the distribution over classes if there is one for each."""
+    if _is_distribution(labels, main):
+        p = check_probs(labels, name="labels").double().to(main.device)
+        return {"outcome": p, "labels": None}
+    return {"labels": _check_labels(_places_of_labels(labels, names), main, form)}
+
+
+def _is_distribution(labels: ArrayLike, main: Tensor) -> bool:
+    """Return whether labels have the shape of class scores, and are fractions that sum to one."""
+    if np.ndim(labels) != 2 or _texts(labels) is not None:  # type: ignore[arg-type]  # any array
+        return False
+    p = to_tensor(labels, "labels").double()
+    fractions = bool(((p > 0) & (p < 1)).any()) and bool(((p >= 0) & (p <= 1)).all())
+    return p.shape == main.shape and fractions
 
 
 def _check_beside(given: Mapping[str, Any], n: int, device: torch.device) -> dict[str, Any]:

@@ -74,8 +74,9 @@ def _copies(predictions: Predictions) -> Repeats | None:
     """Return how many rows are copies of others; rounded numbers may be equal without being copies."""
     scores = predictions.logits if predictions.probs is None else predictions.probs
     if scores is None:
-        assert predictions.confidence is not None
-        scores = predictions.confidence[:, None]
+        column = predictions.score if predictions.confidence is None else predictions.confidence
+        assert column is not None
+        scores = column[:, None]
     part = scores[: max(1, _NUMBERS // scores.shape[1])].double().cpu().numpy().clip(-_FAR, _FAR)
     truth = predictions.truth
     outcomes = np.zeros(len(part)) if truth is None else truth[: len(part)].double().cpu().numpy()

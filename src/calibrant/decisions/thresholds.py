@@ -425,7 +425,14 @@ class Thresholds:
         """The samples by the log-odds of their answers."""
         check_one_label(self.predictions)
         refuse_weights(self.predictions.weights, _BOUNDED)
-        stated = self.predictions.outcomes().correct  # refuses predictions without labels
+        if self.predictions.outcome is not None:
+            raise InputError(
+                "outcome: expected yes or no for a guarantee on the share of wrong answers, got outcomes "
+                "between 0 and 1; say which of them count as right"
+            )
+        if self.calibrator is None:
+            self.predictions.outcomes()  # refuses scores that are no confidences
+        stated = self.predictions.truth_for("without it nobody knows which answers were wrong")
         log_probs = calibrated_log_probs(self.predictions, self.calibrator)
         scores = log_odds_of_answers(log_probs, of_pairs=self.predictions.k is None).cpu().numpy()
         labels = self.predictions.labels

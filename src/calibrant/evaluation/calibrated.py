@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from calibrant.data.labels import LabelPredictions
-from calibrant.data.predictions import ClassPredictions, Predictions
+from calibrant.data.predictions import FALLING, ClassPredictions, Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import class_order
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.confidence import ConfidenceCalibrator, ends_of, within
+from calibrant.posthoc.confidence import (
+    ConfidenceCalibrator,
+    ScoreCalibrator,
+    ends_of,
+    place_of,
+    placed,
+    within,
+)
 from calibrant.posthoc.fitting_set import FittingSet
 from calibrant.posthoc.frequencies import frequencies_of
 from calibrant.posthoc.labels import LabelCalibrator
@@ -28,12 +36,14 @@ class FittingTask:
         data: Their logits, labels, features and weights.
         logits: The logits of all samples, also of those that teach a fit nothing.
         ends: The log-odds at which confidences are cut off; None for scores of classes.
+        place: The median and the width of a score that only ranks; None for others.
     """
 
     predictions: Predictions
     data: FittingSet
     logits: Tensor
     ends: Tensor | None
+    place: Tensor | None = None
 
     @classmethod
     def of(
@@ -44,6 +54,10 @@ class FittingTask:
         problem = predictions.problem
         assert problem.labels is not None
         z = problem.to_logits()
+        place = None if predictions.score is None else place_of(predictions.score)
+        if place is not None:
+            t = placed(z[:, 1] - z[:, 0], place)
+            z = torch.stack([-t / 2, t / 2], dim=1)
         ends = ends_of(z) if is_of_pairs(predictions.k) else None
         z = z if ends is None else within(z, ends)
         data = FittingSet.of(
@@ -54,7 +68,7 @@ class FittingTask:
             units=predictions.units,
             seed=seed,
         )
-        return cls(predictions, data, data.logits if data.rows is None else z, ends)
+        return cls(predictions, data, data.logits if data.rows is None else z, ends, place)
 
     @property
     def of_pairs(self) -> bool:
@@ -69,7 +83,11 @@ class FittingTask:
         """Return what was fitted in the form of the predictions, with the names of classes or signals."""
         if self.ends is None:
             return of_classes(fitted, self.predictions.problem)
-        repair = ConfidenceCalibrator(fitted, self.ends)
+        if self.place is None:
+            repair = ConfidenceCalibrator(fitted, self.ends)
+        else:
+            falling = FALLING in self.predictions.metadata
+            repair = ScoreCalibrator(fitted, self.ends, self.place, falling=falling)
         if fitted.uses_features:
             repair.signal_names = tuple(self.predictions.signals) or None
         names = getattr(self.predictions, "label_names", None)
@@ -120,6 +138,7 @@ def mapped_log_probs(calibrator: Calibrator, predictions: Predictions) -> Tensor
     without groups, with a warning. Signals must have the names of the fit, in the same order.
     """
     check_form(calibrator, predictions.k)
+    _check_score(calibrator, predictions)
     _check_signals(calibrator, predictions)
     if calibrator.group_names is not None and predictions.groups is None:
         _warn_without_groups(type(calibrator).__name__)
@@ -152,6 +171,21 @@ def check_form(calibrator: Calibrator, k: int | None) -> None:
         raise InputError(
             f"predictions: expected {forms[for_pairs]}, which the {type(calibrator).__name__} was fitted on, "
             f"got {forms[is_pairs]}; fit on such predictions"
+        )
+
+
+def _check_score(calibrator: Calibrator, predictions: Predictions) -> None:
+    of_score, given = isinstance(calibrator, ScoreCalibrator), predictions.score is not None
+    if is_of_pairs(predictions.k) and of_score != given:
+        forms = ("confidences between 0 and 1", "a score")
+        raise InputError(
+            f"predictions: expected {forms[of_score]}, which the calibrator was fitted on, got {forms[given]}"
+        )
+    if isinstance(calibrator, ScoreCalibrator) and calibrator.falling != (FALLING in predictions.metadata):
+        fitted = "falls" if calibrator.falling else "rises"
+        raise InputError(
+            f"score: expected one that {fitted} with the outcome, as in the fit, got the reverse; read it as "
+            "for the fit"
         )
 
 

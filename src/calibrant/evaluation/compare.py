@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, ScorePredictions
 from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import FittingTask, calibrated, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
@@ -250,12 +250,15 @@ def compare(
         progress: Called with what is being fitted or measured, the time spent, and the time that all of it
             will take by what was measured so far, both in milliseconds of one core.
     """
-    given = given_predictions(validation, name="validation")
+    rows = given_predictions(validation, name="validation")
+    given = rows.split()
     validation = _labelled(given.counted(), "validation")
     if test is not None:
-        test = _labelled(given_predictions(test, name="test"), "test")
+        rows_of_test = given_predictions(test, name="test")
+        test = _labelled(rows_of_test.split(), "test")
         if test.k != validation.k:
             raise InputError(f"test: expected {validation.described}, as in validation, got {test.described}")
+        n_test = rows_of_test.n
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
     n_folds = _checked_folds(validation, n_folds)
@@ -266,9 +269,9 @@ def compare(
         tuple(results if validation.n == given.n else (_of_all_rows(each, given) for each in results)),
         FrozenDict({name: work.skipped[name] for name in named if name in work.skipped}),
         n_folds,
-        validation.n,
-        None if test is None else test.n,
-        validation.n_units,
+        validation.n if rows.outcome is None else rows.n,
+        None if test is None else n_test,
+        rows.n_units,
     )
 
 
@@ -520,6 +523,8 @@ class _Work:
         return _scored(self._validation, self._logits if own else log_probs)
 
     def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
+        if isinstance(before, ScorePredictions):
+            before = before.base_rate()
         given: dict[str, Any] = (
             {
                 "a": after.confidence,
@@ -626,8 +631,9 @@ def _resolved(
     """Return the methods to compare; a pool alone is compared with its members."""
     if is_of_pairs(validation.k):
         signals = bool(validation.signals)
-        named = resolve_for_pairs(methods, fast=fast, signals=signals)
-        members = [name for name in resolve_for_pairs("auto", signals=signals) if name != POOL]
+        score = validation.score is not None
+        named = resolve_for_pairs(methods, fast=fast, signals=signals, score=score)
+        members = [name for name in resolve_for_pairs("auto", signals=signals, score=score) if name != POOL]
     else:
         k = validation.classes().k
         named = resolve_methods(methods, n_classes=k, fast=fast, keep_accuracy=keep_accuracy)

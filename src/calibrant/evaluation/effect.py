@@ -54,7 +54,9 @@ class Effect(Result):
     def sentences(self) -> tuple[str, ...]:
         """The change of the calibration error and the accuracy, and what the method gives up, for people."""
         where = "On the test set" if self.where == "test" else "Out of fold"
-        ece = f"ECE {_to(self.before['ece'], self.after['ece'])}"
+        after = self.after["ece"]
+        # A score that only ranks has no calibration error before.
+        ece = f"ECE {_to(self.before['ece'], after) if 'ece' in self.before else percent(after)}"
         if self.changed is None:
             auroc = f"AUROC of correctness {_to(self.before['auroc_correct'], self.after['auroc_correct'])}"
             if self.mean_over_labels is None:
@@ -105,7 +107,7 @@ def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Ef
     return Effect(
         result.name,
         "out of fold" if comparison.n_test is None else "test",
-        FrozenDict({name: of_model[name] for name in named}),
+        FrozenDict({name: of_model[name] for name in named if name in of_model}),
         FrozenDict({name: result.measured_metrics[name] for name in named}),
         changed,
         None if keeper is None else keeper.name,

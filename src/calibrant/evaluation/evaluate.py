@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.bins import Bins, check_bins, equal_mass_bins, equal_width_bins
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, ScorePredictions
 from calibrant.errors import InputError
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import measures_table, remarks_on
@@ -53,6 +53,7 @@ class Evaluation(Result):
             its interval was not computed, or from fewer resamples, and why.
         by_chance: What a perfectly calibrated model would show by chance with as many samples, by name of the
             calibration error, if requested.
+        only_ranks: Whether predictions are scores that only rank; the bins are then those of ranks.
     """
 
     n: int
@@ -65,6 +66,7 @@ class Evaluation(Result):
     remarks: Mapping[str, str]
     by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
     n_units: int | None = None
+    only_ranks: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, as ``evaluate --json`` prints them; undefined ones are None."""
@@ -83,7 +85,7 @@ class Evaluation(Result):
     @property
     def is_weighted(self) -> bool:
         """Whether samples have weights."""
-        return self.bins.count.is_floating_point()
+        return self.n_effective != self.n
 
     def to_table(self) -> Table:
         """Return the measures, their intervals, and what chance would show, if requested."""
@@ -144,9 +146,15 @@ def evaluate(
         >>> round(evaluate([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10).metrics["ece"], 3)
         0.35
     """
-    predictions = given_predictions(predictions, labels)
+    given_rows = given_predictions(predictions, labels)
+    predictions = given_rows.ranked() if isinstance(given_rows, ScorePredictions) else given_rows
+    predictions = predictions.split()
     n_bins = check_bins(n_bins)
     named = resolve_measures(measures)
+    skipped: dict[str, str] = {}
+    if given_rows.score is not None:
+        named = [name for name in named if MEASURES[name].of_order]
+        skipped["every other measure"] = "it needs a probability, which a score is not; repair it first"
     outcomes = predictions.outcomes()
     if len(outcomes) < 2:
         raise InputError(
@@ -156,7 +164,6 @@ def evaluate(
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     drawn_by_chance: dict[str, Chance] = {}
-    skipped: dict[str, str] = {}
     remarks = _on_ties(named, outcomes, n_bins)
     for done, name in enumerate(named):
         measure = MEASURES[name]
@@ -186,9 +193,12 @@ def evaluate(
             )
             known |= {} if span is None else {name: span}
             remarks |= _joined(remarks, name, remark)
+    remarks |= _on_graded(given_rows, values)
     return Evaluation(
-        predictions.n,
-        predictions.n if outcomes.weights is None else float(outcomes.weights.sum()),
+        given_rows.n,
+        given_rows.n
+        if outcomes.weights is None or given_rows.weights is None
+        else float(outcomes.weights.sum()),
         predictions.k,
         FrozenDict(values),
         FrozenDict(known),
@@ -196,8 +206,19 @@ def evaluate(
         equal_width_bins(outcomes, n_bins),
         FrozenDict(remarks),
         FrozenDict(drawn_by_chance),
-        predictions.n_units,
+        given_rows.n_units,
+        only_ranks=given_rows.score is not None,
     )
+
+
+def _on_graded(predictions: Predictions, values: Mapping[str, float]) -> dict[str, str]:
+    """Return how much of the proper scores is due to graded outcomes themselves."""
+    shares = dict(zip(("nll", "brier"), predictions.own_entropy, strict=True))
+    return {
+        name: f"{share:.4f} of it is due to outcomes between 0 and 1, which no forecast can avoid"
+        for name, share in shares.items()
+        if share > 0 and name in values
+    }
 
 
 def _interval(

@@ -82,7 +82,7 @@ def paired_comparison(
             resamples also with their number.
     """
     given = given_predictions(a, name="a"), given_predictions(b, name="b")
-    a, b = matched(*given)
+    a, b = (each.split() for each in matched(*given))
     _check_pair(a, b)
     w = a.weights if a.weights is not None else b.weights
     named_units = a if a.units is not None else b

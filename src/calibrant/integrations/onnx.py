@@ -23,7 +23,7 @@ from calibrant.files import atomic_path
 from calibrant.inputs import at_least_float32, check_count, check_flag
 from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.confidence import ConfidenceCalibrator
+from calibrant.posthoc.confidence import ConfidenceCalibrator, ScoreCalibrator
 
 # How far probabilities may be from PyTorch's, and log-probabilities, relative to their size.
 TOLERANCE = 1e-5
@@ -42,7 +42,8 @@ def export_onnx(
     """Write a calibrator, or a rule with its calibrator, as an ONNX graph, all or nothing.
 
     The graph goes from ``logits`` (and ``features``) to ``log_probs``, in float32, for batches of any size;
-    that of a :class:`~calibrant.posthoc.ConfidenceCalibrator` from ``confidence`` to ``repaired``, both of
+    that of a :class:`~calibrant.posthoc.ConfidenceCalibrator` from ``confidence``, or of a
+    :class:`~calibrant.posthoc.ScoreCalibrator` from ``score``, to ``repaired``, both of
     shape ``(n,)``. A calibrator with a map for each group also takes ``groups``, integers of shape ``(n,)``:
     the place of each sample's group among ``group_names``, or -1 for the common map. The graph of a rule has
     the same inputs, and the outputs that its ``outputs`` names. The names that the calibrator knows, of
@@ -121,6 +122,7 @@ def _inputs(
     assert fitted is not None
     of_pairs = isinstance(calibrator, ConfidenceCalibrator) if rule is None else rule.n_classes is None
     widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, fitted.n_classes)}
+    widths = {"score": 1} if isinstance(calibrator, ScoreCalibrator) else widths
     if calibrator is None:
         return widths
     parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
@@ -160,7 +162,7 @@ class _Graph(nn.Module):
         if "logits" in given:
             z = given["logits"]
         else:
-            s = log_odds(given["confidence"]).float()
+            s = given["score"] if "score" in given else log_odds(given["confidence"]).float()
             z = torch.stack([-s / 2, s / 2], dim=1)
         log_probs: Tensor = z.log_softmax(dim=1) if self.calibrator is None else self.calibrator(z, *others)
         if self.rule is not None:
@@ -181,6 +183,14 @@ class _Graph(nn.Module):
         fitted = self.rule if self.calibrator is None else self.calibrator
         names = {each: getattr(fitted, each, None) for each in ("class_names", "group_names", "signal_names")}
         return {each: json.dumps(found) for each, found in names.items() if found}
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """The median and the width of the scores of the fit, if the graph takes a score."""
+        if not isinstance(self.calibrator, ScoreCalibrator):
+            return 0.0, 1.0
+        middle, width = self.calibrator.place.tolist()
+        return middle, width
 
     @property
     def takes_masked(self) -> bool:
@@ -243,7 +253,12 @@ def _session(path: Path) -> tuple[Any, str]:
 def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noqa: ANN401 - untyped
     for seed, n in enumerate(_BATCHES):
         inputs = _samples(
-            n, widths, seed=seed, half_precision=graph.half_precision, masked=graph.takes_masked
+            n,
+            widths,
+            seed=seed,
+            half_precision=graph.half_precision,
+            masked=graph.takes_masked,
+            place=graph.place,
         )
         with torch.no_grad():
             returned = graph(*inputs)
@@ -274,11 +289,18 @@ def _difference(name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> 
 
 
 def _samples(
-    n: int, widths: dict[str, int], *, seed: int, half_precision: bool, masked: bool = False
+    n: int,
+    widths: dict[str, int],
+    *,
+    seed: int,
+    half_precision: bool,
+    masked: bool = False,
+    place: tuple[float, float] = (0.0, 1.0),
 ) -> list[Tensor]:
     """Draw logits from nearly uniform to very confident, with a tie, or confidences, and what is beside.
 
-    With ``masked`` some rows lack the last class, and some all but the first.
+    With ``masked`` some rows lack the last class, and some all but the first. Scores lie around the median
+    and width ``place`` of those of the fit.
     """
     rng = np.random.default_rng(seed)
     drawn: dict[str, Any] = {}
@@ -292,6 +314,8 @@ def _samples(
         confidence = rng.random(n)
         confidence[-1] = seed % 2  # exactly 0 and 1 are legal
         drawn["confidence"] = confidence.astype(np.float32)
+    if "score" in widths:
+        drawn["score"] = (place[0] + 3 * place[1] * rng.normal(size=n)).astype(np.float32)
     if "features" in widths:
         drawn["features"] = rng.normal(size=(n, widths["features"])).astype(np.float32)
     if "groups" in widths:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins
 from calibrant.docstrings import Option, call, description, options_of, section, summary
+from calibrant.metrics.accuracy import hits
 from calibrant.metrics.counted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
@@ -86,6 +87,11 @@ class Measure:
     def of_pairs(self) -> bool:
         """Whether it can be computed from confidence and correct alone."""
         return self.reads == "outcomes" or self.reads_pairs
+
+    @property
+    def of_order(self) -> bool:
+        """Whether only the order of the confidences matters, so that any score will do."""
+        return self.terms is hits or self.of_ranks not in (None, "equal_mass_error")
 
     def lacks(self, k: int | None) -> str:
         """Return what predictions of ``k`` classes (None: confidences) lack for it; empty if nothing."""

@@ -1,5 +1,6 @@
 """Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
+import math
 from typing import Any, Self, TypeGuard, Unpack, cast
 
 import numpy as np
@@ -7,7 +8,14 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, at_least_float32, check_confidence, check_correct, same_kind
+from calibrant.inputs import (
+    ArrayLike,
+    at_least_float32,
+    check_confidence,
+    check_correct,
+    check_score,
+    same_kind,
+)
 from calibrant.outcomes import LEAST_DOUBT, log_odds
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
@@ -140,6 +148,90 @@ class ConfidenceCalibrator(Calibrator):
         if inputs and _is_number(inputs[0]):
             return self.predict_confidence(*inputs, **others)
         return super().__call__(*inputs, **others)
+
+
+class ScoreCalibrator(ConfidenceCalibrator):
+    r"""Turn a score that only ranks into how often such samples come true.
+
+    The score may have any scale. Its place :math:`(s - m) / w`, for the median :math:`m` and a width
+    :math:`w` for which the quartiles have the log-odds of 25 and 75 %, is what the base maps.
+
+    Attributes:
+        base: The calibrator of the two classes.
+        ends: The smallest and the largest place.
+        place: The median and the width.
+        falling: Whether high scores mean that the outcome is less likely.
+    """
+
+    options = ("needs_features", "falling")
+    stored = declare(ends=Numbers((2,), RISING), place=Numbers((2,)))
+
+    place: Tensor
+
+    def __init__(self, base: Calibrator, ends: Tensor, place: Tensor, *, falling: bool = False) -> None:
+        super().__init__(base, ends)
+        self.falling = falling
+        self.register_buffers(place=place)
+
+    @classmethod
+    def fit_scores(
+        cls, score: ArrayLike, outcome: ArrayLike, *, method: str = "pool", **rows: Unpack[Rows]
+    ) -> Self:
+        """Fit a method to scores and whether each sample came true.
+
+        Args:
+            score: Finite numbers of shape ``(n,)``.
+            outcome: Whether each came true, of shape ``(n,)``.
+            method: As for :meth:`fit`.
+            **rows: As for :meth:`fit`.
+
+        Example:
+            >>> score, outcome = [-3.0, 0.0, 5.0, 20.0] * 25, [0, 0, 1, 1, 0, 1, 0, 1] * 12 + [0, 1, 1, 1]
+            >>> honest = ScoreCalibrator.fit_scores(score, outcome, method="isotonic")
+            >>> [round(each, 2) for each in honest.predict_confidence([-3.0, 20.0])]
+            [0.0, 1.0]
+        """
+        s = check_score(score).double()
+        right = check_correct(outcome, n=len(s), name="outcome").to(s.device)
+        place = place_of(s)
+        base = ConfidenceCalibrator.fit(placed(s, place), right.long(), method=method, **rows)
+        return cls(base.base, base.ends, place)
+
+    def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
+        """Return log-probabilities of wrong and right; the difference of the logits is the score."""
+        z = at_least_float32(logits)
+        t = placed(z[:, 1] - z[:, 0], self.place)
+        return super().forward(torch.stack([-t / 2, t / 2], dim=1), features, groups)
+
+    def predict_confidence(
+        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> ArrayLike:
+        """Return the confidence of scores of shape ``(n,)``, in the caller's kind of array, or of one."""
+        if _is_number(confidence):
+            group = [groups] if isinstance(groups, str) else groups
+            return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
+        log_probs = self.predict_log_proba(check_score(confidence).double(), features, groups)
+        return same_kind(log_probs[:, 1].exp(), like=confidence)
+
+
+def place_of(score: Tensor) -> Tensor:
+    """Return the median of scores and the width that gives their quartiles the log-odds of 25 and 75 %."""
+    s = score.double().sort().values
+    low, middle, high = (s[int(share * (len(s) - 1))] for share in (0.25, 0.5, 0.75))
+    width = (high - low) / (2 * math.log(3))
+    if not width > 0:
+        width = s.std(correction=0)
+    if not width > 0:
+        raise InputError(
+            f"score: expected at least two different scores, got {float(s[0]):.6g} in all {len(s):,} rows"
+        )
+    return torch.stack([middle, width])
+
+
+def placed(score: Tensor, place: Tensor) -> Tensor:
+    """Return the place of scores, as log-odds."""
+    middle, width = place.to(score)
+    return (score - middle) / width
 
 
 def _is_number(value: object) -> TypeGuard[float]:

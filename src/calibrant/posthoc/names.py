@@ -208,6 +208,8 @@ _AUTO_PAIRS = (
     *("isotonic", "isotonic_centred", "histogram", POOL),
 )
 _FAST_PAIRS = ("uncalibrated", "temperature", "platt", "beta", "quadratic", "isotonic_centred", POOL)
+# A score has no zero that means one half.
+_KEEP_ZERO = ("uncalibrated", "temperature", "temperature_ece", "temperature_ece_equal_mass", "ensemble")
 _AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
 
 
@@ -234,7 +236,7 @@ def method_for_pairs(name: str) -> Method:
 
 
 def resolve_for_pairs(
-    methods: str | Sequence[str], *, fast: bool = False, signals: bool = False
+    methods: str | Sequence[str], *, fast: bool = False, signals: bool = False, score: bool = False
 ) -> list[str]:
     """Return the names meant by ``"auto"``, ``"all"``, a name or several, for confidences of a black box.
 
@@ -242,11 +244,19 @@ def resolve_for_pairs(
         methods: What is meant.
         fast: Whether ``"auto"`` means the quick methods only.
         signals: Whether there are other signals beside the confidence, so that they can be combined.
+        score: Whether it is a score on any scale, which methods that keep its zero cannot repair.
     """
     if methods in ("auto", "all"):
         meant = _PAIRS if methods == "all" else _FAST_PAIRS if fast else _AUTO_PAIRS
-        return [name for name in METHODS if name in meant or (signals and name == COMBINATION)]
+        wanted = [name for name in METHODS if name in meant or (signals and name == COMBINATION)]
+        return [name for name in wanted if not score or name not in _KEEP_ZERO]
     named = resolve_methods(methods, fast=fast)
+    other = [name for name in named if method_term(name).name in _KEEP_ZERO] if score else []
+    if other:
+        raise InputError(
+            f"methods: expected methods that find the middle of a score, got {', '.join(other)}; "
+            "take platt or a spline"
+        )
     other = [name for name in named if method_term(name).name not in (*_PAIRS, COMBINATION)]
     if other:
         raise InputError(
