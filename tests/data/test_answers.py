@@ -212,7 +212,7 @@ def test_missing_confidences_may_be_a_group(jsonl, by, groups):
     ("rows", "sentence"),
     [
         (stated(0.5, 362880), "stated: expected numbers between 0 and 1, got 362880 in line 2; leave such"),
-        (stated(-3), "stated: expected numbers between 0 and 1, got -3 in line 1; leave such answers out"),
+        (stated(-3), "stated: expected numbers between 0 and 1, got -3 in line 1; if it only ranks, name it"),
         (stated(0.5, [0.5]), "stated: expected a number, got '[0.5]' in line 2"),
         (stated(True), "stated: expected a number, got 'True' in line 1"),
         (

@@ -67,7 +67,7 @@ def test_labels_may_be_missing():
 
 def test_no_form_is_refused():
     assert refusal(labels=[0]) == (
-        "predictions: expected exactly one of logits, probs, or confidence with correct, "
+        "predictions: expected exactly one of logits, probs, confidence with correct, or score with outcome, "
         "got none of them; pass one form"
     )
 

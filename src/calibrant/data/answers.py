@@ -287,7 +287,7 @@ def _outcomes(rows: FileRows, columns: Columns) -> Floats | None:
     if name is None or name not in rows.columns:
         return None
     words = columns.words if isinstance(columns.words, Mapping) else {}
-    readable = replace(columns, words=HITS | words, percent=False, scale=None)
+    readable = replace(columns, words={**HITS, **words}, percent=False, scale=None)
     column = rows.columns[name]
     if isinstance(column, np.ndarray) and column.dtype.kind == "b":
         return column.astype(np.float64)
@@ -362,7 +362,7 @@ def _refuse_impossible(
 def _meaning(values: Floats) -> str:
     """Return what numbers beyond 0 and 1 may mean, and how to say so; empty if only a few are beyond."""
     known = values[np.isfinite(values)]
-    if not len(known) or ((known >= 0) & (known <= 1)).mean() > 0.9:
+    if not len(known) or ((known >= 0) & (known <= 1)).mean() >= 0.5:
         return "if the confidence is in percent, say so with percent=True" if 1 < known.max() <= 100 else ""
     low, high = float(known.min()), float(known.max())
     score = "if it only ranks, name it with score= instead"

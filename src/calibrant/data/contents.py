@@ -16,7 +16,7 @@ from calibrant.data.predictions import Stored
 from calibrant.errors import FormatError, InputError, did_you_mean, listed
 
 MATRICES = ("logits", "probs", "features")
-VECTORS = ("confidence", "correct", "labels", "weights", "units")
+VECTORS = ("confidence", "correct", "labels", "weights", "units", "score", "outcome")
 ARRAYS = (*MATRICES, *VECTORS)
 #: What is written, but read only if a person names it: many files have ids of their own.
 IDS = "ids"
@@ -34,7 +34,8 @@ def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bo
     """Return the values that make one set of predictions; refuse a file with too few or too many.
 
     Class scores contain more than pairs, so ``confidence`` and ``correct`` next to ``logits`` or ``probs``
-    are ignored, as are ``labels`` and ``class_names`` next to a full pair. Logits next to probabilities are
+    are ignored, as are ``labels`` and ``class_names`` next to a full pair, a ``score`` next to a confidence,
+    and an ``outcome`` next to ``correct``: many files have such columns of their own. Logits next to probabilities are
     refused, because they may come from different models or temperatures. Groups stand beside any form.
 
     Args:
@@ -47,9 +48,14 @@ def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bo
     if "logits" in values or "probs" in values:
         if need_labels and "labels" not in values:
             raise _missing("labels", ["labels"], names)
-        return _without(values, "confidence", "correct", "signals")
-    if "confidence" in values and ("correct" in values or not need_labels):
-        return _without(values, "labels", "class_names")
+        return _without(values, "confidence", "correct", "signals", "score", "outcome")
+    known = "correct" in values or "outcome" in values
+    form = next((key for key in ("confidence", "score") if key in values), None)
+    if form is not None and (known or not need_labels):
+        doubled = ["outcome"] if "correct" in values else []
+        return _without(values, "labels", "class_names", *doubled, *(["score"] if form != "score" else []))
+    if form == "score":
+        raise _missing("score with outcome", ["outcome"], names)
     if "confidence" in values or "correct" in values:
         other = "correct" if "confidence" in values else "confidence"
         raise _missing("confidence with correct", [other], names)

@@ -449,7 +449,7 @@ class Predictions:
 
     def stored(self) -> "Stored":
         """Return what files hold."""
-        return Stored(self._tensors(), self.signals, self.groups, self.class_names, self.metadata)
+        return Stored(self._arguments(), self.signals, self.groups, self.class_names, self.metadata)
 
     @property
     def _main(self) -> Tensor:
@@ -667,7 +667,7 @@ class ScorePredictions(ConfidencePredictions):
         """Return the same samples with the mean outcome as confidence: what is known without the score."""
         correct = self.truth_for("without outcomes there is no base rate").double()
         rate = mean_of(correct, self.weights).expand(self.n).clone()
-        given = {name: each for name, each in self._arguments().items() if name != "score"}
+        given: dict[str, Any] = {name: each for name, each in self._arguments().items() if name != "score"}
         return BaseRatePredictions(**given, confidence=rate, groups=self.groups, metadata=self.metadata)
 
     def outcomes(self) -> Outcomes:
@@ -855,7 +855,7 @@ def _check_truth(
 
 def _is_distribution(labels: ArrayLike, main: Tensor) -> bool:
     """Return whether labels have the shape of class scores, and are fractions that sum to one."""
-    if np.ndim(labels) != 2 or _texts(labels) is not None:  # type: ignore[arg-type]  # any array
+    if np.ndim(labels) != 2 or _texts(labels) is not None:
         return False
     p = to_tensor(labels, "labels").double()
     fractions = bool(((p > 0) & (p < 1)).any()) and bool(((p >= 0) & (p <= 1)).all())

@@ -6,7 +6,7 @@ from calibrant.posthoc.by_group import ByGroup
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.class_temperature import ClassTemperatureScaling
 from calibrant.posthoc.combination import Combination
-from calibrant.posthoc.confidence import ConfidenceCalibrator
+from calibrant.posthoc.confidence import ConfidenceCalibrator, ScoreCalibrator
 from calibrant.posthoc.dirichlet import DirichletCalibration
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.feature_clipping import FeatureClipping
@@ -68,6 +68,7 @@ __all__ = [
     "ProximityCalibration",
     "QuadraticCalibration",
     "SMARTPaper",
+    "ScoreCalibrator",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",

@@ -1,7 +1,7 @@
 """Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
 import math
-from typing import Any, Self, TypeGuard, Unpack, cast
+from typing import Any, ClassVar, Self, TypeGuard, Unpack, cast
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class ConfidenceCalibrator(Calibrator):
         ends: The smallest and the largest log-odds.
     """
 
-    options = ("needs_features",)
+    options: ClassVar[tuple[str, ...]] = ("needs_features",)
     features_are = "the signals of the fit, in a file columns after the first of confidence='NAME,NAME'"
 
     stored = declare(ends=Numbers((2,), RISING))
@@ -230,7 +230,7 @@ def place_of(score: Tensor) -> Tensor:
 
 def placed(score: Tensor, place: Tensor) -> Tensor:
     """Return the place of scores, as log-odds."""
-    middle, width = place.to(score)
+    middle, width = place.to(score).unbind()
     return (score - middle) / width
 
 
