@@ -26,6 +26,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "howto/calibrate.md",
         "howto/report.md",
         "black_boxes.md",
+        "howto/scores.md",
         "training.md",
         "integrations.md",
         "decisions.md",

@@ -231,6 +231,21 @@ def questions(folder):
     (folder / "answers.csv").write_text("\n".join(rows))
 
 
+def scored(folder):
+    """Risks from 1 to 10 with outcomes, new ones, grades from 0 to 10, and games with ties."""
+    rng = np.random.default_rng(0)
+    deciles = rng.integers(1, 11, size=600)
+    back = rng.random(600) < 0.2 + 0.05 * deciles
+    rows = [f"{decile},{int(each)}" for decile, each in zip(deciles, back, strict=True)]
+    (folder / "risk.csv").write_text("\n".join(("decile,came_back", *rows[:400])))
+    (folder / "new.csv").write_text("\n".join(("decile,came_back", *rows[400:])))
+    (folder / "graded.csv").write_text("\n".join(("grade,came_back", *rows)))
+    p = rng.random(300).round(3)
+    results = np.where(rng.random(300) < 0.1, 0.5, (rng.random(300) < p).astype(float))
+    games = [f"{each},{result:g}" for each, result in zip(p, results, strict=True)]
+    (folder / "games.csv").write_text("\n".join(("p_home,result", *games)))
+
+
 def percent(folder):
     """Answers with a confidence in percent, some without one, and their subject in an object."""
     rng = np.random.default_rng(0)
@@ -314,6 +329,7 @@ WORLDS = {
     "docs/gallery.md": (bundled,),
     "docs/howto/calibrate.md": MODELS,
     "docs/howto/report.md": MODELS,
+    "docs/howto/scores.md": (scored,),
     "docs/measures.md": MODELS,
     "docs/monitoring.md": (days, answers_of_days, late_labels),
     "docs/posthoc.md": MODELS,
