@@ -492,8 +492,10 @@ class _Work:
     def _measure(self, name: str) -> MethodResult:
         calibrator, predicted = self._task.finished(self._fitted[name]), self._held_out.pop(name)
         held_out = self._predictions(name, predicted)
-        # A repair of classes hardly changes their order; combining signals of a black box does.
-        also = ("auroc_correct",) if self._task.of_pairs else ()
+        # A repair of classes hardly changes their order; combining signals of a black box does. The accuracy
+        # says little about the rare one of two classes.
+        of_two = ("recall", "average_precision") if self._validation.k == 2 else ()
+        also = ("auroc_correct",) if self._task.of_pairs else of_two
         shown = [key for key, measure in MEASURES.items() if measure.compared or key in also]
         predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()

@@ -150,7 +150,7 @@ def evaluate(
     predictions = given_rows.ranked() if isinstance(given_rows, ScorePredictions) else given_rows
     predictions = predictions.split()
     n_bins = check_bins(n_bins)
-    named = resolve_measures(measures)
+    named = fitting_measures(measures, predictions)
     skipped: dict[str, str] = {}
     if given_rows.score is not None:
         named = [name for name in named if MEASURES[name].of_order]
@@ -292,6 +292,14 @@ def during(progress: Progress | None, measure: Measure, done: int, total: int) -
         progress(what, done * n_resamples + drawn, total * n_resamples)
 
     return resampled
+
+
+def fitting_measures(measures: str | Sequence[str], predictions: Predictions) -> list[str]:
+    """Return the names of measures; ``"core"`` and ``"all"`` leave out those for two classes elsewhere."""
+    named = resolve_measures(measures)
+    if measures not in ("core", "all"):
+        return named
+    return [name for name in named if MEASURES[name].max_classes in (None, predictions.k)]
 
 
 def why_not(measure: Measure, predictions: Predictions, *, asked_for: bool) -> str:

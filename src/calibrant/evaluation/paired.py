@@ -9,14 +9,14 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluation.evaluate import MAX_WORK, during, inputs_of, why_not
+from calibrant.evaluation.evaluate import MAX_WORK, during, fitting_measures, inputs_of, why_not
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import paired_table, remarks_on
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.paired import Measured, PairedDifference, differences_from
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure, Reads
-from calibrant.metrics.names import MEASURES, resolve_measures
+from calibrant.metrics.names import MEASURES
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
@@ -88,7 +88,7 @@ def paired_comparison(
     named_units = a if a.units is not None else b
     of_a, of_b = (inputs_of(each, each.outcomes(), w) for each in (a, b))
     differences, skipped = {}, {}
-    named = resolve_measures(measures)
+    named = fitting_measures(measures, min(a, b, key=lambda each: each.k or 0))
     for done, name in enumerate(named):
         measure = MEASURES[name]
         if progress is not None:

@@ -33,7 +33,22 @@ from calibrant.metrics.margin import margin_slices
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.ood import ood_curve, ood_scores
-from calibrant.metrics.proper import brier_score, negative_log_likelihood, post_hoc_improvement
+from calibrant.metrics.positive import (
+    average_precision,
+    base_rate,
+    calibration_intercept,
+    calibration_slope,
+    integrated_calibration_index,
+    net_benefit,
+    precision,
+    recall,
+)
+from calibrant.metrics.proper import (
+    brier_score,
+    negative_log_likelihood,
+    post_hoc_improvement,
+    ranked_probability_score,
+)
 from calibrant.metrics.scores import SCORES, confidence_score
 from calibrant.metrics.selective import (
     augrc,
@@ -60,9 +75,13 @@ __all__ = [
     "auroc_ovo",
     "auroc_ovr",
     "average_calibration_error",
+    "average_precision",
+    "base_rate",
     "brier_calibration",
     "brier_refinement",
     "brier_score",
+    "calibration_intercept",
+    "calibration_slope",
     "charbonnier_error",
     "class_bins",
     "classwise_calibration_error",
@@ -74,6 +93,7 @@ __all__ = [
     "decompose_nll",
     "excess_aurc",
     "expected_calibration_error",
+    "integrated_calibration_index",
     "kde_calibration_error",
     "ks_error",
     "kuiper_error",
@@ -82,10 +102,14 @@ __all__ = [
     "mean_confidence",
     "mmce",
     "negative_log_likelihood",
+    "net_benefit",
     "ood_curve",
     "ood_scores",
     "overconfidence",
     "post_hoc_improvement",
+    "precision",
+    "ranked_probability_score",
+    "recall",
     "risk_at_coverage",
     "risk_coverage_curve",
     "rms_calibration_error",

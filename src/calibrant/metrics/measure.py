@@ -48,6 +48,7 @@ class Measure:
         max_samples: For measures with quadratic cost: with more samples than this, the measure is computed
             only if it is named.
         min_classes: The smallest number of classes for which it is defined.
+        max_classes: The largest one; None for any.
         takes_weights: Whether samples may have weights; not if it depends on the number of samples, and not
             only on shares of them.
         noise_floor: Whether a calibrated model has the value 0 with infinitely many samples, and more by
@@ -75,6 +76,7 @@ class Measure:
     percent: bool = True
     max_samples: int | None = None
     min_classes: int = 2
+    max_classes: int | None = None
     takes_weights: bool = True
     noise_floor: bool = False
     terms: Callable[..., Tensor] | None = None
@@ -97,6 +99,8 @@ class Measure:
         """Return what predictions of ``k`` classes (None: confidences) lack for it; empty if nothing."""
         if not k:
             return "" if self.of_pairs else "needs class probabilities"
+        if self.max_classes is not None and k > self.max_classes:
+            return f"needs {self.max_classes} classes"
         return "" if k >= self.min_classes else f"needs at least {self.min_classes} classes"
 
     @property

@@ -62,6 +62,38 @@ def brier_score(
     return max(0.0, mean(errors, checked_weights(weights, len(errors))))
 
 
+def ranked_probability_score(
+    probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None
+) -> float:
+    r"""Return the mean squared distance between cumulative distributions, for classes in an order.
+
+    .. math:: \mathrm{RPS} = \frac{1}{n (k - 1)} \sum_i \sum_{j < k} \Big(\sum_{c \le j} p_{ic} - [y_i \le
+        j]\Big)^2
+
+    Unlike the Brier score it tells a near miss from a far one: probability on a neighbour of the true class
+    costs less than on a distant class. It is proper, from 0 to 1.
+
+    Example:
+        >>> near, far = [[0.0, 1.0, 0.0]], [[0.0, 0.0, 1.0]]
+        >>> ranked_probability_score(near, [0]), ranked_probability_score(far, [0])
+        (0.5, 1.0)
+
+    References:
+        Epstein, "A scoring system for probability forecasts of ranked categories", 1969.
+    """
+    errors = ranked_errors(probs, labels)
+    return mean(errors, checked_weights(weights, len(errors)))
+
+
+def ranked_errors(probs: ArrayLike, labels: ArrayLike) -> Tensor:
+    """Return the ranked probability score of each sample: float64 of shape ``(n,)``."""
+    p = check_probs(probs)
+    n, k = p.shape
+    y = check_labels(labels, n=n, k=k).to(p.device)
+    reached = y[:, None] <= torch.arange(k - 1, device=p.device)
+    return (p.double().cumsum(dim=1)[:, :-1] - reached.double()).square().sum(dim=1) / (k - 1)
+
+
 def log_losses(
     labels: ArrayLike | None = None,
     *,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.evaluate import Evaluation, evaluate, why_not
+from calibrant.evaluation.evaluate import Evaluation, evaluate, fitting_measures, why_not
 from calibrant.evaluation.paired import all_matched, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
@@ -73,8 +73,9 @@ def _page_of_files(
     models: Mapping[str, Predictions], sources: Sources, measures: str | Sequence[str]
 ) -> Page:
     first, seed = next(iter(models.values())), sources.origin.seed
-    extra, left_out = _further(measures, resolve_measures("core"), first)
-    wanted = [*resolve_measures("core"), *extra]
+    core = fitting_measures("core", first)
+    extra, left_out = _further(measures, core, first)
+    wanted = [*core, *extra]
     quick = first.n <= TESTED_UP_TO
     measured = {
         name: evaluate(each, measures=wanted, intervals=quick, seed=seed, chance=True)
