@@ -28,11 +28,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1000, help="rows to fit on")
     given = parser.parse_args()
     files = sorted(given.data.glob("*.parquet"))
-    rows = {
-        path.stem: errors_of(path, n_splits=given.splits, n_samples=given.samples) for path in files
+    rows = {path.stem: errors_of(path, n_splits=given.splits, n_samples=given.samples) for path in files}
+    rows["mean"] = {
+        name: float(np.mean([row[name] for row in rows.values()])) for name in (*_METHODS, "chosen")
     }
-    rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in (*_METHODS, "chosen")}
-    lines = [[name, *(f"{100 * row[each]:.2f}" for each in (*_METHODS, "chosen"))] for name, row in rows.items()]
+    lines = [
+        [name, *(f"{100 * row[each]:.2f}" for each in (*_METHODS, "chosen"))] for name, row in rows.items()
+    ]
     print(Table.of(["ECE %", *_METHODS, "chosen"], lines).to_markdown())
 
 

@@ -38,7 +38,8 @@ def test_a_score_is_measured_by_its_order_alone(ranked):
     score, outcome = ranked
     found = evaluate(Predictions(score=score, outcome=outcome), measures="all")
     assert found.metrics["auroc_correct"] == pytest.approx(roc_auc_score(outcome, score), abs=1e-12)
-    assert "ece" not in found.metrics and "every other measure" in found.skipped
+    assert "ece" not in found.metrics
+    assert "every other measure" in found.skipped
     order = np.argsort(-score)
     risks = np.cumsum(~outcome[order]) / np.arange(1, len(score) + 1)
     assert found.metrics["aurc"] == pytest.approx(risks.mean(), abs=1e-12)
@@ -112,7 +113,7 @@ def test_measures_of_graded_outcomes_are_those_of_the_definition(graded):
 
 
 def test_a_graded_sample_is_drawn_as_a_whole(graded):
-    """The interval of the mean outcome is that of a mean of graded numbers, narrower than one of yes and no."""
+    """The interval of the mean outcome is that of a mean of graded numbers."""
     confidence, outcome = graded
     tie = np.where(np.arange(600) % 2 == 0, 0.5, outcome.round())
     found = evaluate(

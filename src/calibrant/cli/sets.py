@@ -36,7 +36,12 @@ def sets(
         Path | None, typer.Option("--test", help="Predictions with labels to measure on.", metavar="TEST")
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", help="Method of the sets to save.", metavar="lac|aps|raps")
+        str,
+        typer.Option(
+            "--method",
+            help="Method of the sets to save; ordered is for classes in an order, whose sets then have no holes.",
+            metavar="lac|aps|raps|ordered",
+        ),
     ] = "lac",
     randomised: Annotated[
         bool,
@@ -91,15 +96,17 @@ def sets(
 
     Example: calibrant apply sets.safetensors new.npz --out sets.jsonl
     """
-    from calibrant.decisions.conformal import SET_METHODS, check_alpha
+    from calibrant.decisions.conformal import ANY_ORDER, NEVER_DRAWN, SET_METHODS, check_alpha
     from calibrant.decisions.sets import compare_sets
     from calibrant.inputs import check_choice
 
     refuse_both(by_class=by_class, by=columns.groups)
     refuse_both(calibrate=calibrate, calibrator=calibrator)
     wanted = check_choice(method, "--method", SET_METHODS)
-    if randomised and wanted == "lac":
-        raise InputError("--randomised: expected none for lac, got one; add --method aps or --method raps")
+    if randomised and wanted in NEVER_DRAWN:
+        raise InputError(
+            f"--randomised: expected none for {wanted}, got one; add --method aps or --method raps"
+        )
     check_alpha(alpha)
     if out is not None:
         given = (path, test, calibrator)
@@ -112,6 +119,7 @@ def sets(
             rest,
             held_out,
             alpha=alpha,
+            methods=(*ANY_ORDER, *([] if wanted in ANY_ORDER else [wanted])),
             by="class" if by_class else "group" if columns.groups else None,
             calibrators=calibrators,
             small="include" if include_small else "refuse",

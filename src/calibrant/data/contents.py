@@ -35,8 +35,9 @@ def select_form(values: dict[str, Any], names: Sequence[str], *, need_labels: bo
 
     Class scores contain more than pairs, so ``confidence`` and ``correct`` next to ``logits`` or ``probs``
     are ignored, as are ``labels`` and ``class_names`` next to a full pair, a ``score`` next to a confidence,
-    and an ``outcome`` next to ``correct``: many files have such columns of their own. Logits next to probabilities are
-    refused, because they may come from different models or temperatures. Groups stand beside any form.
+    and an ``outcome`` next to ``correct``: many files have such columns of their own. Logits next to
+    probabilities are refused, because they may come from different models or temperatures. Groups stand
+    beside any form.
 
     Args:
         values: The values of the file that have one of our keys.

@@ -17,8 +17,12 @@ from calibrant.inference.rows import check_level
 from calibrant.inputs import check_count
 from calibrant.results import Result
 
-SetMethod: TypeAlias = Literal["lac", "aps", "raps"]
+SetMethod: TypeAlias = Literal["lac", "aps", "raps", "ordered"]
 SET_METHODS: tuple[SetMethod, ...] = get_args(SetMethod)
+#: Those that are compared unless the classes have an order.
+ANY_ORDER: tuple[SetMethod, ...] = ("lac", "aps", "raps")
+#: Those that have no last class to draw at random.
+NEVER_DRAWN: tuple[SetMethod, ...] = ("lac", "ordered")
 # Mean size of the unit of a sample.
 UnitSize: TypeAlias = int | Fraction
 
@@ -224,6 +228,8 @@ class SetScore:
     :math:`u` uniform on :math:`[0, 1)` (0 if not randomised):
 
     - ``"lac"``: :math:`1 - p_y`
+    - ``"ordered"``: 1 minus the smallest probability between the most probable class and :math:`y`. It
+      never falls away from the most probable class, so the sets of classes in an order have no holes.
     - ``"aps"``: :math:`\sum_{j \le r} p_{(j)} - u\, p_y`
     - ``"raps"``: :math:`\sum_{j \le r} p_{(j)} - u\, p_y + \lambda \max(0, r - k_\mathrm{reg})`
 
@@ -231,7 +237,7 @@ class SetScore:
     keeps differences that rounding near one would lose.
 
     Attributes:
-        method: ``"lac"``, ``"aps"`` or ``"raps"``.
+        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"ordered"``.
         randomised: Whether a uniform number decides about the last class.
         penalty: :math:`\lambda`, for each rank after ``k_reg``.
         k_reg: The last rank without a penalty.
@@ -251,6 +257,8 @@ class SetScore:
         """Return the scores of all classes minus one, of shape ``(n, k)``, in the order of the classes."""
         if self.method == "lac":
             return -ranked.probs
+        if self.method == "ordered":
+            return -_least_on_the_way(ranked.probs)
         scores = -ranked.below
         if self.randomised:
             assert uniforms is not None
@@ -260,3 +268,25 @@ class SetScore:
             ranks = torch.arange(1, k + 1, device=scores.device, dtype=scores.dtype)
             scores = scores + self.penalty * (ranks - self.k_reg).clamp(min=0)
         return ranked.unsorted(scores)
+
+
+def _least_on_the_way(probs: Tensor) -> Tensor:
+    """Return the smallest probability between the most probable class and each class, both included.
+
+    Example:
+        >>> _least_on_the_way(torch.tensor([[0.3, 0.1, 0.4, 0.2]]))
+        tensor([[0.1000, 0.1000, 0.4000, 0.2000]])
+    """
+    classes = torch.arange(probs.shape[1], device=probs.device)
+    top = probs.argmax(dim=1, keepdim=True)
+
+    def outwards(values: Tensor) -> Tensor:
+        # ONNX has no running minimum.
+        least = [values[:, 0]]
+        for place in range(1, values.shape[1]):
+            least.append(torch.minimum(least[-1], values[:, place]))
+        return torch.stack(least, dim=1)
+
+    after = outwards(torch.where(classes >= top, probs, 1.0))
+    before = outwards(torch.where(classes <= top, probs, 1.0).flip(1)).flip(1)
+    return torch.where(classes >= top, after, before)

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.conformal import (
+    ANY_ORDER,
+    NEVER_DRAWN,
     SET_METHODS,
     CoverageLaw,
     RankedClasses,
@@ -159,7 +161,8 @@ class PredictionSets(Rule):
                 calibrator; at least :math:`1/\alpha - 1` samples.
             alpha: Share of sets that may miss the true class.
             method: ``"lac"`` has the smallest sets on average; ``"aps"`` adapts their size to the difficulty
-                of a sample; ``"raps"`` is APS with a penalty for improbable classes.
+                of a sample; ``"raps"`` is APS with a penalty for improbable classes; ``"ordered"`` is for classes
+                in an order, such as grades: its sets have no holes.
             randomised: Whether a uniform number decides about the last class of APS and RAPS, which gives
                 smaller sets. The numbers follow from the seed and the place of a sample in its file.
             by: ``"class"`` or ``"group"`` for a guarantee in each of them, from thresholds of their own.
@@ -345,7 +348,7 @@ class SetResult(Result):
 
     Attributes:
         scores: ``"raw"``, or the name of the calibrator.
-        method: ``"lac"``, ``"aps"`` or ``"raps"``.
+        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"ordered"``.
         randomised: Whether a uniform number decides about the last class.
         n: Number of samples that determined the threshold.
         penalty: Penalty of RAPS, else 0.
@@ -524,7 +527,7 @@ def compare_sets(
     test: PredictionsLike | None = None,
     *,
     alpha: float = 0.1,
-    methods: Sequence[SetMethod] = SET_METHODS,
+    methods: Sequence[SetMethod] = ANY_ORDER,
     by: By | None = None,
     calibrators: Mapping[str, Calibrator] | None = None,
     allow_empty: bool = False,
@@ -556,7 +559,12 @@ def compare_sets(
         [('raw', 'lac', 1.27)]
     """
     named = [check_choice(name, "method", SET_METHODS) for name in methods]
-    wanted = [_Wanted(name, drawn) for name in named for drawn in (False, True) if name != "lac" or not drawn]
+    wanted = [
+        _Wanted(name, drawn)
+        for name in named
+        for drawn in (False, True)
+        if not (drawn and name in NEVER_DRAWN)
+    ]
     fitting = given_predictions(predictions)
     measured = _labelled(fitting if test is None else given_predictions(test))
     results = []
@@ -626,9 +634,9 @@ class _Wanted:
         given = self.penalty is not None or self.k_reg is not None
         if self.method != "raps" and given:
             raise InputError(f"penalty: expected none for {self.method}, which has no penalty, got one")
-        if self.method == "lac" and self.randomised:
+        if self.method in NEVER_DRAWN and self.randomised:
             raise InputError(
-                "randomised: expected False for lac, which has no last class to draw, got True; use aps or "
+                f"randomised: expected False for {self.method}, which has no last class to draw, got True; use aps or "
                 "raps"
             )
         if self.penalty is not None:

@@ -1,0 +1,134 @@
+"""The positive one of two classes, and classes in an order."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, precision_score, recall_score
+
+from calibrant import Predictions, evaluate
+from calibrant.decisions.sets import PredictionSets
+from calibrant.errors import InputError
+from calibrant.metrics import (
+    average_precision,
+    base_rate,
+    calibration_intercept,
+    calibration_slope,
+    integrated_calibration_index,
+    net_benefit,
+    precision,
+    ranked_probability_score,
+    recall,
+)
+
+
+@pytest.fixture(scope="module")
+def rare():
+    """Probabilities of a rare class, with ties, whose log-odds are too extreme and too low."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 5, 3000).round(3).clip(0.001, 0.999)
+    log_odds = np.log(p / (1 - p))
+    return np.stack([1 - p, p], axis=1), (rng.random(3000) < 1 / (1 + np.exp(-0.7 * log_odds - 0.3))).astype(
+        int
+    )
+
+
+def test_shares_are_those_of_scikit_learn(rare):
+    probs, labels = rare
+    p = probs[:, 1]
+    assert base_rate(probs, labels) == pytest.approx(labels.mean())
+    assert recall(probs, labels) == pytest.approx(recall_score(labels, p > 0.5))
+    assert precision(probs, labels) == pytest.approx(precision_score(labels, p > 0.5))
+    assert average_precision(probs, labels) == pytest.approx(average_precision_score(labels, p), abs=1e-12)
+
+
+def test_the_slope_is_that_of_a_logistic_regression(rare):
+    probs, labels = rare
+    log_odds = np.log(probs[:, 1] / probs[:, 0])
+    fitted = LogisticRegression(C=1e12, tol=1e-10).fit(log_odds[:, None], labels)
+    assert calibration_slope(probs, labels) == pytest.approx(fitted.coef_[0, 0], abs=1e-3)
+
+
+def test_the_intercept_makes_the_mean_probability_the_base_rate(rare):
+    probs, labels = rare
+    shift = calibration_intercept(probs, labels)
+    shifted = 1 / (1 + np.exp(-np.log(probs[:, 1] / probs[:, 0]) - shift))
+    assert shifted.mean() == pytest.approx(labels.mean(), abs=1e-6)
+
+
+def test_net_benefit_counts_false_alarms_at_the_odds_of_the_threshold(rare):
+    probs, labels = rare
+    acts = probs[:, 1] >= 0.2
+    by_hand = (acts & (labels == 1)).mean() - (acts & (labels == 0)).mean() * 0.2 / 0.8
+    assert net_benefit(probs, labels, threshold=0.2) == pytest.approx(by_hand)
+    with pytest.raises(InputError, match="threshold: expected a number between 0 and 1, got 1"):
+        net_benefit(probs, labels, threshold=1)
+
+
+def test_the_calibration_index_is_the_distance_between_two_smooth_curves():
+    rng = np.random.default_rng(1)
+    p = rng.random(20_000)
+    truth = 0.1 + 0.6 * p
+    found = integrated_calibration_index(
+        np.stack([1 - p, p], axis=1), (rng.random(20_000) < truth).astype(int)
+    )
+    assert found == pytest.approx(np.abs(truth - p).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [average_precision, calibration_slope, calibration_intercept, recall, integrated_calibration_index],
+)
+def test_a_weight_of_two_is_like_two_equal_samples(measure, rare):
+    probs, labels = rare
+    weights = np.where(np.arange(len(labels)) % 3 == 0, 2.0, 1.0)
+    twice = np.repeat(np.arange(len(labels)), weights.astype(int))
+    # The neighbourhoods of the smooth curve are those of the samples, without their weights.
+    allowed = 2e-3 if measure is integrated_calibration_index else 1e-9
+    assert measure(probs, labels, weights=weights) == pytest.approx(
+        measure(probs[twice], labels[twice]), abs=allowed
+    )
+
+
+def test_two_classes_show_the_positive_one_and_others_do_not(rare):
+    two = evaluate(Predictions(probs=rare[0], labels=rare[1]))
+    assert two.metrics["recall"] == pytest.approx(recall(*rare))
+    three = evaluate(Predictions(probs=[[0.2, 0.3, 0.5]] * 4, labels=[0, 1, 2, 2]))
+    assert "recall" not in three.metrics
+    assert "recall" not in three.skipped
+    with pytest.raises(InputError, match="probs: expected two classes, got 3"):
+        recall([[0.2, 0.3, 0.5]], [0])
+
+
+def test_measures_of_one_outcome_are_undefined_or_zero():
+    probs, labels = [[0.8, 0.2], [0.4, 0.6]], [0, 0]
+    assert np.isnan(recall(probs, labels))
+    assert np.isnan(average_precision(probs, labels))
+    assert np.isnan(calibration_slope(probs, labels))
+    assert np.isnan(calibration_intercept(probs, labels))
+
+
+def test_the_ranked_score_is_that_of_the_definition():
+    rng = np.random.default_rng(2)
+    probs, labels = rng.dirichlet(np.ones(5), 50), rng.integers(5, size=50)
+    by_hand = 0.0
+    for row, label in zip(probs, labels, strict=True):
+        for place in range(4):
+            by_hand += (row[: place + 1].sum() - (label <= place)) ** 2 / 4 / 50
+    assert ranked_probability_score(probs, labels) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_sets_of_ordered_classes_cover_and_have_no_holes():
+    rng = np.random.default_rng(3)
+    probs = rng.dirichlet(np.full(6, 0.7), 4000)
+    labels = (probs.cumsum(axis=1) < rng.random(4000)[:, None]).sum(axis=1)
+    given = Predictions(probs=probs, labels=labels)
+    rule = PredictionSets.fit(given.take(range(2000)), method="ordered", alpha=0.1)
+    new = given.take(range(2000, 4000))
+    sets, _ = rule(new.to_logits().double().log_softmax(dim=1))
+    edges = (sets.int().diff(dim=1, prepend=torch.zeros(2000, 1, dtype=torch.int))).abs().sum(dim=1)
+    assert int(edges.max()) <= 2  # in once, and out at most once
+    assert rule.measure(new).coverage == pytest.approx(0.9, abs=0.03)
+    plain = PredictionSets.fit(given.take(range(2000)), method="lac", alpha=0.1)
+    holes, _ = plain(new.to_logits().double().log_softmax(dim=1))
+    assert int(holes.int().diff(dim=1).abs().sum(dim=1).max()) > 2
