@@ -39,7 +39,7 @@ def sets(
         str,
         typer.Option(
             "--method",
-            help="Method of the sets to save; ordered is for classes in an order, whose sets then have no holes.",
+            help="Method of the sets to save; ordered is for classes in an order: no holes.",
             metavar="lac|aps|raps|ordered",
         ),
     ] = "lac",

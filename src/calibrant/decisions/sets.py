@@ -161,8 +161,8 @@ class PredictionSets(Rule):
                 calibrator; at least :math:`1/\alpha - 1` samples.
             alpha: Share of sets that may miss the true class.
             method: ``"lac"`` has the smallest sets on average; ``"aps"`` adapts their size to the difficulty
-                of a sample; ``"raps"`` is APS with a penalty for improbable classes; ``"ordered"`` is for classes
-                in an order, such as grades: its sets have no holes.
+                of a sample; ``"raps"`` is APS with a penalty for improbable classes; ``"ordered"`` is for
+                classes in an order, such as grades: its sets have no holes.
             randomised: Whether a uniform number decides about the last class of APS and RAPS, which gives
                 smaller sets. The numbers follow from the seed and the place of a sample in its file.
             by: ``"class"`` or ``"group"`` for a guarantee in each of them, from thresholds of their own.
@@ -636,8 +636,8 @@ class _Wanted:
             raise InputError(f"penalty: expected none for {self.method}, which has no penalty, got one")
         if self.method in NEVER_DRAWN and self.randomised:
             raise InputError(
-                f"randomised: expected False for {self.method}, which has no last class to draw, got True; use aps or "
-                "raps"
+                f"randomised: expected False for {self.method}, which has no last class to draw, got True; "
+                "use aps or raps"
             )
         if self.penalty is not None:
             check_number(self.penalty, "penalty", at_least=0)
