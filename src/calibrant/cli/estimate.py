@@ -85,15 +85,15 @@ def estimate(
 
     Example: calibrant estimate answers.csv --score judge --outcome human --policy model --unit prompt_id
     """
-    found: "ExpectedQuality | JudgedOutcomes"
+    found: ExpectedQuality | JudgedOutcomes
     if score is not None:
         refuse_both(unlabelled=unlabelled, score=score)
         refuse_both(calibrator=calibrator, score=score)
         found = _outcomes(labelled, score, outcome, policy, columns)
     elif unlabelled is None:
         raise InputError(
-            "UNLABELLED: expected a file of predictions without labels, got none; name it, or name the column "
-            "of a judge's scores with --score"
+            "UNLABELLED: expected a file of predictions without labels, got none; name it, or name the "
+            "column of a judge's scores with --score"
         )
     else:
         found = _quality(labelled, unlabelled, calibrator, methods, columns, visible=not as_json)

@@ -143,7 +143,12 @@ class JudgedOutcomes(Result):
             ]
             for each in self.differences
         ]
-        columns: list[str | Column] = ["policy", "mean", f"{100 * self.level:.0f} % interval", "labels"]
+        columns: list[str | Column] = [
+            Column("policy", align="left", wraps=True),
+            "mean",
+            f"{100 * self.level:.0f} % interval",
+            "labels",
+        ]
         columns.append(Column("outside", optional=1))
         return Table.of(
             [*columns, *(["labels needed"] if self.differences else [])],
@@ -253,14 +258,14 @@ def _checked_outcomes(outcome: ArrayLike, n: int) -> Floats:
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
-            f"outcome: expected numbers between 0 and 1, got {y[row]:.6g} in row {row}; divide by the largest "
-            "outcome that is possible"
+            f"outcome: expected numbers between 0 and 1, got {y[row]:.6g} in row {row}; divide by the "
+            "largest outcome that is possible"
         )
     return np.asarray(y)
 
 
 def _checked_policies(policies: Sequence[object] | None, n: int) -> tuple[list[str], Codes]:
-    """Return the names of the policies in the order in which they appear, and the place of that of each row."""
+    """Return the names of the policies in the order of their first rows, and the place of each row's."""
     if policies is None:
         return ["all rows"], np.zeros(n, dtype=np.intp)
     given = [as_name(each) for each in to_array(policies, "policies").tolist()]
@@ -268,7 +273,8 @@ def _checked_policies(policies: Sequence[object] | None, n: int) -> tuple[list[s
         raise InputError(f"policies: expected {n} names, one for each score, got {len(given)}")
     if "" in given:
         raise InputError(
-            f"policies: expected a name in every row, got none in row {given.index('')}; drop or fill such rows"
+            f"policies: expected a name in every row, got none in row {given.index('')}; drop or fill such "
+            "rows"
         )
     places = {name: place for place, name in enumerate(dict.fromkeys(given))}
     return list(places), np.array([places[each] for each in given], dtype=np.intp)
@@ -297,7 +303,7 @@ def _falls(s: Floats, y: Floats) -> bool:
 
 
 def _curve(s: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the corners of the rising curve through outcomes: the mean of each flat piece at its mean score."""
+    """Return the corners of the rising curve: the mean outcome of each flat piece at its mean score."""
     knots, place, n = np.unique(s, return_inverse=True, return_counts=True)
     fitted = isotonic_regression(np.bincount(place, weights=y) / n, weights=n).x
     piece = np.cumsum(np.append(0, np.diff(fitted) > 0))
@@ -533,13 +539,13 @@ def _warnings(policies: Iterable[PolicyOutcome], terms: Iterable[_Terms]) -> Ite
             few = f"only {policy.n_labelled} labels" if policy.n_labelled else "no labels"
             more = f", and {outside}" if policy.outside else ""
             yield (
-                f"{policy.name} has {few}, so its mean relies on a score meaning the same as for the labelled "
-                f"policies{more}; label some of its rows"
+                f"{policy.name} has {few}, so its mean relies on a score meaning the same as for the "
+                f"labelled policies{more}; label some of its rows"
             )
         elif policy.outside > each.outside_by_chance:
-            yield f"of {policy.name}, {outside}; label some of these rows"
+            yield f"{policy.name}: {outside}; label some of these rows"
         elif each.differ < _ALPHA:
             yield (
-                f"labelled rows of {policy.name} have other scores than its other rows, so its mean relies on "
+                f"{policy.name}: labelled rows have other scores than the others, so the mean relies on "
                 "labels having been chosen at random among rows of similar score"
             )
