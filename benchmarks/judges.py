@@ -1,6 +1,6 @@
 """Mean outcomes from a judge's scores: how often the intervals hold, and how the labels needed turn out.
 
-    python benchmarks/judges.py [--runs 500] [--only SECTION ...] [--data FOLDER] [--quick]
+    python benchmarks/judges.py [--runs 400] [--only SECTION ...] [--data FOLDER] [--quick]
 
 Populations with a known truth: four policies answer the same prompts. A score is the sum of a part of the
 prompt, a part of the answer and a shift of the policy; the outcome depends on the score alone, so the judge
@@ -32,7 +32,7 @@ FOLDS, Z = 5, 1.959964
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the sections and print their tables."""
     parser = benchmark_parser(__doc__, "two runs of each cell")
-    parser.add_argument("--runs", type=int, default=500, help="runs of each cell")
+    parser.add_argument("--runs", type=int, default=400, help="runs of each cell")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="sections to run, instead of all")
     parser.add_argument("--data", type=Path, help="folder with judge_scores/")
     options = parser.parse_args(arguments)
@@ -221,25 +221,53 @@ def coverage_of(cell: Cell, runs: int) -> list[str]:
 
 
 def needed(runs: int, _: Path | None) -> None:
-    """Print how often a difference is decided with as many labels as the estimate asks for."""
+    """Print how often a difference is decided with as many more labels as the estimate asks for."""
     print()
-    print_head("outcomes", "correlation", "labelled before", "more labels, median", "decided with them")
+    print_head(
+        "outcomes",
+        "correlation",
+        "labelled",
+        "decided",
+        "more prompts",
+        "more labels, median",
+        "then decided",
+    )
     for kind in ("yes/no", "continuous"):
-        for slope in (1.0, 2.5):
-            cell, rng, before = Cell(kind, slope, 0, "all"), np.random.default_rng(1), 20
-            score, outcome, *_ = cell.draw(100_000, rng)
-            # More prompts are asked for where the estimate of a difference is too small.
-            asked = [pair_of(cell, before, rng).more_labels for _ in range(min(runs, 200))]
-            more = int(np.median([cell.n_prompts - before if each is None else each for each in asked]))
-            decided = 100 * np.mean([pair_of(cell, before + more, rng).decided for _ in range(runs)])
-            correlation = np.corrcoef(score, outcome)[0, 1]
-            print_row(kind, f"{correlation:.2f}", before, more, f"{decided:.0f} %")
+        for slope, before in ((1.0, 20), (1.0, 100), (2.5, 20), (2.5, 100)):
+            print_row(*needed_in(Cell(kind, slope, before, "all"), runs))
 
 
-def pair_of(cell: Cell, n_labelled: int, rng: np.random.Generator) -> PolicyDifference:
-    """Return the difference between the first policy and the better one, with so many labelled prompts."""
-    score, outcome, policy, prompt, _ = cell.draw(cell.n_prompts, rng)
-    known = np.isin(prompt, rng.choice(cell.n_prompts, n_labelled, replace=False))
+def needed_in(cell: Cell, runs: int) -> list[object]:
+    """Return the row of a cell: each run gets the labels that it asks for."""
+    rng = np.random.default_rng(1)
+    score, outcome, *_ = cell.draw(100_000, rng)
+    correlation = np.corrcoef(score, outcome)[0, 1]
+    decided, more_prompts, asked, then = 0, 0, [], []
+    for _ in range(runs):
+        rows, order = cell.draw(cell.n_prompts, rng), rng.permutation(cell.n_prompts)
+        pair = better_pair(rows, order[: cell.n_labelled])
+        if pair.decided:
+            decided += 1
+        elif pair.more_labels is None:
+            more_prompts += 1
+        else:
+            asked.append(pair.more_labels)
+            then.append(better_pair(rows, order[: cell.n_labelled + pair.more_labels]).decided)
+    return [
+        cell.kind,
+        f"{correlation:.2f}",
+        cell.n_labelled,
+        f"{100 * decided / runs:.0f} %",
+        f"{100 * more_prompts / runs:.0f} %",
+        int(np.median(asked)) if asked else "",
+        f"{100 * np.mean(then):.0f} %" if asked else "",
+    ]
+
+
+def better_pair(rows: tuple[np.ndarray, ...], labelled: np.ndarray) -> PolicyDifference:
+    """Return the difference between the first policy and the better one, with labels of some prompts."""
+    score, outcome, policy, prompt, _ = rows
+    known = np.isin(prompt, labelled)
     found = estimate_outcomes(score, np.where(known, outcome, np.nan), policies=policy, units=prompt)
     return next(each for each in found.differences if (each.first, each.second) == ("0", "2"))
 

@@ -87,7 +87,11 @@ def estimate(
     """
     found: ExpectedQuality | JudgedOutcomes
     if score is not None:
-        refuse_both(unlabelled=unlabelled, score=score)
+        if unlabelled is not None:
+            raise InputError(
+                "UNLABELLED: expected no second file with --score, got one; rows without an outcome are in "
+                "the first"
+            )
         refuse_both(calibrator=calibrator, score=score)
         found = _outcomes(labelled, score, outcome, policy, columns)
     elif unlabelled is None:
@@ -113,9 +117,10 @@ def _outcomes(
     from calibrant.decisions.judges import estimate_outcomes
 
     rows = load_judged(path, score=score, outcome=outcome, policy=policy, units=columns.units)
+    found = estimate_outcomes(rows.score, rows.outcome, policies=rows.policies, units=rows.units)
     if rows.repeats is not None:
         tell_repeats(path, rows.repeats)
-    return estimate_outcomes(rows.score, rows.outcome, policies=rows.policies, units=rows.units)
+    return found
 
 
 def _quality(

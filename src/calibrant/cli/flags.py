@@ -17,6 +17,7 @@ _OTHER_NAMES = {
     "n_folds": "--folds",
     "ids": "--id",
     "percent": "--read percent",
+    "policies": "--policy",
     "units": "--unit",
     "validation": "--val",
     "words": "--read words",

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -162,7 +162,7 @@ def estimate_outcomes(
     score: ArrayLike,
     outcome: ArrayLike,
     *,
-    policies: Sequence[object] | None = None,
+    policies: npt.ArrayLike | None = None,
     units: ArrayLike | None = None,
     level: float = 0.95,
     seed: int = 0,
@@ -264,11 +264,13 @@ def _checked_outcomes(outcome: ArrayLike, n: int) -> Floats:
     return np.asarray(y)
 
 
-def _checked_policies(policies: Sequence[object] | None, n: int) -> tuple[list[str], Codes]:
+def _checked_policies(policies: npt.ArrayLike | None, n: int) -> tuple[list[str], Codes]:
     """Return the names of the policies in the order of their first rows, and the place of each row's."""
     if policies is None:
         return ["all rows"], np.zeros(n, dtype=np.intp)
-    given = [as_name(each) for each in to_array(policies, "policies").tolist()]
+    values = to_array(policies, "policies").tolist()
+    name_of = {each: as_name(each) for each in set(values)}
+    given = [name_of[each] for each in values]
     if len(given) != n:
         raise InputError(f"policies: expected {n} names, one for each score, got {len(given)}")
     if "" in given:
@@ -523,7 +525,7 @@ def _more_labels(a: _Terms, b: _Terms, level: float) -> int | None:
     wanted = ((a.value - b.value) / float(ndtri((1 + level) / 2) + ndtri(_POWER))) ** 2
 
     def is_enough(more: int) -> bool:
-        return of_rows + shared * sum(v / (m + more) for v, m in zip(of_one, n, strict=True)) <= wanted
+        return of_rows + shared * sum(v / (m + more) for v, m in zip(of_one, n, strict=True)) < wanted
 
     most = min(each.n_units - m for each, m in zip(both, n, strict=True))
     least = max(1, _LEAST_LABELLED - min(n))
@@ -536,7 +538,8 @@ def _warnings(policies: Iterable[PolicyOutcome], terms: Iterable[_Terms]) -> Ite
     for policy, each in zip(policies, terms, strict=True):
         outside = f"{percent(policy.outside, 1)} of its scores are outside the range of the labelled ones"
         if policy.carried:
-            few = f"only {policy.n_labelled} labels" if policy.n_labelled else "no labels"
+            n = policy.n_labelled
+            few = f"only {n} label{'s' * (n > 1)}" if n else "no labels"
             more = f", and {outside}" if policy.outside else ""
             yield (
                 f"{policy.name} has {few}, so its mean relies on a score meaning the same as for the "
