@@ -190,14 +190,13 @@ def coverage_of(cell: Cell, runs: int) -> list[str]:
         score, outcome, policy, prompt, _ = cell.draw(cell.n_prompts, rng)
         seen = np.where(cell.labelled(score, policy, prompt, rng), outcome, np.nan)
         found = estimate_outcomes(score, seen, policies=policy, units=prompt)
-        ends = [(each.low, each.high) for each in found.policies]
         last = next(each for each in found.differences if (each.first, each.second) == ("0", "3"))
-        ends = np.array([*ends, (last.low, last.high)])
+        ends = np.array([[each.low, each.high] for each in found.policies] + [[last.low, last.high]])
         target = np.append(truth, truth[0] - truth[3])
         hits.append((ends[:, 0] <= target) & (target <= ends[:, 1]))
         warned += not found.trusted
         means, *parts = direct(score, seen, policy, prompt, rng)
-        covariance = sum(parts)
+        covariance = np.sum(parts, axis=0)
         variance = np.append(np.diag(covariance), covariance[0, 0] + covariance[3, 3] - 2 * covariance[0, 3])
         value = np.append(means, means[0] - means[3])
         other.append(np.abs(value - target) <= Z * np.sqrt(variance))
@@ -286,7 +285,7 @@ def real(_: int, data: Path | None) -> None:
     found = estimate_outcomes(rows.score, rows.outcome, policies=rows.policies, units=rows.units)
     names = [each.name for each in found.policies]
     policy = np.array([names.index(each) for each in rows.policies])
-    _, prompt = np.unique(rows.units, return_inverse=True)
+    prompt = np.unique(rows.units, return_inverse=True)[1]
     means, of_prompts, of_labels = direct(rows.score, rows.outcome, policy, prompt, np.random.default_rng(0))
     covariance = of_prompts + of_labels
     print()
@@ -304,18 +303,18 @@ def real(_: int, data: Path | None) -> None:
             f"{100 * each.outside:.1f} %",
             "",
         )
-    for each in found.differences:
-        a, b = names.index(each.first), names.index(each.second)
+    for pair in found.differences:
+        a, b = names.index(pair.first), names.index(pair.second)
         half = Z * np.sqrt(covariance[a, a] + covariance[b, b] - 2 * covariance[a, b])
         value = means[a] - means[b]
         print_row(
-            f"`{each.first}` - `{each.second}`",
-            f"{each.value:+.3f}",
-            f"{each.low:+.3f} to {each.high:+.3f}",
+            f"`{pair.first}` - `{pair.second}`",
+            f"{pair.value:+.3f}",
+            f"{pair.low:+.3f} to {pair.high:+.3f}",
             f"{value:+.3f}",
             f"{value - half:+.3f} to {value + half:+.3f}",
             "",
-            "more prompts" if each.more_labels is None else each.more_labels,
+            "more prompts" if pair.more_labels is None else pair.more_labels,
         )
 
 

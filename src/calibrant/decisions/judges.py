@@ -404,7 +404,7 @@ def _terms(rows: _Rows, mine: Bools) -> _Terms:
     left = (residual - of_bin[bins[used]]) * np.sqrt(n_used / (n_used - 1))[bins[used]]
     weight = (n_mine / n_used / mine.sum())[bins[used]]
     of_rows, of_labels, weights = (
-        np.bincount(units.code[some], weights=each, minlength=units.n)
+        _sums(units, some, each)
         for some, each in (
             (mine, (values - values.mean()) / len(values)),
             (used, weight * left),
@@ -429,6 +429,12 @@ def _terms(rows: _Rows, mine: Bools) -> _Terms:
         outside_by_chance=float(betaincinv(2, n_used_units - 1, 1 - _ALPHA)),
         differ=1.0 if carried else _differ(s, mine, own, units),
     )
+
+
+def _sums(units: Units, some: Bools, values: Floats) -> Floats:
+    """Return the sum of the values of some rows for each unit."""
+    code = units.code[some]
+    return np.asarray(np.bincount(code, weights=values, minlength=units.n), dtype=np.float64)
 
 
 def _variance(of_units: Floats) -> float:
@@ -478,7 +484,7 @@ def _differ(s: Floats, mine: Bools, own: Bools, units: Units) -> float:
     for sign, some in ((1, own), (-1, others)):
         mean = ranks[some].mean()
         gap, terms[some] = gap + sign * mean, sign * (ranks[some] - mean) / some.sum()
-    deviation = math.sqrt(_variance(np.bincount(units.code, weights=terms, minlength=units.n)))
+    deviation = math.sqrt(_variance(units.sums(terms)))
     return float(2 * ndtr(-abs(gap) / deviation)) if deviation else float(gap == 0)
 
 
@@ -520,7 +526,8 @@ def _more_labels(a: _Terms, b: _Terms, level: float) -> int | None:
         for each, variance, m in zip(both, apart, n, strict=True)
     ]
     # Labels of the same units may have a covariance.
-    shared = _variance(a.of_labels - b.of_labels) / sum(apart) if all(n) and sum(apart) else 1.0
+    total = math.fsum(apart)
+    shared = _variance(a.of_labels - b.of_labels) / total if all(n) and total else 1.0
     of_rows = _variance(a.of_rows - b.of_rows)
     wanted = ((a.value - b.value) / float(ndtri((1 + level) / 2) + ndtri(_POWER))) ** 2
 
