@@ -51,9 +51,8 @@ def bins_of(scores):
     return [ordered[math.ceil(b * n / n_bins) - 1] for b in range(1, n_bins)]
 
 
-def by_loops(score, outcome, policy, unit, *, of, seed=0):
-    """Return the estimate of a policy and what each unit adds to its error."""
-    known = [row for row in range(len(score)) if not math.isnan(outcome[row])]
+def cross_fitted(score, outcome, unit, known, *, seed):
+    """Return a function from a row to its score on curves that have not seen its unit."""
     order = np.random.default_rng(seed).permutation(sorted({int(unit[row]) for row in known}))
     fold = {int(each): place % 5 for place, each in enumerate(order)}
     curves = []
@@ -61,22 +60,31 @@ def by_loops(score, outcome, policy, unit, *, of, seed=0):
         rows = [row for row in known if fold[int(unit[row])] != each]
         curves.append(curve(score[rows], outcome[rows]))
 
-    def calibrated(row):
+    def value(row):
         if int(unit[row]) in fold:
             return float(curves[fold[int(unit[row])]](score[row]))
         return sum(float(each(score[row])) for each in curves) / 5
 
+    return value
+
+
+def by_loops(score, outcome, policy, unit, *, of):
+    """Return the estimate of a policy, what each unit adds to its error, and the degrees of freedom."""
+    known = [row for row in range(len(score)) if not math.isnan(outcome[row])]
+    uncorrected = cross_fitted(score, outcome, unit, known, seed=0)
     mine = [row for row in range(len(score)) if policy[row] == of]
     own = [row for row in mine if row in set(known)]
     used = own if len({int(unit[row]) for row in own}) >= 10 else known
     edges = bins_of([score[row] for row in used])
+    slope = np.polyfit([uncorrected(row) for row in used], [outcome[row] for row in used], 1)[0]
+
+    def calibrated(row):
+        return min(max(slope, 0.0), 1.0) * uncorrected(row)
 
     def bin_of(row):
         return sum(score[row] > edge for edge in edges)
 
-    terms, total = dict.fromkeys(range(max(unit) + 1), 0.0), 0.0
-    weights = []
-    mean_residual = {}
+    terms, weights, mean_residual = dict.fromkeys(range(max(unit) + 1), 0.0), [], {}
     for b in range(len(edges) + 1):
         residuals = [outcome[row] - calibrated(row) for row in used if bin_of(row) == b]
         mean_residual[b] = sum(residuals) / len(residuals)

@@ -174,14 +174,17 @@ def estimate_outcomes(
     all :math:`N` rows of a policy is corrected by the residuals of labelled rows, for each of which
     :math:`f` has not seen its unit:
 
-    .. math:: \hat\theta = \frac1N \sum_j f(s_j) + \sum_b \frac{N_b}{N} \frac1{n_b} \sum_{i \in b}
-              \big(y_i - f(s_i)\big)
+    .. math:: \hat\theta = \frac1N \sum_j \lambda f(s_j) + \sum_b \frac{N_b}{N} \frac1{n_b}
+              \sum_{i \in b} \big(y_i - \lambda f(s_i)\big)
 
     with the :math:`n_b` labelled and :math:`N_b` of all rows whose score is in the bin :math:`b`; so labels
-    may be more frequent at some scores than at others. This is prediction-powered inference: a bad judge
-    makes the interval longer, not wrong. The labels are those of the policy if it has at least ten, else
-    those of all policies. Then the estimate relies on the judge: a score has to mean the same outcome for
-    this policy, which cannot be checked without labels of it, and a warning says so.
+    may be more frequent at some scores than at others. The factor :math:`\lambda` is the slope of outcomes
+    over :math:`f`, between 0 and 1, so that a curve fitted to noise does not count. This is
+    prediction-powered inference: a bad judge makes the interval longer, not wrong.
+
+    The labels are those of the policy if it has at least ten, else those of all policies. Then the estimate
+    relies on the judge: a score has to mean the same outcome for this policy, which cannot be checked without
+    labels of it, and a warning says so.
 
     The estimate is a sum of one term for each unit, whose squares give its variance: those of a unit's rows
     among all rows of the policy, and among the labelled ones. So the interval of a policy without labels has
@@ -211,6 +214,7 @@ def estimate_outcomes(
 
     References:
         Angelopoulos et al., "Prediction-Powered Inference", Science 2023.
+        Angelopoulos, Duchi and Zrnic, "PPI++: Efficient Prediction-Powered Inference", 2023.
         Zrnic and Candès, "Cross-Prediction-Powered Inference", PNAS 2024.
         Oron and Flournoy, "Centered Isotonic Regression", Statistics in Biopharmaceutical Research 2017.
     """
@@ -397,9 +401,10 @@ def _terms(rows: _Rows, mine: Bools) -> _Terms:
     edges = _edges(s[used])
     bins = np.searchsorted(edges, s)
     n_used, n_mine = (np.bincount(bins[each], minlength=len(edges) + 1) for each in (used, mine))
-    residual = rows.outcome[used] - rows.calibrated[used]
+    calibrated = _slope(rows.outcome[used], rows.calibrated[used]) * rows.calibrated
+    residual = rows.outcome[used] - calibrated[used]
     of_bin = np.bincount(bins[used], weights=residual, minlength=len(n_used)) / n_used
-    values = rows.calibrated[mine] + of_bin[bins[mine]]
+    values = calibrated[mine] + of_bin[bins[mine]]
     # Residuals vary less around the mean of their own bin than around its expectation.
     left = (residual - of_bin[bins[used]]) * np.sqrt(n_used / (n_used - 1))[bins[used]]
     weight = (n_mine / n_used / mine.sum())[bins[used]]
@@ -429,6 +434,13 @@ def _terms(rows: _Rows, mine: Bools) -> _Terms:
         outside_by_chance=float(betaincinv(2, n_used_units - 1, 1 - _ALPHA)),
         differ=1.0 if carried else _differ(s, mine, own, units),
     )
+
+
+def _slope(y: Floats, calibrated: Floats) -> float:
+    """Return how much calibrated scores count, between 0 and 1: as much as outcomes rise with them."""
+    centred = calibrated - calibrated.mean()
+    squares = float(centred @ centred)
+    return min(max(float(centred @ y) / squares, 0.0), 1.0) if squares else 0.0
 
 
 def _sums(units: Units, some: Bools, values: Floats) -> Floats:
