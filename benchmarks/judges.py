@@ -1,6 +1,6 @@
 """Mean outcomes from a judge's scores: how often the intervals hold, and how the labels needed turn out.
 
-    python benchmarks/judges.py [--runs 400] [--only SECTION ...] [--data FOLDER] [--quick]
+    python benchmarks/judges.py [--runs 400] [--only SECTION ...] [--data FOLDER] [--seed 0] [--quick]
 
 Populations with a known truth: four policies answer the same prompts. A score is the sum of a part of the
 prompt, a part of the answer and a shift of the policy; the outcome depends on the score alone, so the judge
@@ -12,6 +12,7 @@ outcomes on the score, its mean over all rows of a policy, and a variance that a
 prompts to a jackknife over five folds of labelled prompts; normal quantiles.
 """
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=400, help="runs of each cell")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="sections to run, instead of all")
     parser.add_argument("--data", type=Path, help="folder with judge_scores/")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other samples")
     options = parser.parse_args(arguments)
+    options.runs = 2 if options.quick else options.runs
     for name in options.only or SECTIONS:
-        SECTIONS[name](2 if options.quick else options.runs, options.data)
+        SECTIONS[name](options)
 
 
 # --- populations ------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def direct(
 # --- sections ---------------------------------------------------------------------------------------------
 
 
-def coverage(runs: int, _: Path | None) -> None:
+def coverage(options: argparse.Namespace) -> None:
     """Print how often intervals contain the truth, beside those of the direct method."""
     print_head(
         "outcomes",
@@ -176,15 +179,15 @@ def coverage(runs: int, _: Path | None) -> None:
         Cell("continuous", 2.5, 100, "all", bias=1.0, note="the same, with labels of all"),
     ]
     for cell in [*grid, *special]:
-        print_row(*coverage_of(cell, runs))
+        print_row(*coverage_of(cell, options.runs, options.seed))
 
 
-def coverage_of(cell: Cell, runs: int) -> list[str]:
+def coverage_of(cell: Cell, runs: int, seed: int) -> list[str]:
     """Return the row of a cell: shares over policies, and lengths of intervals."""
     score, outcome, policy, _, mean = cell.draw(100_000, np.random.default_rng(99))
     truth = np.bincount(policy, weights=mean) / np.bincount(policy)
     correlation = np.corrcoef(score, outcome)[0, 1]
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     hits, other, lengths, warned = [], [], [], 0
     for _ in range(runs):
         score, outcome, policy, prompt, _ = cell.draw(cell.n_prompts, rng)
@@ -219,7 +222,7 @@ def coverage_of(cell: Cell, runs: int) -> list[str]:
     ]
 
 
-def needed(runs: int, _: Path | None) -> None:
+def needed(options: argparse.Namespace) -> None:
     """Print how often a difference is decided with as many more labels as the estimate asks for."""
     print()
     print_head(
@@ -233,12 +236,12 @@ def needed(runs: int, _: Path | None) -> None:
     )
     for kind in ("yes/no", "continuous"):
         for slope, before in ((1.0, 20), (1.0, 100), (2.5, 20), (2.5, 100)):
-            print_row(*needed_in(Cell(kind, slope, before, "all"), runs))
+            print_row(*needed_in(Cell(kind, slope, before, "all"), options.runs, options.seed))
 
 
-def needed_in(cell: Cell, runs: int) -> list[object]:
+def needed_in(cell: Cell, runs: int, seed: int) -> list[object]:
     """Return the row of a cell: each run gets the labels that it asks for."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     score, outcome, *_ = cell.draw(100_000, rng)
     correlation = np.corrcoef(score, outcome)[0, 1]
     decided, more_prompts, asked, then = 0, 0, [], []
@@ -271,12 +274,12 @@ def better_pair(rows: tuple[np.ndarray, ...], labelled: np.ndarray) -> PolicyDif
     return next(each for each in found.differences if (each.first, each.second) == ("0", "2"))
 
 
-def real(_: int, data: Path | None) -> None:
+def real(options: argparse.Namespace) -> None:
     """Print the estimates for the real scores of a judge, beside those of the direct method."""
-    if data is None:
+    if options.data is None:
         return
     rows = load_judged(
-        data / "judge_scores" / "answers.parquet",
+        options.data / "judge_scores" / "answers.parquet",
         score="judge_score",
         outcome="oracle",
         policy="policy",
