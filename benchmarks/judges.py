@@ -291,7 +291,8 @@ def real(options: argparse.Namespace) -> None:
     prompt = np.unique(rows.units, return_inverse=True)[1]
     means, of_prompts, of_labels = direct(rows.score, rows.outcome, policy, prompt, np.random.default_rng(0))
     covariance = of_prompts + of_labels
-    print()
+    known = ~np.isnan(rows.outcome)
+    print(f"\ncorrelation {np.corrcoef(rows.score[known], rows.outcome[known])[0, 1]:.2f}\n")
     print_head("policy", "mean", "95 % interval", "direct", "direct, interval", "outside", "labels needed")
     for each in found.policies:
         place = names.index(each.name)
