@@ -29,6 +29,7 @@ ROWS = {
     "scaling": 50,
     "commands": 5,
     "intervals": 9,
+    "judges": 40,
     "gate": 14,
     "decisions": 6,
     "frequencies": 12,
@@ -54,6 +55,7 @@ LONG = {
     "unit_guarantees",
     "sklearn_default",
     "frequencies",
+    "judges",
     "loss_training",
     "intervals",
 }

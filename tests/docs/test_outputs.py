@@ -11,6 +11,7 @@ from calibrant.data import load_bundled, save_predictions
 from calibrant.data.predictions import Predictions
 from tests.docs.pages import BLOCKS, words_of
 from tests.docs.running import run_ours
+from tests.docs.worlds import judged
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 TEXTS = [block for block in BLOCKS if block.language == "text" and not block.is_of_a_tutorial]
@@ -72,6 +73,11 @@ OUTPUTS = (
         ),
         columns=80,
     ),
+    Printed(
+        "old - new",
+        ("calibrant estimate judged.csv --score judge --outcome human --policy model --unit prompt_id",),
+        columns=100,
+    ),
     Printed("row group 2: probs", ("calibrant evaluate predictions/",)),
     Printed("gap now reference", ("calibrant monitor before.csv answers/ --by region",)),
 )
@@ -100,6 +106,7 @@ def folder(tmp_path_factory):
     for name, predictions in files.items():
         save_predictions(predictions, folder / f"{name}.npz")
     _write_bad_rows(folder / "predictions")
+    judged(folder)
     (folder / "answers").mkdir()
     _write_regions(val, folder / "before.csv", sharpen=1.0)
     _write_regions(test.take(range(5000)), folder / "answers" / "1.csv", sharpen=0.5)

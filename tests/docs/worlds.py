@@ -246,6 +246,19 @@ def scored(folder):
     (folder / "games.csv").write_text("\n".join(("p_home,result", *games)))
 
 
+def judged(folder):
+    """Scores of a judge for the answers of three models to the same prompts, 150 of each marked by people."""
+    rng = np.random.default_rng(0)
+    rows = ["model,prompt_id,judge,human"]
+    for prompt, ease in enumerate(rng.normal(size=800)):
+        for model, better in (("old", 0.0), ("new", 0.6), ("small", -0.9)):
+            quality = better + ease + rng.normal()
+            score = round(float(np.clip(7 + 1.5 * quality + rng.normal(), 1, 10)))
+            good = "yes" if rng.random() < 1 / (1 + np.exp(-quality)) else "no"
+            rows.append(f"{model},p{prompt},{score},{good if prompt < 150 and model != 'small' else ''}")
+    (folder / "judged.csv").write_text("\n".join(rows))
+
+
 def percent(folder):
     """Answers with a confidence in percent, some without one, and their subject in an object."""
     rng = np.random.default_rng(0)
@@ -323,7 +336,7 @@ MODELS = (few_classes, days, answers)
 WORLDS = {
     "README.md": MODELS,
     "docs/benchmark.md": (rows,),
-    "docs/black_boxes.md": (answers,),
+    "docs/black_boxes.md": (answers, judged),
     "docs/decisions.md": (two_classes, costs, fitted),
     "docs/formats.md": (few_classes, fitted, formats, percent),
     "docs/gallery.md": (bundled,),

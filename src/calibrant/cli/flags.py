@@ -19,6 +19,7 @@ _OTHER_NAMES = {
     "percent": "--read percent",
     "scale": "--read scale",
     "falling": "--read falling",
+    "policies": "--policy",
     "units": "--unit",
     "validation": "--val",
     "words": "--read words",

@@ -52,12 +52,17 @@ def find_repeats(
     """
     if predictions.units is not None:
         return None
+    return repeating_column(names, read) or _copies(predictions)
+
+
+def repeating_column(names: Sequence[str], read: Callable[[str], ColumnName]) -> Repeats | None:
+    """Return the column whose name looks like that of an id and that repeats most; None if there is none."""
     found = [
         each
         for name in names
         if _LOOKS_LIKE_AN_ID.fullmatch(name) and (each := _repeats_in(name, read)) is not None
     ]
-    return min(found, key=lambda each: each.n_different) if found else _copies(predictions)
+    return min(found, key=lambda each: each.n_different, default=None)
 
 
 def _repeats_in(name: str, read: Callable[[str], ColumnName]) -> Repeats | None:

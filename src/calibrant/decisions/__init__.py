@@ -5,6 +5,7 @@ from calibrant.decisions.costs import CostRule, Costs, act_on_costs, cost_of_ask
 from calibrant.decisions.expected import estimate_quality
 from calibrant.decisions.frequencies import estimate_frequencies, read_frequencies
 from calibrant.decisions.gate import check_requirements, samples_needed
+from calibrant.decisions.judges import estimate_outcomes
 from calibrant.decisions.junit import write_junit
 from calibrant.decisions.requirement import Requirement
 from calibrant.decisions.rule import load_rule
@@ -29,6 +30,7 @@ __all__ = [
     "cost_of_asking",
     "coverage_law",
     "estimate_frequencies",
+    "estimate_outcomes",
     "estimate_quality",
     "guaranteed_risks",
     "load_rule",
