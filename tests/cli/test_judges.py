@@ -74,7 +74,7 @@ def test_prompts_that_repeat_are_named_if_there_are_no_units(run, tmp_path):
             "judged.csv --score human --outcome judge",
             "judged.csv: human: expected a score in every row, got none",
         ),
-        ("judged.csv --score judge --outcome judge", "--outcome: expected numbers between 0 and 1, got "),
+        ("judged.csv --score judge --outcome judge", "outcome: expected numbers between 0 and 1, got "),
         ("none.csv --score judge", "none.csv: no such file"),
         (
             "judged.csv --score judge --calibrator c.safetensors",
