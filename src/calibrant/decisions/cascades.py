@@ -39,7 +39,7 @@ _MOST_CELLS, _MOST_CUTS = 100_000, 101
 # More thresholds than this have too coarse a grid.
 _MOST_THRESHOLDS = 6
 # With more steps along a path of one threshold, so many stretches of it are tested, each at its worst.
-_MOST_STRETCHES, _MOST_STRETCHES_OF_UNITS = 10_000, 500
+_MOST_STRETCHES, _MOST_STRETCHES_OF_UNITS = 10_000, 200
 # Points of the frontier that are measured.
 _POINTS = 21
 
@@ -128,8 +128,8 @@ class Cascade(Result):
         if self.chosen is None:
             best = self.safest
             return (
-                f"No cascade of {' and '.join(self.models)} gives {promise}: the least that {on} guarantee is "
-                f"{percent(best.guaranteed, None)} ({self._stages(best)}, observed "
+                f"No cascade of {' and '.join(self.models)} gives {promise}: the least that {on} guarantee "
+                f"is {percent(best.guaranteed, None)} ({self._stages(best)}, observed "
                 f"{percent(1 - best.accuracy, None)}); accept that risk, or add a better model or a person"
             )
         found = self.chosen
@@ -150,8 +150,8 @@ class Cascade(Result):
             )
         if self.n_for_path:
             found.append(
-                f"{self.n_for_path:,} other questions chose which thresholds to test, these {self.n:,} tested "
-                "them."
+                f"{self.n_for_path:,} other questions chose which thresholds to test; these {self.n:,} "
+                "tested them."
             )
         gone = [f"{count:,} of {name}" for name, count in self.left_out.items() if count]
         if gone:
@@ -163,10 +163,7 @@ class Cascade(Result):
         points = {self._named(place): each for place, each in enumerate(self.alone)}
         if self.chosen is not None:
             points["cascade"] = self.chosen
-        rows = [
-            [name, *_measures(each, self.level), percent(each.guaranteed, None)]
-            for name, each in points.items()
-        ]
+        rows = [[name, *_measures(each), percent(each.guaranteed, None)] for name, each in points.items()]
         if self.chosen is not None:
             rows[-1][-1] = percent(self.risk, None)
         note = "Each row has its guarantee for a choice that is made in advance."
@@ -175,16 +172,16 @@ class Cascade(Result):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The frontier of cost against accuracy."""
+        """The frontier of cost against accuracy, every second point."""
         asked = self.models[:-1]
         rows = [
             [
-                *_measures(each, self.level),
+                *_measures(each),
                 percent(each.guaranteed, None),
                 *(_threshold(value) for value in each.thresholds),
                 *(percent(share, 0) for share in each.shares),
             ]
-            for each in self.frontier
+            for each in self.frontier[::2]
         ]
         columns = [
             *_columns(self.level),
@@ -222,7 +219,7 @@ class Cascade(Result):
         return text[:1].upper() + text[1:]
 
 
-def _measures(point: CascadePoint, level: float) -> list[object]:  # noqa: ARG001  # in the headings
+def _measures(point: CascadePoint) -> list[object]:
     return [
         number(point.cost, None),
         Cell((point.cost_low, point.cost_high), f"{point.cost_low:.4g} to {point.cost_high:.4g}"),
@@ -464,6 +461,11 @@ class _Answers:
         """Return the answers of models to the same questions; with one more price, also of a person."""
         first = models[0]
         for other in models[1:]:
+            if other.n != first.n:
+                raise InputError(
+                    f"models: expected the same questions of each model in the same order, got {first.n:,} "
+                    f"and {other.n:,}; name questions with ids="
+                )
             check_pair(first, other)
         scores, wrong = [], []
         for each in models:
