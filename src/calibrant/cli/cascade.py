@@ -117,14 +117,9 @@ def cascade(
         raise InputError("--cost: expected the cost of each model, got none; or name a rule with --apply")
     if risk is None:
         raise InputError("--risk: expected a share of wrong answers, got none; or name a rule with --apply")
-    written = [each for each in (out, figure) if each is not None]
-    check_targets(written, paths)
-    if figure is not None:
-        from calibrant.plots.display import check_format
-
-        check_format(figure)
+    _check_written(out, figure, paths)
     names, prices = _prices(cost)
-    given = _one_file(paths, models, names, columns) if models is not None else _files(paths, names, columns)
+    given = _files(paths, names, columns) if models is None else _one_file(paths, models, names, columns)
     found = cascade_for_risk(given, prices, risk, person=person, level=level, seed=seed)
     if as_json:
         typer.echo(found.to_json())
@@ -135,22 +130,37 @@ def cascade(
         console.say(*others, "")
         console.show(found.to_table())
         console.print()
-        for table in found.tables:
-            console.show(table)
+        console.show(found.tables[0])
+    _save(found, out, figure, visible=not as_json)
+
+
+def _check_written(out: Path | None, figure: Path | None, paths: list[Path]) -> None:
+    check_targets([each for each in (out, figure) if each is not None], paths)
+    if figure is not None:
+        from calibrant.plots.display import check_format
+
+        check_format(figure)
+
+
+def _save(found: "Cascade", out: Path | None, figure: Path | None, *, visible: bool) -> None:
+    """Write the figure and the rule, and say so."""
+    lines = []
     if figure is not None:
         from calibrant.plots.decided import CascadeDisplay
 
         CascadeDisplay(found).save(figure)
-        if not as_json:
-            say(f"{shown(figure)}: cost against accuracy")
+        lines.append(f"{shown(figure)}: cost against accuracy")
     if out is not None:
         if found.rule is None:
             raise InputError(
                 "--out: expected thresholds that keep the guarantee, got none; nothing was saved"
             )
         found.rule.save(out)
-        if not as_json:
-            say(f"{shown(out)}: CascadeRule saved; --apply decides with it, export makes an ONNX graph of it")
+        lines.append(
+            f"{shown(out)}: CascadeRule saved; --apply decides with it, export makes an ONNX graph of it"
+        )
+    for line in lines if visible else ():
+        say(line)
 
 
 def _prices(cost: str) -> tuple[list[str], list[float]]:

@@ -501,7 +501,8 @@ class _Answers:
         """Return the stage that answers each question."""
         answers = np.ones((self.n, len(self.prices)), dtype=bool)
         answers[:, :-1] = self.scores >= thresholds - TIE / 8
-        return answers.argmax(axis=1)
+        found: npt.NDArray[np.intp] = answers.argmax(axis=1)
+        return found
 
     def wrong_at(self, stage: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Return whether the answers of some stages are wrong."""
@@ -688,7 +689,8 @@ def _pareto(costs: Floats, wrong: Floats | Integers) -> npt.NDArray[np.intp]:
     order = np.lexsort((wrong, costs))
     falling = np.minimum.accumulate(wrong[order])
     better = np.append(True, falling[1:] < falling[:-1])
-    return order[better]
+    kept: npt.NDArray[np.intp] = order[better]
+    return kept
 
 
 def _confidence(log_odds: float) -> float:

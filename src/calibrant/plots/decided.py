@@ -257,13 +257,26 @@ class CascadeDisplay(Display):
         )
         ax.plot(costs, [each.accuracy for each in found.frontier], label="cascade", **style.curve(0))
         for place, (name, each) in enumerate(zip(found.models, found.alone, strict=True)):
-            look = {"marker": "sD^vP*X"[place % 7], "color": style.VERMILION, "markerfacecolor": "white"}
-            label = f"{words.legend_name(name)} alone"
-            ax.plot([each.cost], [each.accuracy], linestyle="", label=label, zorder=3, **look)
+            ax.plot(
+                [each.cost],
+                [each.accuracy],
+                linestyle="",
+                marker="sD^vP*X"[place % 7],
+                color=style.VERMILION,
+                markerfacecolor="white",
+                label=f"{words.legend_name(name)} alone",
+                zorder=3,
+            )
         if found.chosen is not None:
-            label = f"at most {100 * found.risk:g} % wrong"
-            place = [found.chosen.cost], [found.chosen.accuracy]
-            ax.plot(*place, linestyle="", marker="o", color=style.BLACK, label=label, zorder=4)
+            ax.plot(
+                [found.chosen.cost],
+                [found.chosen.accuracy],
+                linestyle="",
+                marker="o",
+                color=style.BLACK,
+                label=f"at most {100 * found.risk:g} % wrong",
+                zorder=4,
+            )
         ax.axhline(1 - found.risk, **style.REFERENCE)
         ax.set_xlim(left=0)
         style.percent_axis(ax, "y")
