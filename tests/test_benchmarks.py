@@ -31,6 +31,7 @@ ROWS = {
     "intervals": 9,
     "gate": 14,
     "decisions": 6,
+    "cascades": 3,
     "frequencies": 12,
     "hardening": 8,
     "zeros": 6,

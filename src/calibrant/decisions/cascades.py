@@ -365,10 +365,8 @@ class Cascades:
                 f"with {percent(self.level, None)} probability, even if no answer is wrong, got "
                 f"{math.floor(evidence):,}; accept a larger risk, or give more"
             )
-        safe = np.flatnonzero(path.guaranteed <= risk)
         chosen = rule = None
-        if len(safe):
-            best = int(safe[np.argmin(path.costs[safe])])
+        if (best := path.cheapest(risk)) is not None:
             chosen = self._point(path.thresholds[best], path.guaranteed[best])
             rule = CascadeRule(
                 chosen.thresholds,
@@ -420,7 +418,7 @@ class Cascades:
         low, high = answers.bounds(wrong, (1 + level) / 2)
         if guaranteed is None:
             guaranteed = answers.bounds(wrong, level)[1]
-        if self.models[-1] == PERSON and (stage == len(self.models) - 1).all():
+        if answers.has_person and (stage == len(self.models) - 1).all():
             low = high = guaranteed = 0.0  # a person is right, which needs no data
         cost, aside = answers.mean(costs, level)
         least, most = float(costs.min()), float(costs.max())
@@ -449,12 +447,14 @@ class _Answers:
         wrong: Whether the answer of each stage is wrong, shape ``(n, d + 1)``.
         prices: What asking each stage costs.
         units: Units of the questions.
+        has_person: Whether the last stage is a person, who is right.
     """
 
     scores: Floats
     wrong: npt.NDArray[np.bool_]
     prices: Floats
     units: Units
+    has_person: bool = False
 
     @classmethod
     def of(cls, models: Sequence[Predictions], prices: Floats) -> "_Answers":
@@ -475,11 +475,12 @@ class _Answers:
             right = stated if each.labels is None else predicted == each.labels
             scores.append(log_odds)
             wrong.append(~right.cpu().numpy())
-        if len(prices) > len(models):
+        has_person = len(prices) > len(models)
+        if has_person:
             wrong.append(np.zeros(first.n, dtype=bool))
         units = next((each.units for each in models if each.units is not None), None)
         stacked = np.stack(scores, axis=1)[:, : len(prices) - 1]
-        return cls(stacked, np.stack(wrong, axis=1), prices, Units.of(units, first.n))
+        return cls(stacked, np.stack(wrong, axis=1), prices, Units.of(units, first.n), has_person)
 
     @property
     def n(self) -> int:
@@ -493,9 +494,8 @@ class _Answers:
 
     def take(self, rows: npt.NDArray[np.intp]) -> "_Answers":
         """Return the answers to some questions."""
-        return _Answers(
-            self.scores[rows], self.wrong[rows], self.prices, Units.of(self.units.code[rows], len(rows))
-        )
+        units = Units.of(self.units.code[rows], len(rows))
+        return _Answers(self.scores[rows], self.wrong[rows], self.prices, units, self.has_person)
 
     def stages(self, thresholds: Floats) -> npt.NDArray[np.intp]:
         """Return the stage that answers each question."""
@@ -544,6 +544,11 @@ class _Path:
     costs: Floats
     wrong: Integers
     guaranteed: Floats
+
+    def cheapest(self, risk: float) -> int | None:
+        """Return the place of the cheapest thresholds that guarantee a risk; None if there are none."""
+        safe = np.flatnonzero(self.guaranteed <= risk)
+        return int(safe[np.argmin(self.costs[safe])]) if len(safe) else None
 
     @classmethod
     def along(cls, answers: _Answers, level: float) -> "_Path":
@@ -636,7 +641,11 @@ def _frontier_thresholds(answers: _Answers) -> Floats:
         axes = min(stage + 1, d)
         shape = sizes[:axes]
         place = np.ravel_multi_index(tuple(reached[:axes]), shape)
-        for weights, into in ((answers.wrong[:, stage], wrong), (None, cost)):
+        # Answers of models count as one mistake more, shared by all questions: where no answer was wrong, the
+        # path to fewer questions for a person still has many steps.
+        by_model = stage < d or not answers.has_person
+        mistakes = answers.wrong[:, stage] * answers.n + by_model
+        for weights, into in ((mistakes, wrong), (None, cost)):
             sums = (
                 np.bincount(place, weights=weights, minlength=math.prod(shape)).reshape(shape).astype(float)
             )
