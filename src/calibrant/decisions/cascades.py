@@ -239,7 +239,7 @@ def _columns(level: float) -> list[str | Column]:
 def _threshold(value: float | None) -> Cell:
     if value is None:
         return Cell(None, "not asked")
-    return Cell(value, f"{value:.6g}" if value else "always")
+    return Cell(value, f"{value:.14g}" if value else "always")
 
 
 def cascade_for_risk(
@@ -367,7 +367,7 @@ class Cascades:
             )
         chosen = rule = None
         if (best := path.cheapest(risk)) is not None:
-            chosen = self._point(path.thresholds[best], path.guaranteed[best])
+            chosen = self._point(path.limits(best), path.guaranteed[best])
             rule = CascadeRule(
                 chosen.thresholds,
                 models=self.models,
@@ -385,7 +385,7 @@ class Cascades:
             risk=risk,
             level=self.level,
             chosen=chosen,
-            safest=self._point(path.thresholds[0], path.guaranteed[0]),
+            safest=self._point(path.limits(0), path.guaranteed[0]),
             alone=self._alone,
             frontier=self._frontier,
             rule=rule,
@@ -408,7 +408,7 @@ class Cascades:
         costs = path.costs[kept]
         wanted = np.linspace(costs[0], costs[-1], _POINTS)
         few = np.unique(np.abs(costs[:, None] - wanted).argmin(axis=0))
-        return tuple(self._point(path.thresholds[each], path.guaranteed[each]) for each in kept[few])
+        return tuple(self._point(path.limits(each), path.guaranteed[each]) for each in kept[few].tolist())
 
     def _point(self, thresholds: Floats, guaranteed: float | None) -> CascadePoint:
         """Return what a cascade does, with intervals; without a guarantee, that of a single test."""
@@ -538,12 +538,21 @@ class _Path:
         costs: Mean cost of each.
         wrong: Number of wrong answers of each.
         guaranteed: The smallest risk for which no test fails until there: the largest upper bound so far.
+        around: Of a single threshold, the lowest score that is answered and the highest that is not.
     """
 
     thresholds: Floats
     costs: Floats
     wrong: Integers
     guaranteed: Floats
+    around: Floats | None = None
+
+    def limits(self, place: int) -> Floats:
+        """Return the thresholds at a place; a single one has as few digits as tell the same scores apart."""
+        if self.around is None or place == 0:
+            return self.thresholds[place]
+        with np.errstate(divide="ignore"):
+            return np.array([logit(between_log_odds(*self.around[place].tolist()))])
 
     def cheapest(self, risk: float) -> int | None:
         """Return the place of the cheapest thresholds that guarantee a risk; None if there are none."""
@@ -570,12 +579,11 @@ class _Path:
         else:
             sums = _unit_sums(answers, order, change, ends, np.diff(last, prepend=-1) == 1)
             upper = UnitRatios.of((each, answers.units.sizes) for each in sums).upper(level)
-        cuts = [between_log_odds(*_around(falling, end)) for end in ends.tolist()]
-        with np.errstate(divide="ignore"):
-            thresholds = np.append(np.inf, logit(np.array(cuts)))[:, None]
+        around = np.stack([falling[ends - 1], np.append(falling[ends[:-1]], -np.inf)], axis=1)
+        around = np.append([[np.inf, falling[0]]], around, axis=0)
         first, second = answers.prices.tolist()
         costs = np.append(second, first + second * (1 - ends / answers.n))
-        return cls(thresholds, costs, wrong, np.maximum.accumulate(upper))
+        return cls(around.mean(axis=1, keepdims=True), costs, wrong, np.maximum.accumulate(upper), around)
 
     @classmethod
     def through(cls, answers: _Answers, thresholds: Floats, level: float) -> "_Path":
