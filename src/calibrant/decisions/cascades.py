@@ -550,7 +550,7 @@ class _Path:
     def limits(self, place: int) -> Floats:
         """Return the thresholds at a place; a single one has as few digits as tell the same scores apart."""
         if self.around is None or place == 0:
-            return self.thresholds[place]
+            return np.asarray(self.thresholds[place])
         with np.errstate(divide="ignore"):
             return np.array([logit(between_log_odds(*self.around[place].tolist()))])
 
@@ -579,8 +579,9 @@ class _Path:
         else:
             sums = _unit_sums(answers, order, change, ends, np.diff(last, prepend=-1) == 1)
             upper = UnitRatios.of((each, answers.units.sizes) for each in sums).upper(level)
-        around = np.stack([falling[ends - 1], np.append(falling[ends[:-1]], -np.inf)], axis=1)
-        around = np.append([[np.inf, falling[0]]], around, axis=0)
+        lowest = np.concatenate([[np.inf], falling[ends - 1]])
+        highest = np.concatenate([falling[:1], falling[ends[:-1]], [-np.inf]])
+        around = np.stack([lowest, highest], axis=1)
         first, second = answers.prices.tolist()
         costs = np.append(second, first + second * (1 - ends / answers.n))
         return cls(around.mean(axis=1, keepdims=True), costs, wrong, np.maximum.accumulate(upper), around)
