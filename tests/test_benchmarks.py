@@ -32,6 +32,7 @@ ROWS = {
     "judges": 40,
     "gate": 14,
     "decisions": 6,
+    "cascades": 3,
     "frequencies": 12,
     "hardening": 8,
     "zeros": 6,

@@ -36,6 +36,7 @@ SHOWN = {
     "report": ["report test.npz --val val.npz --methods temperature,spline --out report.html"],
     "plot": ["plot reliability test.npz --out reliability.svg"],
     "decide": ["decide val.npz --risk 0.05 --out rule.safetensors"],
+    "cascade": ["cascade noisy.npz test.npz --cost 1,20 --risk 0.2 --out cascade.safetensors"],
     "sets": ["sets val.npz --test test.npz --out sets.safetensors"],
     "monitor": ["monitor val.npz test.npz noisy.npz --state model.json"],
     "bench": ["bench list"],

@@ -21,6 +21,7 @@ COMMANDS = {
     "sets": "sets x.npz --calibrate temperature {}",
     "predict": "predict pictures --network tests.cli.test_predict:make --out p.npz {}",
     "decide": "decide x.npz --risk 0.5 --calibrate temperature {}",
+    "cascade": "cascade x.npz --cost 1 --person 5 --risk 0.5 {}",
     "bench run": "bench run {}",
 }
 VALUES = ("-1", "0", "1e20", "100000000000000000000", "3000000000", "nan", "inf")

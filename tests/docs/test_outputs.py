@@ -40,7 +40,8 @@ class Printed:
 
 OUTPUTS = (
     Printed("Gate: cannot tell", ("calibrant gate test.npz --require 'ece < 0.15' --require 'nll <= 0.9'",)),
-    Printed("at most wrong", ("calibrant decide val.npz --risk 0.02",)),
+    Printed("at most wrong  confidence", ("calibrant decide val.npz --risk 0.02",)),
+    Printed("dear alone costs", ("calibrant cascade cheap.npz dear.npz --cost 1,20 --risk 0.2",)),
     Printed(
         "new (EM)",
         (
@@ -98,6 +99,8 @@ def folder(tmp_path_factory):
         "reference": val,
         "test": test,
         "noisy": load_bundled("cifar10_test_noise"),
+        "cheap": load_bundled("cifar10_test_noise"),
+        "dear": test,
         "monday": Predictions(logits=later[:3000], labels=test.labels[:3000]),
         "tuesday": Predictions(logits=later[3000:6000], labels=test.labels[3000:6000]),
         "wednesday": Predictions(logits=later[6000:], labels=test.labels[6000:]),

@@ -95,6 +95,13 @@ def two_classes(folder):
         save_predictions(predictions, folder / f"{name}.npz")
 
 
+def cascade(folder):
+    """Predictions of a cheap and a dear model for the same images, and for new ones."""
+    for name, file in (("cheap", "cifar10_test_noise"), ("dear", "cifar10_test")):
+        save_predictions(_taken(file, range(4000)), folder / f"{name}.npz")
+        save_predictions(_unlabelled(_taken(file, range(4000, 4100))), folder / f"new_{name}.npz")
+
+
 def costs(folder):
     """The table that the page prints with cat."""
     (folder / "costs.csv").write_text("true,wait,treat,ask a person\nhealthy,0,1,2\nill,20,0,2\n")
@@ -337,7 +344,7 @@ WORLDS = {
     "README.md": MODELS,
     "docs/benchmark.md": (rows,),
     "docs/black_boxes.md": (answers, judged),
-    "docs/decisions.md": (two_classes, costs, fitted),
+    "docs/decisions.md": (two_classes, costs, fitted, cascade),
     "docs/formats.md": (few_classes, fitted, formats, percent),
     "docs/gallery.md": (bundled,),
     "docs/howto/calibrate.md": MODELS,

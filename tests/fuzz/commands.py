@@ -38,6 +38,7 @@ BASE = {
     "plot": ["plot", "reliability", "p.npz", "--out", "figure.svg"],
     "export": ["export", "c.safetensors", "--out", "c.onnx"],
     "decide": ["decide", "p.npz", "--risk", "0.5"],
+    "cascade": ["cascade", "p.npz", "--cost", "1", "--person", "5", "--risk", "0.5"],
     "monitor": ["monitor", "p.npz", "p.csv", "--state", "state.json"],
     "methods": ["methods"],
     "measures": ["measures"],

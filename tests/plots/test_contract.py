@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import calibrant.plots
 from calibrant import InputError, Predictions, compare
-from calibrant.decisions import check_requirements
+from calibrant.decisions import cascade_for_risk, check_requirements
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from calibrant.plots.model_honesty import ModelHonesty
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 DISPLAYS = {
     "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
     "BinErrorsDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4, gammas=True)),
+    "CascadeDisplay": lambda cls, p: cls(cascade_for_risk({"a": p}, [1], 0.5, person=9)).plot(),
     "ClassReliabilityDisplay": lambda cls, p: cls.from_predictions(p),
     "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),
     "CorrespondenceDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4)),

@@ -17,6 +17,7 @@ from calibrant._version import __version__
 from calibrant.cli.apply import apply
 from calibrant.cli.bench import bench
 from calibrant.cli.calibrate import calibrate
+from calibrant.cli.cascade import cascade
 from calibrant.cli.catalogues import losses, measures, methods
 from calibrant.cli.decide import decide
 from calibrant.cli.demo import demo
@@ -37,7 +38,7 @@ from calibrant.outputs import check_place
 from calibrant.text import shortened, visible
 
 # Options that name what is written: a path or an address, which is tried before anything is read.
-_WRITTEN = frozenset({"out", "state", "prometheus", "junit"})
+_WRITTEN = frozenset({"out", "state", "prometheus", "junit", "figure"})
 # Commands whose folder cannot be at an address.
 _LOCAL = ("train",)
 # Characters of an error message; a name of ten thousand is cut in the middle.
@@ -127,6 +128,7 @@ for command in (
     plot,
     export,
     decide,
+    cascade,
     sets,
     monitor,
 ):

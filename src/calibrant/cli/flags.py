@@ -39,7 +39,7 @@ _HINTS = (
     (re.compile(r"\bsmall='include'"), "--include-small"),
     (re.compile(r"\bpaired=False"), "--unpaired"),
     (re.compile(r"\bresume=True"), "--resume"),
-    (re.compile(r"\b(labelled|prior|adapt)="), r"--\1"),
+    (re.compile(r"\b(labelled|prior|adapt|person)="), r"--\1"),
     (re.compile(r"\b(undo|old)_(resampling|prior)="), r"--\1-\2"),
 )
 # A message often begins with the name of a column, which is not what an option is about.

@@ -1,5 +1,7 @@
 """Decisions on top of calibrated confidence: ship or block, answer or abstain, act on costs, adapt."""
 
+from calibrant.decisions.cascade_rule import CascadeRule
+from calibrant.decisions.cascades import cascade_for_risk
 from calibrant.decisions.conformal import coverage_law
 from calibrant.decisions.costs import CostRule, Costs, act_on_costs, cost_of_asking, read_costs
 from calibrant.decisions.expected import estimate_quality
@@ -18,6 +20,7 @@ from calibrant.decisions.thresholds import (
 )
 
 __all__ = [
+    "CascadeRule",
     "CostRule",
     "Costs",
     "PredictionSets",
@@ -25,6 +28,7 @@ __all__ = [
     "ThresholdRule",
     "act_on_costs",
     "calibrate_part",
+    "cascade_for_risk",
     "check_requirements",
     "compare_sets",
     "cost_of_asking",

@@ -33,7 +33,7 @@ from calibrant.show.table import Table
 RISKS = (0.005, 0.01, 0.02, 0.05, 0.1)
 
 # Confidences whose log-odds differ by less are one decision: float32 may swap them.
-_TIE = 1e-4
+TIE = 1e-4
 # Log-odds beyond this are no surer.
 _SUREST = 100.0
 # More digits of a confidence than this are noise.
@@ -116,7 +116,7 @@ class ThresholdRule(Rule):
         if self.n_classes is None:
             predicted = torch.ones_like(predicted)
         # A confidence that equals the threshold, but for rounding, is answered.
-        return predicted, torch.sigmoid(s), s >= self.threshold.to(s) - _TIE / 8
+        return predicted, torch.sigmoid(s), s >= self.threshold.to(s) - TIE / 8
 
     def columns(self, outputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
         """Return the predicted class and its confidence, unless they are given, and whether to answer."""
@@ -448,7 +448,7 @@ class Thresholds:
     def _threshold(self, seen: "AnswerStep", risk: float, coverage_low: float) -> Threshold:
         rule, threshold = None, None
         if seen.answered:
-            threshold = _between(seen.lowest, seen.highest)
+            threshold = between_log_odds(seen.lowest, seen.highest)
             rule = ThresholdRule(
                 threshold,
                 risk=risk,
@@ -620,7 +620,7 @@ class RankedAnswers:
 
     @classmethod
     def of(
-        cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = _TIE, units: Units | None = None
+        cls, scores: Floats, wrong: npt.NDArray[np.bool_], *, tie: float = TIE, units: Units | None = None
     ) -> "RankedAnswers":
         """Rank scores; those that differ by no more than ``tie`` from the next are one step."""
         order = np.argsort(-scores, kind="stable")
@@ -750,15 +750,15 @@ def _starts(n: float, risk: float, level: float, first: float = 1) -> tuple[list
     return [begin * _NEXT_START**i for i in range(number)], [error / number] * number
 
 
-def _between(lowest: float, highest: float) -> float:
+def between_log_odds(lowest: float, highest: float) -> float:
     """Return the confidence with the fewest digits between the highest log-odds below and the lowest above.
 
     Both have a small distance to it, since float32 rounds them.
 
     Example:
-        >>> _between(float(logit(0.9)), float(logit(0.8)))
+        >>> between_log_odds(float(logit(0.9)), float(logit(0.8)))
         0.86
-        >>> _between(1.0, -math.inf)
+        >>> between_log_odds(1.0, -math.inf)
         0.0
     """
     if highest == -math.inf:
@@ -766,7 +766,7 @@ def _between(lowest: float, highest: float) -> float:
     middle = (lowest + highest) / 2
     for digits in range(2, _DIGITS + 1):
         rounded = round(float(expit(middle)), digits)
-        if 0 < rounded < 1 and highest + _TIE / 4 < logit(rounded) < lowest - _TIE / 4:
+        if 0 < rounded < 1 and highest + TIE / 4 < logit(rounded) < lowest - TIE / 4:
             return rounded
     return float(expit(middle))
 

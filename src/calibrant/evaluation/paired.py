@@ -83,7 +83,7 @@ def paired_comparison(
     """
     given = given_predictions(a, name="a"), given_predictions(b, name="b")
     a, b = (each.split() for each in matched(*given))
-    _check_pair(a, b)
+    check_pair(a, b)
     w = a.weights if a.weights is not None else b.weights
     named_units = a if a.units is not None else b
     of_a, of_b = (inputs_of(each, each.outcomes(), w) for each in (a, b))
@@ -141,6 +141,23 @@ def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     """
     if a.ids is None and b.ids is None:
         return a, b
+    places = places_of(a, b)
+    shared = np.flatnonzero(places >= 0)
+    if len(shared) < 2:
+        raise InputError(f"ids: expected at least two samples that both models have, got {len(shared)}")
+    return a.take(shared), b.take(places[shared])
+
+
+def places_of(a: Predictions, b: Predictions) -> npt.NDArray[np.int64]:
+    """Return the row of the second with the id of each row of the first, -1 where there is none.
+
+    Equal ids are matched in their order, see :func:`matched`.
+
+    Example:
+        >>> a = Predictions(confidence=[0.9, 0.8, 0.7], ids=["x", "y", "z"])
+        >>> places_of(a, Predictions(confidence=[0.5, 0.6], ids=["z", "x"]))
+        array([ 1, -1,  0])
+    """
     if a.ids is None or b.ids is None:
         raise InputError(
             "ids: expected names of the samples of both models, got those of one; name them with ids="
@@ -150,10 +167,9 @@ def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     _, codes = np.unique(np.concatenate([a.ids.cpu().numpy(), b.ids.cpu().numpy()]), return_inverse=True)
     ours, theirs = codes[: a.n] * most + repeats[0], codes[a.n :] * most + repeats[1]
     _, of_a, of_b = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
-    if len(of_a) < 2:
-        raise InputError(f"ids: expected at least two samples that both models have, got {len(of_a)}")
-    order = np.argsort(of_a)
-    return a.take(of_a[order]), b.take(of_b[order])
+    places = np.full(a.n, -1)
+    places[of_a] = of_b
+    return places
 
 
 def all_matched(models: Mapping[str, Predictions]) -> dict[str, Predictions]:
@@ -181,7 +197,8 @@ def _occurrence(predictions: Predictions) -> npt.NDArray[np.int64]:
     return number
 
 
-def _check_pair(a: Predictions, b: Predictions) -> None:
+def check_pair(a: Predictions, b: Predictions) -> None:
+    """Refuse predictions of two models that are not about the same samples in the same order."""
     if a.n != b.n:
         raise InputError(f"predictions: expected the same samples twice, got {a.n} and {b.n} samples")
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from calibrant.decisions.cascade_rule import CascadeRule
 from calibrant.decisions.rule import Rule
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.files import atomic_path
@@ -46,9 +47,12 @@ def export_onnx(
     :class:`~calibrant.posthoc.ScoreCalibrator` from ``score``, to ``repaired``, both of
     shape ``(n,)``. A calibrator with a map for each group also takes ``groups``, integers of shape ``(n,)``:
     the place of each sample's group among ``group_names``, or -1 for the common map. The graph of a rule has
-    the same inputs, and the outputs that its ``outputs`` names. The names that the calibrator knows, of
-    classes, groups and signals, are in the metadata of the graph, as JSON lists under ``class_names``,
-    ``group_names`` and ``signal_names``; signals are the columns of ``features``.
+    the same inputs, and the outputs that its ``outputs`` names; that of a
+    :class:`~calibrant.decisions.CascadeRule` goes from ``confidences`` of shape ``(n, d)``, of all stages but
+    the last, to the place of the ``stage`` that answers. Give 1 for a model that was not asked yet: the stage
+    is then the one to ask next. The names that the calibrator knows, of classes, groups and signals, are in
+    the metadata of the graph, as JSON lists under ``class_names``, ``group_names`` and ``signal_names``, and
+    those of stages under ``models``; signals are the columns of ``features``.
 
     Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
     samples, some of which have masked classes if the calibrator takes them.
@@ -120,6 +124,8 @@ def _inputs(
     """Return the inputs of a graph, with their numbers of columns, or of groups."""
     fitted = calibrator if rule is None else rule
     assert fitted is not None
+    if isinstance(rule, CascadeRule):
+        return {"confidences": len(rule.thresholds)}
     of_pairs = isinstance(calibrator, ConfidenceCalibrator) if rule is None else rule.n_classes is None
     widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, fitted.n_classes)}
     widths = {"score": 1} if isinstance(calibrator, ScoreCalibrator) else widths
@@ -159,6 +165,9 @@ class _Graph(nn.Module):
         if "groups" in given and self.calibrator is not None:
             known = (given["groups"] >= 0) & (given["groups"] < len(self.calibrator.group_names or ()))
             others.append(torch.where(known, given["groups"], -1))
+        if "confidences" in given and self.rule is not None:
+            answering: tuple[Tensor, ...] = self.rule(log_odds(given["confidences"]).float())
+            return answering
         if "logits" in given:
             z = given["logits"]
         else:
@@ -181,7 +190,8 @@ class _Graph(nn.Module):
     def known_names(self) -> dict[str, str]:
         """The names of classes, groups and signals that are known, as JSON lists."""
         fitted = self.rule if self.calibrator is None else self.calibrator
-        names = {each: getattr(fitted, each, None) for each in ("class_names", "group_names", "signal_names")}
+        known = ("class_names", "group_names", "signal_names", "models")
+        names = {each: getattr(fitted, each, None) for each in known}
         return {each: json.dumps(found) for each, found in names.items() if found}
 
     @property
@@ -316,6 +326,8 @@ def _samples(
         drawn["confidence"] = confidence.astype(np.float32)
     if "score" in widths:
         drawn["score"] = (place[0] + 3 * place[1] * rng.normal(size=n)).astype(np.float32)
+    if "confidences" in widths:
+        drawn["confidences"] = rng.random((n, widths["confidences"])).astype(np.float32)
     if "features" in widths:
         drawn["features"] = rng.normal(size=(n, widths["features"])).astype(np.float32)
     if "groups" in widths:

@@ -186,8 +186,8 @@ def _arrays(seen: Outcomes) -> tuple[Floats, Floats]:
     return seen.confidence.double().cpu().numpy(), seen.correct.double().cpu().numpy()
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full(len(part), math.nan), where=whole > 0)
+def _ratio(part: Counts, whole: Counts) -> Floats:
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), math.nan), where=whole > 0))
 
 
 def _share_of_positives(seen: Outcomes) -> Callable[[Counts], Floats]:

@@ -3,6 +3,7 @@
 from calibrant.plots.bin_dynamics import BinErrorsDisplay, CorrespondenceDisplay
 from calibrant.plots.confidence_histogram import ConfidenceHistogramDisplay
 from calibrant.plots.decided import (
+    CascadeDisplay,
     CostOfAskingDisplay,
     ExpectedRiskDisplay,
     FrequencyShiftDisplay,
@@ -30,6 +31,7 @@ from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDyn
 __all__ = [
     "AdaFocalGammasDisplay",
     "BinErrorsDisplay",
+    "CascadeDisplay",
     "ClassReliabilityDisplay",
     "ConfidenceHistogramDisplay",
     "CorpReliabilityDisplay",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 
 from calibrant.data.predictions import Predictions
+from calibrant.decisions.cascades import Cascade
 from calibrant.decisions.costs import CostOfAsking, Costs, cost_of_asking
 from calibrant.decisions.expected import ExpectedQuality, estimate_quality
 from calibrant.decisions.frequencies import FrequencyShift, estimate_frequencies
@@ -229,6 +230,59 @@ class CostOfAskingDisplay(Display):
         ax.grid()
         ax.set_xlabel("cost of asking a person")
         ax.set_ylabel("mean cost of a sample")
+        layout.legend_below(ax)
+
+
+@dataclass(eq=False)
+class CascadeDisplay(Display):
+    """Accuracy against the cost of a question: the frontier of a cascade, its models alone, and the choice.
+
+    Args:
+        cascade: The cascade, by :func:`calibrant.decisions.cascade_for_risk`.
+    """
+
+    cascade: Cascade
+
+    def draw(self, ax: "Axes") -> None:
+        """Draw the frontier with its intervals, and the points."""
+        found = self.cascade
+        costs = [each.cost for each in found.frontier]
+        ax.fill_between(
+            costs,
+            [each.accuracy_low for each in found.frontier],
+            [each.accuracy_high for each in found.frontier],
+            color=style.PALE_BLUE,
+            linewidth=0,
+            label=f"{100 * found.level:g} % interval",
+        )
+        ax.plot(costs, [each.accuracy for each in found.frontier], label="cascade", **style.curve(0))
+        for place, (name, each) in enumerate(zip(found.models, found.alone, strict=True)):
+            ax.plot(
+                [each.cost],
+                [each.accuracy],
+                linestyle="",
+                marker="sD^vP*X"[place % 7],
+                color=style.VERMILION,
+                markerfacecolor="white",
+                label=f"{words.legend_name(name)} alone",
+                zorder=3,
+            )
+        if found.chosen is not None:
+            ax.plot(
+                [found.chosen.cost],
+                [found.chosen.accuracy],
+                linestyle="",
+                marker="o",
+                color=style.BLACK,
+                label=f"at most {100 * found.risk:g} % wrong",
+                zorder=4,
+            )
+        ax.axhline(1 - found.risk, **style.REFERENCE)
+        ax.set_xlim(left=0)
+        style.percent_axis(ax, "y")
+        ax.grid()
+        ax.set_xlabel("mean cost of a question")
+        ax.set_ylabel("right answers (%)")
         layout.legend_below(ax)
 
 

@@ -19,7 +19,8 @@ from calibrant.data.rewriting import (
     write_joined,
     write_rows,
 )
-from calibrant.decisions.rule import RULE_FORMAT, Decisions, load_rule
+from calibrant.decisions.cascade_rule import CascadeRule
+from calibrant.decisions.rule import RULE_FORMAT, Decisions, Rule, load_rule
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated, check_form
 from calibrant.files import make_folder, suffix_of
@@ -48,11 +49,33 @@ def apply_rule(path: Path, source: str, out: Path, columns: Columns, tell: Tell)
         raise InputError(
             f"source: expected one file of predictions for a rule, got {source}; apply it to each file"
         )
-    answers = load_answers(file, need_labels=False, columns=columns)
-    tell(file, answers.predictions)
-    decided = rule.decide(answers.predictions)
-    if suffix_of(file) in ROW_FORMATS:
-        write_columns(source, out, decided.columns, kept=answers.kept)
+    return _write_decided(rule, [file], out, columns, tell)
+
+
+def apply_cascade(path: Path, sources: Sequence[Path], out: Path, columns: Columns, tell: Tell) -> Decisions:
+    """Write which stage of a cascade answers each question of the first file, whose columns are kept.
+
+    Args:
+        path: The rule.
+        sources: Files of the first models, of as many as there are; questions that they do not answer are to
+            be passed on.
+        out: The file to write.
+        columns: Which columns hold what.
+        tell: Called with each file and its predictions.
+    """
+    rule = CascadeRule.load(path)
+    check_targets([out], [path, *sources])
+    return _write_decided(rule, sources, out, columns, tell)
+
+
+def _write_decided(rule: Rule, files: Sequence[Path], out: Path, columns: Columns, tell: Tell) -> Decisions:
+    """Write what a rule decides about the rows of the first file, which keep their other columns."""
+    answers = [load_answers(file, need_labels=False, columns=columns) for file in files]
+    for file, each in zip(files, answers, strict=True):
+        tell(file, each.predictions)
+    decided = rule.decide(*(each.predictions for each in answers))
+    if suffix_of(files[0]) in ROW_FORMATS:
+        write_columns(files[0], out, decided.columns, kept=answers[0].kept)
     else:
         write_rows(out, decided.columns)
     return decided
