@@ -171,7 +171,7 @@ def _is_large(path: Path, columns: "Columns") -> bool:
 def _open(path: Path, columns: "Columns") -> "PredictionStream":
     from calibrant.streams.prediction_stream import open_stream
 
-    return open_stream(str(path), columns_by=columns.groups, columns_unit=columns.units)
+    return open_stream(str(path), columns_by=columns.by, columns_unit=columns.units)
 
 
 def _load(

@@ -5,6 +5,7 @@ from calibrant.decisions.costs import CostRule, Costs, act_on_costs, cost_of_ask
 from calibrant.decisions.expected import estimate_quality
 from calibrant.decisions.frequencies import estimate_frequencies, read_frequencies
 from calibrant.decisions.gate import check_requirements, samples_needed
+from calibrant.decisions.group_thresholds import GroupThresholdRule, find_group_thresholds
 from calibrant.decisions.junit import write_junit
 from calibrant.decisions.requirement import Requirement
 from calibrant.decisions.rule import load_rule
@@ -19,6 +20,7 @@ from calibrant.decisions.thresholds import (
 __all__ = [
     "CostRule",
     "Costs",
+    "GroupThresholdRule",
     "PredictionSets",
     "Requirement",
     "ThresholdRule",
@@ -30,6 +32,7 @@ __all__ = [
     "coverage_law",
     "estimate_frequencies",
     "estimate_quality",
+    "find_group_thresholds",
     "guaranteed_risks",
     "load_rule",
     "read_costs",

@@ -25,7 +25,7 @@ from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.outcomes import Pairs
-from calibrant.posthoc.by_group import ByGroup
+from calibrant.posthoc.by_group import ByGroup, places_of_families
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.weighing import rows_of
@@ -455,10 +455,21 @@ class _Work:
         """Correct a method for each group, by its out-of-fold predictions."""
         groups, start = self._validation.groups, time.perf_counter()
         assert groups is not None
-        places, log_probs = groups.codes.to(self._labels.device), self._log_probs(self.results[name])
+        log_probs, families = self._log_probs(self.results[name]), groups.families
+        names = [name for each in families for name in each.names]
+        places = places_of_families(
+            [each.codes for each in families], [len(each.names) for each in families]
+        ).to(self._labels.device)
         w, units = self._weights, self._units
         whole = ByGroup.of(
-            self._fitted[name], log_probs, self._labels, groups.names, places, weights=w, units=units
+            self._fitted[name],
+            log_probs,
+            self._labels,
+            names,
+            places,
+            columns=groups.columns,
+            weights=w,
+            units=units,
         )
         held_out = torch.empty_like(log_probs)
         for rest, inside in each_fold(self._folds.to(places.device)):
@@ -466,8 +477,9 @@ class _Work:
                 Identity(),
                 log_probs[rest],
                 self._labels[rest],
-                groups.names,
+                names,
                 places[rest],
+                columns=groups.columns,
                 weights=rows_of(w, rest),
                 units=rows_of(units, rest),
                 spreads=whole.spreads.tolist(),

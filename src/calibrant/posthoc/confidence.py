@@ -1,5 +1,6 @@
 """Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
+from collections.abc import Mapping
 from typing import Any, Self, TypeGuard, Unpack, cast
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, at_least_float32, check_confidence, check_correct, same_kind
 from calibrant.outcomes import LEAST_DOUBT, log_odds
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_for_pairs
@@ -110,6 +111,11 @@ class ConfidenceCalibrator(Calibrator):
         """The groups that have a map of their own; None if there is one map for all."""
         return self.base.group_names
 
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make these groups, if there are several."""
+        return self.base.group_columns
+
     def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return log-probabilities of being wrong and right, shape ``(n, 2)``."""
         cut: Tensor = within(logits, self.ends)
@@ -117,7 +123,7 @@ class ConfidenceCalibrator(Calibrator):
         return mapped
 
     def predict_confidence(
-        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: GroupsLike | None = None
     ) -> ArrayLike:
         """Return repaired confidences of shape ``(n,)`` in the caller's kind of array, or one number for one.
 
@@ -130,7 +136,9 @@ class ConfidenceCalibrator(Calibrator):
                 map.
         """
         if _is_number(confidence):
-            group = [groups] if isinstance(groups, str) else groups
+            group: GroupsLike | None = [groups] if isinstance(groups, str) else groups
+            if isinstance(groups, Mapping):
+                group = {column: [name] for column, name in groups.items()}
             return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
         log_probs = self.predict_log_proba(log_odds(check_confidence(confidence)), features, groups)
         return same_kind(log_probs[:, 1].exp(), like=confidence)
