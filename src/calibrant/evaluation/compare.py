@@ -32,7 +32,9 @@ from calibrant.posthoc.fitting.weighing import rows_of
 from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, borrowed_seconds
 from calibrant.posthoc.names import (
     BY_GROUP,
+    METHODS,
     POOL,
+    SEGMENTS,
     method_named,
     pool_members,
     resolve_for_pairs,
@@ -209,6 +211,7 @@ def compare(
     methods: str | Sequence[str] = "auto",
     fast: bool = False,
     keep_accuracy: bool = False,
+    segments: bool = False,
     n_folds: int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -242,6 +245,8 @@ def compare(
         fast: Whether ``"auto"`` means the quick methods only.
         keep_accuracy: Whether methods that can change the predicted class are left out; named ones are
             refused.
+        segments: Whether segments of the features, or of the signals of a black box, are looked for and
+            corrected, too: the method ``"segments"`` beside the others.
         n_folds: Number of folds of the validation set; each is calibrated by a fit on the others. By default
             5, or 3 if there are more than eight million logits.
         n_bins: Number of bins of the binned measures.
@@ -258,6 +263,7 @@ def compare(
             raise InputError(f"test: expected {validation.described}, as in validation, got {test.described}")
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
+    named = _with_segments(named, validation, keep_accuracy=keep_accuracy) if segments else named
     n_folds = _checked_folds(validation, n_folds)
     work = _Work(validation, test, n_folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
@@ -270,6 +276,22 @@ def compare(
         None if test is None else test.n,
         validation.n_units,
     )
+
+
+def _with_segments(named: list[str], validation: Predictions, *, keep_accuracy: bool) -> list[str]:
+    """Return the methods with that which looks for segments; refuse predictions that have none."""
+    if validation.beside is None:
+        raise InputError(
+            "segments: expected features, or signals beside the confidence, in which segments can be looked "
+            "for, got none; give such columns, or name groups"
+        )
+    if keep_accuracy:
+        raise InputError(
+            "segments: expected that accuracy may change, got keep_accuracy=True; leave out one of the two"
+        )
+    return [name for name in METHODS if name in (*named, SEGMENTS)] + [
+        name for name in named if name not in METHODS
+    ]
 
 
 def _checked_folds(validation: Predictions, n_folds: int | None) -> int:
