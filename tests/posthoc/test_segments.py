@@ -102,17 +102,16 @@ def test_features_are_needed_and_have_the_width_of_the_fit():
 
 
 def test_the_worst_segment_is_corrected_about_as_well_as_by_mcgrad():
-    mcgrad = pytest.importorskip("mcgrad", reason="the library mcgrad is not installed")
+    methods = pytest.importorskip("mcgrad.methods", reason="the library mcgrad is not installed")
     pd = pytest.importorskip("pandas")
     x, s, truth, inside = answers(2000, 1)
     right = np.random.default_rng(101).random(2000) < truth
     frame = pd.DataFrame(x, columns=list("abc")).assign(score=1 / (1 + np.exp(-s)), label=right.astype(int))
-    columns = {"prediction_column_name": "score", "numerical_feature_column_names": list("abc")}
-    theirs = mcgrad.methods.MCGrad()
-    theirs.fit(df_train=frame, label_column_name="label", **columns)
+    columns = {"categorical_feature_column_names": [], "numerical_feature_column_names": list("abc")}
+    theirs = methods.MCGrad().fit(frame, "score", "label", **columns)
     x, s, truth, inside = answers(5000, 2)
     new = pd.DataFrame(x, columns=list("abc")).assign(score=1 / (1 + np.exp(-s)))
-    peer = theirs.predict(new, *columns.values(), [])
+    peer = theirs.predict(new, "score", **columns)
     ours = fitted(2000, 1).predict_proba(s, x)[:, 1]
     errors = [abs((p - truth)[inside].mean()) for p in (ours, peer)]
     assert errors[0] < errors[1] + 0.03

@@ -115,12 +115,14 @@ class ByGroup(Calibrator):
         if groups is None:
             raise InputError("groups: expected the name of each sample's group, got none")
         data = cls.data(logits, labels, **rows)
-        several = len(groups) > 1 if isinstance(groups, Mapping) else False
-        columns = tuple(map(str, groups)) if isinstance(groups, Mapping) and several else ()
-        if isinstance(groups, Mapping) and not several:
-            groups = next(iter(groups.values()), ())
+        if isinstance(groups, Mapping) and len(groups) == 1:
+            (groups,) = groups.values()
+        columns = tuple(groups) if isinstance(groups, Mapping) else ()
+        named = crossed_names(groups, columns) if isinstance(groups, Mapping) else [groups]
+        if not named:
+            raise InputError("groups: expected one column of groups at least, got none")
         base = method_named(method).fit(data)
-        families = [data.names_of(each) for each in (crossed_names(groups, columns) if columns else [groups])]
+        families = [data.names_of(each) for each in named]
         names = [name for each in families for name in np.unique(each).tolist()]
         places = torch.stack([group_places(each, names, n=len(data)) for each in families], dim=1)
         log_probs = base.predict_log_proba(data.logits, data.features)

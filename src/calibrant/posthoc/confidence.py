@@ -138,7 +138,7 @@ class ConfidenceCalibrator(Calibrator):
         if _is_number(confidence):
             group: GroupsLike | None = [groups] if isinstance(groups, str) else groups
             if isinstance(groups, Mapping):
-                group = {column: [name] for column, name in groups.items()}
+                group = {column: [str(name)] for column, name in groups.items()}
             return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
         log_probs = self.predict_log_proba(log_odds(check_confidence(confidence)), features, groups)
         return same_kind(log_probs[:, 1].exp(), like=confidence)

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.files import Allowed
 from calibrant.inputs import ArrayLike, check_count, check_features
 from calibrant.outcomes import mean_of
 from calibrant.posthoc.calibrator import Calibrator, required_features
 from calibrant.posthoc.fitting.binary import class_log_odds, join_top, normalised, split_top
 from calibrant.posthoc.fitting.boosted_trees import LEAVES, NODES, Round, grow_round
-from calibrant.posthoc.fitting.stored import AT_LEAST_1, PLACES, POSITIVE, Allowed, Numbers, declare
+from calibrant.posthoc.fitting.stored import AT_LEAST_1, PLACES, POSITIVE, Numbers, declare
 from calibrant.posthoc.fitting.weighing import error_of_mean
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_named

@@ -131,8 +131,9 @@ def _histograms(
     n_inputs, size = bins.shape[1], _BINS + 1
     at = ((node[:, None] * n_inputs + np.arange(n_inputs)) * size + bins).ravel()
     shape = (n_nodes, n_inputs, size)
+    length = n_nodes * n_inputs * size
     return [
-        np.bincount(at, np.repeat(each, n_inputs), minlength=n_nodes * n_inputs * size).reshape(shape)
+        np.bincount(at, np.repeat(each, n_inputs), minlength=length).astype(np.float64).reshape(shape)
         for each in values
     ]
 
