@@ -243,7 +243,7 @@ def test_segments_are_looked_for_in_signals_and_refused_without_any(run, tmp_pat
     code, out, err = run(*asked, "--confidence", "stated,length")
     assert code == 0, err
     methods = json.loads(out)["methods"]
-    assert methods["segments"]["metrics"]["nll"] < methods["platt"]["metrics"]["nll"] - 0.02
+    assert methods["segments"]["validation"]["nll"] < methods["platt"]["validation"]["nll"] - 0.02
     code, _, err = run(*asked, "--confidence", "stated")
     assert code == 2
     assert "segments: expected features, or signals beside the confidence" in err

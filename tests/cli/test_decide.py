@@ -215,7 +215,7 @@ def test_groups_beside_costs_that_no_calibrator_reads_are_refused(run, tmp_path)
 
 def test_each_group_has_a_threshold_which_apply_uses(run, tmp_path):
     path, rule, decided = (tmp_path / name for name in ("answers.csv", "rule.safetensors", "decided.csv"))
-    rows = [f"0.{6 + i % 3},{int(i % 10 > 0)},law,{'fm'[i % 2]}\n0.9,0,art,f\n" for i in range(300)]
+    rows = [f"0.{6 + i % 3},{int(i % 20 > 0)},law,{'fm'[i % 2]}\n0.9,0,art,f\n" for i in range(300)]
     path.write_text("confidence,correct,subject,sex\n" + "".join(rows))
     asked = ("decide", path, "--risk", 0.3, "--by", "subject,sex")
     code, out, err = run(*asked, "--out", rule, columns=200)

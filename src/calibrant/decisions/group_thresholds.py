@@ -91,7 +91,7 @@ class GroupThresholdRule(Rule):
         limits = torch.cat([self.thresholds, never])[groups]
         one = ThresholdRule(0.0, risk=self.risk, level=self.level, n_classes=self.n_classes)
         one.threshold = limits
-        return one(log_probs)
+        return one.forward(log_probs)
 
     def columns(self, outputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
         """Return the predicted class and its confidence, unless they are given, and whether to answer."""
