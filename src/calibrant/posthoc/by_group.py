@@ -122,9 +122,8 @@ class ByGroup(Calibrator):
         if not named:
             raise InputError("groups: expected one column of groups at least, got none")
         base = method_named(method).fit(data)
-        families = [data.names_of(each) for each in named]
-        names = [name for each in families for name in np.unique(each).tolist()]
-        places = torch.stack([group_places(each, names, n=len(data)) for each in families], dim=1)
+        names = [name for each in named for name in np.unique(np.asarray(each).astype(str)).tolist()]
+        places = torch.stack([group_places(data.names_of(each), names, n=len(data)) for each in named], dim=1)
         log_probs = base.predict_log_proba(data.logits, data.features)
         return cls.of(
             base,
