@@ -41,6 +41,7 @@ ROWS = {
     "units": 20,
     "unit_guarantees": 21,
     "sklearn_default": 1,
+    "segments": 2,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {

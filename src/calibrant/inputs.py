@@ -10,6 +10,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -118,6 +119,26 @@ def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: expected numbers, got an array of type {array.dtype}")
     return array
+
+
+def group_name(columns: Sequence[str], levels: Sequence[str]) -> str:
+    """Return the name of the samples that have these levels of some columns.
+
+    Example:
+        >>> group_name(["race", "sex"], ["Asian", "Male"])
+        'race=Asian, sex=Male'
+    """
+    return ", ".join(f"{column}={level}" for column, level in zip(columns, levels, strict=True))
+
+
+def column_sets(columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return each column by itself, then each two columns together, and so on to all of them.
+
+    Example:
+        >>> column_sets(["race", "sex"])
+        [('race',), ('sex',), ('race', 'sex')]
+    """
+    return [each for size in range(1, len(columns) + 1) for each in combinations(columns, size)]
 
 
 def same_kind(result: Tensor, like: ArrayLike) -> ArrayLike:

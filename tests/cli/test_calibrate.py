@@ -231,3 +231,19 @@ def test_a_stream_is_sampled_for_the_fit_and_measured_as_a_whole(run, tmp_path, 
     assert found["whole"]["after"]["nll"] == pytest.approx(after["nll"])
     _, text, _ = run(*given, "--methods", "temperature")
     assert "On all 2,000 test rows: negative log-likelihood" in text
+
+
+def test_segments_are_looked_for_in_signals_and_refused_without_any(run, tmp_path):
+    rng = np.random.default_rng(0)
+    stated, length = rng.uniform(0.5, 1, 1500), rng.normal(size=1500)
+    right = rng.random(1500) < stated - 0.4 * (length > 0.5)
+    rows = [f"{c:.6f},{x:.6f},{int(y)}\n" for c, x, y in zip(stated, length, right, strict=True)]
+    (tmp_path / "answers.csv").write_text("stated,length,correct\n" + "".join(rows))
+    asked = ("calibrate", tmp_path / "answers.csv", "--by", "auto", "--methods", "platt", "--json")
+    code, out, err = run(*asked, "--confidence", "stated,length")
+    assert code == 0, err
+    methods = json.loads(out)["methods"]
+    assert methods["segments"]["validation"]["nll"] < methods["platt"]["validation"]["nll"] - 0.02
+    code, _, err = run(*asked, "--confidence", "stated")
+    assert code == 2
+    assert "segments: expected features, or signals beside the confidence" in err

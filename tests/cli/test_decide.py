@@ -200,12 +200,36 @@ def test_the_unit_of_rows_is_a_column_and_the_sentence_names_new_units(run, tmp_
     assert by_unit["coverage_low"] < by_row["coverage_low"]
 
 
-def test_groups_that_no_calibrator_reads_are_refused(run, tmp_path):
+def test_groups_beside_costs_that_no_calibrator_reads_are_refused(run, tmp_path):
     path = tmp_path / "answers.csv"
     path.write_text("confidence,correct,subject\n" + "0.7,1,law\n0.8,0,art\n" * 50)
-    code, out, err = run("decide", path, "--risk", 0.2, "--by", "subject")
+    costs = tmp_path / "costs.csv"
+    costs.write_text("truth,trust,check\nwrong,5,1\nright,0,1\n")
+    code, out, err = run("decide", path, "--costs", costs, "--calibrate", "none", "--by", "subject")
     assert (code, out) == (2, "")
     assert (
         "--by: expected a calibrator with a map for each group, as calibrate --by makes one, got none" in err
     )
     assert "run decide on the rows of that group" in err
+
+
+def test_each_group_has_a_threshold_which_apply_uses(run, tmp_path):
+    path, rule, decided = (tmp_path / name for name in ("answers.csv", "rule.safetensors", "decided.csv"))
+    rows = [f"0.{6 + i % 3},{int(i % 20 > 0)},law,{'fm'[i % 2]}\n0.9,0,art,f\n" for i in range(300)]
+    path.write_text("confidence,correct,subject,sex\n" + "".join(rows))
+    asked = ("decide", path, "--risk", 0.3, "--by", "subject,sex")
+    code, out, err = run(*asked, "--out", rule, columns=200)
+    assert code == 0, err
+    assert "with 95 % probability for all 3 groups at once" in out
+    assert "subject=art, sex=f is never answered" in out
+    found = json.loads(run(*asked, "--json")[1])
+    assert found["groups"]["subject=art, sex=f"]["threshold"] is None
+    assert run("apply", rule, path, "--by", "sex,subject", "--out", decided)[0] == 0
+    kept = [line.split(",") for line in decided.read_text().splitlines()[1:]]
+    assert {(row[2], row[-1]) for row in kept} == {("law", "true"), ("art", "false")}
+    code, _, err = run("apply", rule, path, "--by", "subject", "--out", tmp_path / "x.csv")
+    assert code == 2
+    assert "groups: expected the columns subject and sex, got one column" in err
+    code, _, err = run("decide", path, "--risk", 0.3, "--by", "subject,gender")
+    assert code == 2
+    assert "expected a column 'gender'" in err

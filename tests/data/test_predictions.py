@@ -7,7 +7,9 @@ import pytest
 import torch
 from tests.rounding import assert_equal_up_to_rounding
 
-from calibrant.data import Predictions
+from calibrant.data import Predictions, load_predictions, save_predictions
+from calibrant.data.columns import Columns
+from calibrant.data.predictions import Groups, join_predictions
 from calibrant.errors import InputError
 
 LOGITS = [[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]]
@@ -325,3 +327,48 @@ def test_the_softmax_of_the_logits_of_probabilities_are_the_probabilities():
     )
     logits = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Predictions(logits=logits).to_logits(), logits)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet", "csv", "safetensors", "jsonl"])
+def test_groups_of_several_columns_are_saved_and_read_again(tmp_path, suffix):
+    columns = {"race": ["=A", "B", "=A", "B"], "sex": ["f", "f", "m", "f"]}
+    given = Predictions(confidence=[0.9, 0.8, 0.7, 0.6], correct=[1, 0, 1, 1], groups=columns)
+    path = tmp_path / f"answers.{suffix}"
+    save_predictions(given, path)
+    own, named = (
+        load_predictions(path).groups,
+        load_predictions(path, columns=Columns(groups=["groups_sex", "groups_race"])).groups,
+    )
+    assert own.columns == ("race", "sex")
+    assert own.by_column == columns
+    assert own.names == ("race==A, sex=f", "race==A, sex=m", "race=B, sex=f")
+    assert named.columns == ("groups_sex", "groups_race")
+    assert named.by_column["groups_race"] == columns["race"]
+    joined = join_predictions({"one": given, "two": given.take([0, 1])})
+    assert joined.groups.by_column["race"] == [*columns["race"], "=A", "B"]
+
+
+def test_some_of_several_columns_make_groups_of_their_own():
+    groups = Groups.of({"race": ["A", "B", "A"], "sex": ["f", "f", "m"], "age": [1, 2, 2]}, n=3)
+    assert groups.by(["age"]).values == ["age=1", "age=2", "age=2"]
+    assert groups.by(["sex", "race"]).values == ["sex=f, race=A", "sex=f, race=B", "sex=m, race=A"]
+    assert [each.columns for each in groups.families][:4] == [("race",), ("sex",), ("age",), ("race", "sex")]
+    assert groups.take(torch.tensor([0, 2])).by(["race"]).names == ("race=A",)
+    one = Groups.of({"race": ["A", "B"]}, n=2)
+    assert one.columns == ()
+    assert one.families == (one,)
+    assert one.names == ("A", "B")
+
+
+@pytest.mark.parametrize(
+    ("groups", "match"),
+    [
+        ({"race": ["A"], "sex": ["f", "m"]}, "groups: expected 2 entries, one per prediction, got 1"),
+        ({"race": ["A", None], "sex": ["f", "m"]}, "groups: expected a name in every row, got none in row 1"),
+        ({}, "groups: expected at most 4 columns, got 0"),
+        ({name: ["A", "B"] for name in "abcde"}, "groups: expected at most 4 columns, got 5; join some"),
+    ],
+)
+def test_bad_columns_of_groups_are_refused(groups, match):
+    with pytest.raises(InputError, match=match):
+        Groups.of(groups, n=2)

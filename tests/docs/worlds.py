@@ -222,8 +222,11 @@ def answers(folder):
     table = pa.table({name: [row[source] for row in rows] for name, source in columns.items()})
     (folder / "answers").mkdir()
     pq.write_table(table, folder / "answers" / "1.parquet")
-    lines = [f"{row['stated']},{int(row['is_right'])},{row['subject']}" for row in rows]
-    (folder / "answers.csv").write_text("\n".join(("confidence,correct,subject", *lines)))
+    lines = [
+        f"{row['stated']},{int(row['is_right'])},{row['subject']},{('en', 'fr')[place % 2]},{row['length']}"
+        for place, row in enumerate(rows)
+    ]
+    (folder / "answers.csv").write_text("\n".join(("confidence,correct,subject,language,length", *lines)))
 
 
 def questions(folder):

@@ -135,3 +135,32 @@ def test_what_cannot_be_grouped_is_refused(change, message):
     predictions = Predictions(confidence=[0.5, 0.6, 0.7], correct=[1, 0, 1], groups=groups)
     with pytest.raises(InputError, match=message):
         by_group(predictions, **change)
+
+
+def test_groups_of_two_columns_are_tested_with_those_of_both_together_and_one_correction():
+    rng = np.random.default_rng(3)
+    race, sex = rng.choice(["A", "B"], size=800), rng.choice(["f", "m"], size=800)
+    race[:5], sex[:5] = "C", "f"
+    stated = rng.uniform(0.5, 1, size=800)
+    wrong = (race == "A") & (sex == "m")
+    right = rng.random(800) < stated - 0.3 * wrong
+    given = {"confidence": stated, "correct": right}
+    found = by_group(Predictions(**given, groups={"race": race, "sex": sex}))
+    names = {"race=A", "race=B", "race=C", "sex=f", "sex=m"}
+    names |= {f"race={r}, sex={s}" for r in "AB" for s in "fm"} | {"race=C, sex=f"}
+    assert {row.name for row in found.rows} == names
+    assert found.rows[0].name == "race=A, sex=m"
+    by_name = {row.name: row for row in found.rows}
+    alone = {row.name: row for row in by_group(Predictions(**given, groups=race)).rows}
+    assert by_name["race=A"].gap == alone["A"].gap
+    assert by_name["race=A"].n == int((race == "A").sum())
+    tested = [row for row in found.rows if not math.isnan(row.p_value)]
+    assert len(tested) == 8
+    assert math.isnan(by_name["race=C"].p_value)
+    # Holm: the smallest p-value is multiplied by the number of all tests, of columns and of both together.
+    least = min(tested, key=lambda row: row.p_value)
+    assert least.p_corrected == pytest.approx(min(1.0, 8 * least.p_value))
+    assert "of 8 groups are miscalibrated" in found.sentence
+    within = [row for row in found.rows if ", " in row.name and row.metrics]
+    expected = sum(row.n * row.metrics["ece"] for row in within) / sum(row.n for row in within)
+    assert found.within["ece"] == pytest.approx(expected)

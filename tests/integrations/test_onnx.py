@@ -1,6 +1,7 @@
 """Calibrators as ONNX graphs."""
 
 import importlib.util
+import json
 
 import numpy as np
 import onnx
@@ -215,3 +216,19 @@ def test_a_group_that_the_fit_has_not_seen_gets_the_common_map(tmp_path):
     expected = repair.predict_confidence(stated, groups=["art", "law", "new", "new", "new"])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert session.get_modelmeta().custom_metadata_map == {"group_names": '["art", "law"]'}
+
+
+def test_groups_of_two_columns_are_places_for_each_column_and_for_both(tmp_path):
+    names = ["race=A", "race=B", "sex=f", "race=A, sex=f"]
+    effects = torch.tensor([0.5, -1.0, 0.3, 0.2])
+    by_group = ByGroup(TemperatureScaling(2.0), names, effects, effects / 3, (0.0,) * 6, ("race", "sex"))
+    repair = ConfidenceCalibrator(by_group, torch.tensor([-4.0, 4.0]))
+    export_onnx(repair, tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    stated, places = np.full(3, 0.8, dtype=np.float32), np.array([[0, 2, 3], [1, 2, -1], [-1, -1, -1]])
+    (found,) = session.run(["repaired"], {"confidence": stated, "groups": places})
+    groups = {"sex": ["f", "f", "x"], "race": ["A", "B", "x"]}
+    np.testing.assert_allclose(found, repair.predict_confidence(stated, groups=groups), rtol=1e-5)
+    known = session.get_modelmeta().custom_metadata_map
+    assert json.loads(known["group_names"]) == names
+    assert json.loads(known["group_columns"]) == ["race", "sex"]

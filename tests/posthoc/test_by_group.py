@@ -149,3 +149,99 @@ def test_bad_groups_are_refused():
     )
     with pytest.raises(InputError, match="^groups: expected 2 names, one per sample, got shape"):
         fitted.predict_confidence([0.5, 0.6], groups=["art"])
+
+
+def crossed(*, seed=0, n=900):
+    """Log-odds, hits, races and sexes of a model that errs by race, by sex, and in one combination."""
+    rng = np.random.default_rng(seed)
+    race, sex = rng.integers(3, size=n), rng.integers(2, size=n)
+    s = rng.normal(0.5, 1.2, size=n)
+    offset = np.array([-0.8, 0.0, 0.6])[race] + np.array([0.5, -0.5])[sex] + 0.7 * ((race == 2) & (sex == 1))
+    right = rng.random(n) < 1 / (1 + np.exp(-(s + offset)))
+    return s, right, np.array(["A", "B", "C"])[race], np.array(["f", "m"])[sex]
+
+
+def test_effects_of_two_columns_and_of_both_together_are_the_penalised_optimum():
+    s, right, race, sex = crossed()
+    both = np.char.add(np.char.add(np.char.add("race=", race), ", sex="), sex)
+    families = [np.char.add("race=", race), np.char.add("sex=", sex), both]
+    names = [name for each in families for name in np.unique(each).tolist()]
+    places = np.stack([[names.index(name) for name in each] for each in families], axis=1)
+    spreads = (0.5, 0.2, 0.4, 0.1, 0.3, 0.05)
+    fitted = ByGroup.of(
+        Identity(),
+        log_probs(s),
+        torch.from_numpy(right).long(),
+        names,
+        torch.from_numpy(places),
+        columns=("race", "sex"),
+        spreads=spreads,
+    )
+    tau = np.repeat(np.array(spreads).reshape(3, 2), [3, 2, 6], axis=0).T.ravel()
+
+    def loss(theta):
+        a, b = theta[:11], theta[11:]
+        z = (1 + b[places].sum(axis=1)) * s + a[places].sum(axis=1)
+        return np.logaddexp(0, np.where(right, -z, z)).sum() + (theta**2 / (2 * tau**2)).sum()
+
+    best = optimize.minimize(loss, np.zeros(22), method="BFGS", options={"gtol": 1e-6}).x
+    np.testing.assert_allclose(torch.cat([fitted.intercepts, fitted.slopes]), best, atol=2e-4)
+
+
+def test_one_column_by_name_gives_what_the_column_gives():
+    s, right, race, _ = crossed()
+    by_name = ByGroup.fit(s, right.astype(int), groups={"race": race})
+    alone = ByGroup.fit(s, right.astype(int), groups=race)
+    assert by_name.columns == ()
+    assert by_name.names == alone.names
+    assert torch.equal(by_name.intercepts, alone.intercepts)
+    assert torch.equal(by_name.spreads, alone.spreads)
+
+
+def test_a_combination_that_was_not_seen_gets_the_effects_of_its_columns(tmp_path):
+    s, right, race, sex = crossed()
+    seen = ~((race == "C") & (sex == "m"))
+    fitted = ByGroup.fit(
+        s[seen], right[seen].astype(int), groups={"race": race[seen], "sex": sex[seen]}, method="uncalibrated"
+    )
+    assert fitted.spreads.shape == (6,)
+    assert "race=C, sex=m" not in fitted.names
+    a, b = (
+        dict(zip(fitted.names, each.tolist(), strict=True)) for each in (fitted.intercepts, fitted.slopes)
+    )
+    z = (1 + b["race=C"] + b["sex=m"]) * 0.3 + a["race=C"] + a["sex=m"]
+    fitted.save(tmp_path / "both.safetensors")
+    loaded = load_calibrator(tmp_path / "both.safetensors")
+    # The order of the columns does not matter, and others are left alone.
+    groups = {"sex": ["m"], "race": ["C"], "age": ["old"]}
+    for each in (fitted, loaded):
+        assert each.predict_proba([0.3], groups=groups)[0][1] == pytest.approx(1 / (1 + np.exp(-z)))
+    unknown = loaded.predict_proba([0.3], groups={"race": ["X"], "sex": ["X"]})[0][1]
+    assert unknown == pytest.approx(1 / (1 + np.exp(-0.3)))
+
+
+def test_both_columns_are_needed_when_the_repair_is_applied():
+    s, right, race, sex = crossed(n=300)
+    stated = 1 / (1 + np.exp(-s))
+    given = Predictions(confidence=stated, correct=right, groups={"race": race, "sex": sex})
+    fitted = compare(given, methods=["platt"])["by_group"].calibrator
+    assert fitted.group_columns == ("race", "sex")
+    swapped = given.replaced(groups={"sex": sex, "race": race})
+    assert_equal_up_to_rounding(calibrated(fitted, given).confidence, calibrated(fitted, swapped).confidence)
+    with pytest.raises(InputError, match="groups: expected the columns race and sex, got one column"):
+        calibrated(fitted, given.replaced(groups=race))
+    with pytest.raises(InputError, match="got none for sex; give all of them by name"):
+        fitted.predict_confidence(stated, groups={"race": race})
+    one = compare(given.replaced(groups=race), methods=["platt"])["by_group"].calibrator
+    with pytest.raises(
+        InputError, match="expected the one column that the calibrator was fitted on, got race"
+    ):
+        calibrated(one, given)
+
+
+def test_columns_that_do_not_differ_share_one_map():
+    rng = np.random.default_rng(4)
+    s, race, sex = rng.normal(size=1500), rng.integers(3, size=1500), rng.integers(2, size=1500)
+    right = rng.random(1500) < 1 / (1 + np.exp(-s))
+    fitted = ByGroup.fit(s, right.astype(int), groups={"race": race, "sex": sex})
+    assert float(fitted.spreads.max()) <= 0.1

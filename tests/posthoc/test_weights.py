@@ -30,6 +30,7 @@ from calibrant.posthoc import (
     ProximityCalibration,
     PTSPaper,
     QuadraticCalibration,
+    SegmentCalibration,
     SMARTPaper,
     SplineCalibration,
     StructuredMatrixScaling,
@@ -109,10 +110,11 @@ CASES = [
     Case(ProximityCalibration, {"variant": "bin_mean_shift", "fallback": False}, None),
     Case(TemperatureScaling.then(EnsembleTemperatureScaling)),
     # Folds are of samples, and the copies of one would be in several.
+    Case(SegmentCalibration, {}, None),
     Case(StructuredSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
     Case(StructuredVectorSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
 ]
-FOR_FEATURES = (Combination, FeatureClipping, ProximityCalibration)
+FOR_FEATURES = (Combination, FeatureClipping, ProximityCalibration, SegmentCalibration)
 REFUSING = (VennAbers, MetaCal)
 
 

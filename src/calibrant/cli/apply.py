@@ -177,10 +177,10 @@ def apply(
     check_targets([out], [value for value in frequencies.values() if value != "balanced"])
     fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
-    if columns.groups is not None and fitted.group_names is None:
+    if columns.by is not None and fitted.group_names is None:
         raise InputError(
             f"--by: expected none for {calibrator.name}, which has one map for all groups, got "
-            f"{columns.groups!r}; leave it out"
+            f"{columns.by!r}; leave it out"
         )
     check_targets([out], [calibrator])
     several = isinstance(fitted, LabelCalibrator)
@@ -190,7 +190,7 @@ def apply(
     whole += ["columns under other names"] if columns.needs_whole_files else []
     whole += ["--labels"] if labels is not None else []
     if is_streamed(source, asked=on_ray, needs_all=whole):
-        _apply_to_stream(fitted, source, out, columns.groups, written, on_ray=on_ray)
+        _apply_to_stream(fitted, source, out, columns.by, written, on_ray=on_ray)
         return
     files = files_of(source)
     targets = targets_of(source, files, out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
     from calibrant.inputs import Progress
     from calibrant.streams.prediction_stream import PredictionStream
+
+# The word for groups that are looked for instead of named.
+SEGMENTS_BY = "auto"
 
 
 @with_columns
@@ -98,9 +102,14 @@ def calibrate(
     Folders, patterns and Parquet files above 200 MB are read as a stream: methods are compared on a sample,
     of whole units if rows have units, and the chosen one is measured on all rows of TEST.
 
+    --by race,sex also corrects the chosen mixture for each race, each sex, and both together. --by auto looks
+    for segments of the features, or of the signals of --confidence, and corrects those that differ.
+
     Example: calibrant calibrate val.npz --test test.npz --out calibrated
 
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
+
+    Example: calibrant calibrate answers.csv --confidence stated,length,year --by auto --out honest
     """
     from calibrant.cli.printing import print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
@@ -111,6 +120,8 @@ def calibrate(
     from calibrant.report.write import REPORT, save_results
 
     decisive = checked_criterion(criterion)
+    segments = columns.groups == SEGMENTS_BY
+    columns = replace(columns, groups=None) if segments else columns
     sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
         load = partial(_load, columns=columns, sampled=sampled, seed=seed, progress=progress)
@@ -132,6 +143,7 @@ def calibrate(
             methods=wanted,
             fast=fast,
             keep_accuracy=keep_accuracy,
+            segments=segments,
             n_folds=folds,
             seed=seed,
             progress=progress,
@@ -173,7 +185,7 @@ def _is_large(path: Path, columns: "Columns") -> bool:
 def _open(path: Path, columns: "Columns") -> "PredictionStream":
     from calibrant.streams.prediction_stream import open_stream
 
-    return open_stream(str(path), columns_by=columns.groups, columns_unit=columns.units)
+    return open_stream(str(path), columns_by=columns.by, columns_unit=columns.units)
 
 
 def _load(

@@ -28,7 +28,11 @@ def columns_from(
     by: Annotated[
         str | None,
         typer.Option(
-            "--by", help="Column with the group of each sample.", metavar="COLUMN", rich_help_panel=COLUMNS
+            "--by",
+            help="Column with the group of each sample. Several, separated by commas, make groups each by "
+            "itself and all together.",
+            metavar="COLUMNS",
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
     unit: Annotated[
@@ -131,7 +135,7 @@ def columns_from(
         score=score,
         outcome=outcome,
         falling="falling" in how,
-        groups=by,
+        groups=None if by is None else split_list(by),
         units=() if unit is None else split_list(unit),
         ids=() if identity is None else split_list(identity),
         percent="percent" in how,

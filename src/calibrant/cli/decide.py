@@ -88,6 +88,9 @@ def decide(
     half of VAL. If rows depend on each other, such as several answers to one question, name the column of
     the question with --unit: the guarantee then holds for the rows of new questions.
 
+    --by subject finds a threshold for each subject, with a guarantee that holds in all of them at once.
+    Groups in which no threshold shows it are never answered.
+
     --costs finds the action that costs least by a matrix of costs, and shows what calibration saves.
 
     Example: calibrant decide val.npz --risk 0.02 --out rule.safetensors
@@ -98,11 +101,14 @@ def decide(
 
     Example: calibrant decide answers.csv --risk 0.1 --confidence stated --unit question_id
 
+    Example: calibrant decide answers.csv --risk 0.3 --by race,sex --out rule.safetensors
+
     Example: calibrant decide val.npz --costs costs.csv --ask 2
 
     Example: calibrant apply rule.safetensors new.npz --out decisions.csv
     """
     from calibrant.decisions.costs import CostResult, act_on_costs
+    from calibrant.decisions.group_thresholds import GroupThresholds, find_group_thresholds
     from calibrant.decisions.sets import calibrate_part
     from calibrant.decisions.thresholds import ThresholdTable, find_threshold
 
@@ -112,11 +118,12 @@ def decide(
         check_targets([out], [each for each in (path, costs, calibrator) if each is not None])
     given, fitted = read(path, columns), _loaded(calibrator)
     compared = calibrate == "auto" if costs is None else fitted is None and calibrate != "none"
-    _check_groups(columns.groups, fitted, compared=compared)
+    if costs is not None:
+        _check_groups(columns.by, fitted, compared=compared)
     with progress_bar(visible=not as_json) as progress:
         if costs is not None:
             matrix, (methods, fast) = _costs(costs, ask), _methods(calibrate)
-            found: CostResult | ThresholdTable = act_on_costs(
+            found: CostResult | ThresholdTable | GroupThresholds = act_on_costs(
                 given,
                 matrix,
                 calibrator=fitted,
@@ -128,8 +135,9 @@ def decide(
         else:
             if calibrate is not None:
                 fitted, given = calibrate_part(given, method=calibrate, progress=progress)
-            found = find_threshold(given, risk=risk, coverage=coverage, level=level, calibrator=fitted)
-    rule = found.rule if isinstance(found, CostResult) else found.chosen.rule
+            find = find_threshold if columns.by is None else find_group_thresholds
+            found = find(given, risk=risk, coverage=coverage, level=level, calibrator=fitted)
+    rule = found.chosen.rule if isinstance(found, ThresholdTable) else found.rule
     if as_json:
         typer.echo(found.to_json())
     else:
@@ -158,12 +166,12 @@ def _check_asked(risk: float | None, coverage: float | None, costs: Path | None,
 
 
 def _check_groups(by: str | None, fitted: "Calibrator | None", *, compared: bool) -> None:
-    """Refuse groups that no calibrator would read; a comparison of methods has one that does."""
+    """Refuse groups beside costs that no calibrator would read; a comparison of methods has one that does."""
     if by is not None and not compared and (fitted is None or fitted.group_names is None):
         raise InputError(
             f"--by: expected a calibrator with a map for each group, as calibrate --by makes one, got "
-            f"{'none' if fitted is None else 'one without'}; for a threshold of each group, run decide on "
-            "the rows of that group"
+            f"{'none' if fitted is None else 'one without'}; for actions in each group, run decide on the "
+            "rows of that group"
         )
 
 

@@ -149,7 +149,7 @@ def evaluate(
             intervals=intervals,
             per_class=per_class,
             n_margins=per_margin,
-            by=(columns.groups or "group") if columns.makes_groups else None,
+            by=(columns.by or "group") if columns.makes_groups else None,
             other=other,
             foreign=foreign,
             progress=progress,
@@ -215,7 +215,7 @@ def _evaluate_stream(
     from calibrant.streams.evaluate import GroupedStream, evaluate_stream
     from calibrant.streams.prediction_stream import open_stream
 
-    stream = open_stream(source, columns_by=columns.groups, columns_unit=columns.units)
+    stream = open_stream(source, columns_by=columns.by, columns_unit=columns.units)
     run: Callable[..., StreamEvaluation] = evaluate_stream
     if on_ray:
         from calibrant.streams.ray import evaluate_stream_on_ray
@@ -227,7 +227,7 @@ def _evaluate_stream(
         result = run(stream, progress=speed.show, **options)
     seconds, resolved = speed.seconds, resolve_measures(measures)
     shown = result.only([name for name in MEASURES if name in resolved])
-    found = GroupedStream.of(shown, columns.groups or "")
+    found = GroupedStream.of(shown, columns.by or "")
     if as_json:
         timed = {"seconds": seconds, "rows_per_second": result.n / seconds}
         typer.echo(json.dumps(found.to_dict() | timed, allow_nan=False))

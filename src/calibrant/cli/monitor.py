@@ -113,9 +113,13 @@ def monitor(
     wait = _seconds(patience)
     if labels is not None and not columns.ids:
         raise InputError("--labels: expected together with --id, the column that names each row, got none")
+    if len(columns.group_columns) > 1:
+        raise InputError(
+            f"--by: expected one column for monitor, got {columns.by}; join them into one column"
+        )
     own = replace(columns, ids=())
     before = gather(reference, columns=own) if _is_stream(reference) else read(reference, own)
-    monitoring = _begin(before, state, given, columns.groups)
+    monitoring = _begin(before, state, given, columns.by)
     if labels is None and monitoring.late is not None:
         raise InputError(f"--labels: expected them, as rows in {state} wait for their labels, got none")
     columns = columns if labels is not None else own

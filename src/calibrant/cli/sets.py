@@ -100,7 +100,7 @@ def sets(
     from calibrant.decisions.sets import compare_sets
     from calibrant.inputs import check_choice
 
-    refuse_both(by_class=by_class, by=columns.groups)
+    refuse_both(by_class=by_class, by=columns.by)
     refuse_both(calibrate=calibrate, calibrator=calibrator)
     wanted = check_choice(method, "--method", SET_METHODS)
     if randomised and wanted in NEVER_DRAWN:
@@ -120,7 +120,7 @@ def sets(
             held_out,
             alpha=alpha,
             methods=(*ANY_ORDER, *([] if wanted in ANY_ORDER else [wanted])),
-            by="class" if by_class else "group" if columns.groups else None,
+            by="class" if by_class else "group" if columns.by else None,
             calibrators=calibrators,
             small="include" if include_small else "refuse",
             progress=progress,
@@ -136,7 +136,7 @@ def sets(
     console.say(chosen.rule.guarantee, choice.observed((test or path).name), "")
     console.show(choice.to_table())
     console.print()
-    console.show(choice.parts_table(columns.groups))
+    console.show(choice.parts_table(columns.by))
     if out is not None:
         console.say(f"Saved in {shown(out)}: {chosen.name} sets of {chosen.scores} scores")
 

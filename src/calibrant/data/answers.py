@@ -41,7 +41,7 @@ class Answers:
 
 def wanted_columns(columns: Columns) -> tuple[list[str], list[str]]:
     """Return the columns that the file must have, and those that it may have, such as weights."""
-    more = [name for name in (columns.groups, columns.weights) if name is not None]
+    more = [*columns.group_columns, *([] if columns.weights is None else [columns.weights])]
     if columns.options is not None:
         return [columns.options, *more], [columns.answer, columns.correct, _WEIGHTS, _UNITS]
     return [*columns.names, *more], [columns.outcome or columns.correct, _WEIGHTS, _UNITS]
@@ -386,18 +386,24 @@ def _groups(
     missing: npt.NDArray[np.bool_],
     kept: npt.NDArray[np.bool_],
     words: npt.NDArray[np.object_] | None,
-) -> npt.NDArray[np.object_] | None:
-    """Return the group of each row: that of a column, or a word; answers without a confidence may be one."""
+) -> npt.NDArray[np.object_] | dict[str, npt.NDArray[np.object_]] | None:
+    """Return the group of each row: that of a column, or a word; answers without a confidence may be one.
+
+    Of several columns, the groups of each are returned by the name of the column.
+    """
+    if len(columns.group_columns) > 1:
+        alone = [(name, replace(columns, groups=name)) for name in columns.group_columns]
+        return {name: _groups(rows, each, missing, kept, words) for name, each in alone}  # type: ignore[misc]  # of one column
     apart = columns.missing == "group"
     if columns.groups is None and not apart and words is None:
         return None
     names = np.full(len(missing), "given", dtype=object) if words is None else words.copy()
     if columns.groups is not None:
-        names[:] = [as_name(value) for value in rows.columns[columns.groups]]
+        names[:] = [as_name(value) for value in rows.columns[columns.group_columns[0]]]
         unnamed = (names == "") & kept & ~(missing & apart)
         if unnamed.any():
             raise InputError(
-                f"{columns.groups}: expected a group in every row, got none in {_rows(rows, unnamed)}; fill "
+                f"{columns.by}: expected a group in every row, got none in {_rows(rows, unnamed)}; fill "
                 "it with a name such as 'other'"
             )
     names[missing & apart] = f"no {columns.options or columns.names[0]}"

@@ -19,12 +19,13 @@ from torch import Tensor
 from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
     ARRAYS,
-    GROUPS,
     IDS,
     SIGNAL,
     beside_columns,
     from_beside,
     from_text,
+    group_columns,
+    is_group,
     notes_of,
     of_class_one,
     present,
@@ -83,7 +84,8 @@ class Npz:
         """Write a compressed archive without pickled content."""
         arrays = to_arrays(predictions) | signal_arrays(predictions)
         if predictions.groups is not None:
-            arrays[GROUPS] = np.asarray(predictions.groups.values, dtype=str)
+            for name, groups in group_columns(predictions.groups).items():
+                arrays[name] = np.asarray(groups.values, dtype=str)
         notes = notes_of(predictions)
         if "class_names" in notes:
             arrays["class_names"] = np.asarray(notes["class_names"], dtype=str)
@@ -185,10 +187,14 @@ class Safetensors:
             beside = {name: file.get_tensor(name) for name in beside_columns(names)}
             header = file.metadata() or {}
         _check_digests({ours[key]: tensor for key, tensor in values.items()} | beside, header, names)
-        values = _part(values | from_beside(beside), kept)
+        named = {
+            name: _named(tensor, from_text(header[name], name))
+            if is_group(name) and name in header
+            else tensor
+            for name, tensor in beside.items()
+        }
+        values = _part(values | from_beside(named), kept)
         notes = {key: header[key] for key in ("class_names", "metadata") if key in header}
-        if GROUPS in values and GROUPS in header:
-            values[GROUPS] = _named(values[GROUPS], from_text(header[GROUPS], GROUPS))
         return values | {key: from_text(text, key) for key, text in notes.items()}, names
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
@@ -200,8 +206,8 @@ class Safetensors:
             every = list(file.keys())
         _check_digests(tensors, header, every)
         columns: dict[str, ColumnName] = {n: _vector(_array(tensor), n) for n, tensor in tensors.items()}
-        if GROUPS in columns and GROUPS in header:
-            columns[GROUPS] = _named(tensors[GROUPS], from_text(header[GROUPS], GROUPS))
+        for name in (name for name in names if is_group(name) and name in header):
+            columns[name] = _named(tensors[name], from_text(header[name], name))
         return FileRows(columns)
 
     def write(self, predictions: Stored) -> None:
@@ -210,8 +216,8 @@ class Safetensors:
         tensors |= {f"{SIGNAL}{name}": signal for name, signal in predictions.signals.items()}
         header = {key: to_text(value) for key, value in notes_of(predictions).items()}
         if predictions.groups is not None:
-            tensors[GROUPS] = predictions.groups.codes
-            header[GROUPS] = to_text(predictions.groups.names)
+            for name, groups in group_columns(predictions.groups).items():
+                tensors[name], header[name] = groups.codes, to_text(groups.names)
         _save_tensors(self.path, tensors, header)
 
 
@@ -266,10 +272,15 @@ def _part(values: dict[str, Any], kept: npt.NDArray[np.bool_] | None) -> dict[st
     if kept is None:
         return values
     rows = {key: value for key, value in values.items() if key not in ("class_names", "metadata", "signals")}
-    return values | {
-        key: value[torch.from_numpy(kept) if isinstance(value, Tensor) else kept]
-        for key, value in rows.items()
-    }
+    return values | {key: _rows(value, kept) for key, value in rows.items()}
+
+
+def _rows(value: Any, kept: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401  # an array, or several by name
+    if isinstance(value, dict):
+        return {name: _rows(each, kept) for name, each in value.items()}
+    if isinstance(value, list):
+        return [each for each, used in zip(value, kept.tolist(), strict=True) if used]
+    return value[torch.from_numpy(kept) if isinstance(value, Tensor) else kept]
 
 
 def _parts_of(key: str, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> list[Tensor | str]:

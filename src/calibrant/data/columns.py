@@ -78,7 +78,8 @@ class Columns:
             looked up in ``words``.
         falling: Whether the score falls where the outcome rises.
         scale: The lowest and the highest grade of the confidence, such as ``(0, 10)``: they count as 0 and 1.
-        groups: The column of the group of each answer.
+        groups: The column of the group of each answer; of several, such as race and sex, each column makes
+            groups, and so do all of them together.
         units: The column of what each row belongs to, if rows depend on each other, such as the question of
             an answer; of several columns, such as year and state, all together name it.
         ids: The column, or several, that names each row, by which two models are compared.
@@ -112,7 +113,7 @@ class Columns:
     outcome: str | None = None
     falling: bool = False
     scale: tuple[float, float] | None = None
-    groups: str | None = None
+    groups: str | Sequence[str] | None = None
     units: str | Sequence[str] = ()
     ids: str | Sequence[str] = ()
     options: str | None = None
@@ -135,6 +136,7 @@ class Columns:
             )
         if self.classes is not None:
             object.__setattr__(self, "classes", _check_names(self.classes, "classes"))
+        object.__setattr__(self, "groups", _check_groups(self.groups))
         check_choice(self.missing, "missing", get_args(Missing))
         _check_score(self)
         if self.layout is not None:
@@ -142,7 +144,7 @@ class Columns:
         if self.words is True and self.groups is not None:
             raise InputError(
                 f"words: expected none to learn beside groups, because words become the groups, got "
-                f"{self.groups!r}; give the numbers of the words with words=FILE"
+                f"{self.by!r}; give the numbers of the words with words=FILE"
             )
         if self.words is not None and not isinstance(self.words, bool):
             object.__setattr__(self, "words", _check_words(self.words))
@@ -151,6 +153,16 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         """The columns that hold a confidence; ``confidence`` if none is named."""
         return (self.score,) if self.score else tuple(self.confidence) or ("confidence",)
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns of groups; empty if there are none."""
+        return (self.groups,) if isinstance(self.groups, str) else tuple(self.groups or ())
+
+    @property
+    def by(self) -> str | None:
+        """The columns of groups in words; None if there are none."""
+        return ", ".join(self.group_columns) or None
 
     @property
     def other_names(self) -> dict[str, tuple[str, ...]]:
@@ -162,7 +174,8 @@ class Columns:
     @property
     def needs_whole_files(self) -> bool:
         """Whether something is given that cannot be used on a stream, which has our own names of columns."""
-        return self.describe_answers or bool(self.other_names) or self.classes is not None
+        others = self.describe_answers or bool(self.other_names) or self.classes is not None
+        return others or len(self.group_columns) > 1
 
     @property
     def makes_groups(self) -> bool:
@@ -231,6 +244,16 @@ def _check_names(names: str | Sequence[str], key: str) -> tuple[str, ...]:
         what = "classes" if key == "classes" else "columns"
         raise InputError(f"{key}: expected different names of {what}, got {', '.join(several)!r}")
     return several
+
+
+def _check_groups(names: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    """Return one column of groups as its name, and several as a tuple."""
+    if names is None:
+        return None
+    named = _check_names(names, "groups")
+    if not named:
+        raise InputError("groups: expected the name of a column, or several, got none")
+    return named if len(named) > 1 else named[0]
 
 
 def _check_words(words: object, *, name: str = "words") -> dict[str, float]:

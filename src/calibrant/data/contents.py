@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant.data.columns import Columns
-from calibrant.data.predictions import Stored
+from calibrant.data.predictions import Groups, Stored
 from calibrant.errors import FormatError, InputError, did_you_mean, listed
 
 MATRICES = ("logits", "probs", "features")
@@ -21,6 +21,7 @@ ARRAYS = (*MATRICES, *VECTORS)
 #: What is written, but read only if a person names it: many files have ids of their own.
 IDS = "ids"
 GROUPS = "groups"
+GROUP = "groups_"
 SIGNAL = "signal_"
 # Longer names of digits are no numbers of classes.
 _MOST_DIGITS = 9
@@ -251,8 +252,24 @@ def of_class_one(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def beside_columns(names: Sequence[str]) -> list[str]:
-    """Return the names of what stands beside predictions: groups, and signals as ``signal_<name>``."""
-    return [name for name in names if name == GROUPS or name.startswith(SIGNAL)]
+    """Return the names of what stands beside predictions: groups, and signals as ``signal_<name>``.
+
+    Groups of several columns are in ``groups_<name>``, one for each column.
+    """
+    return [name for name in names if is_group(name) or name.startswith(SIGNAL)]
+
+
+def is_group(name: str) -> bool:
+    """Whether a column of ours holds groups."""
+    return name == GROUPS or name.startswith(GROUP)
+
+
+def group_columns(groups: Groups) -> dict[str, Groups]:
+    """Return the groups that files hold by the names of their columns: one, or one for each of several."""
+    if not groups.columns:
+        return {GROUPS: groups}
+    n = len(groups)
+    return {f"{GROUP}{column}": Groups.of(values, n=n) for column, values in groups.by_column.items()}
 
 
 def from_beside(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +279,8 @@ def from_beside(columns: Mapping[str, Any]) -> dict[str, Any]:
         >>> from_beside({"groups": ["law"], "signal_wording": [0.5]})
         {'groups': ['law'], 'signals': {'wording': [0.5]}}
     """
-    values = {GROUPS: columns[GROUPS]} if GROUPS in columns else {}
+    several = {name.removeprefix(GROUP): columns[name] for name in columns if name.startswith(GROUP)}
+    values = {GROUPS: several} if several else {GROUPS: columns[GROUPS]} if GROUPS in columns else {}
     signals = {name.removeprefix(SIGNAL): columns[name] for name in columns if name.startswith(SIGNAL)}
     return values | ({"signals": signals} if signals else {})
 

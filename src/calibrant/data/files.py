@@ -161,8 +161,12 @@ def _read_own(
 ) -> Predictions:
     values, names = source.read(columns, kept)
     if columns.groups is not None:
-        groups = source.read_columns([columns.groups]).columns[columns.groups]
-        values["groups"] = groups if kept is None else np.asarray(groups, dtype=object)[kept]
+        read = source.read_columns(columns.group_columns).columns
+        named = {
+            name: read[name] if kept is None else np.asarray(read[name], dtype=object)[kept]
+            for name in columns.group_columns
+        }
+        values["groups"] = named if len(named) > 1 else named[columns.group_columns[0]]
     if notes:
         values["metadata"] = {**values.get("metadata", {}), **notes}
     chosen = select_form(values, names, need_labels=need_labels)

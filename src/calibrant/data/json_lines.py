@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from calibrant.data.columns import Columns, FileRows
 from calibrant.data.contents import (
-    GROUPS,
     MATRICES,
     beside_columns,
     class_names,
     find_columns,
     from_beside,
+    group_columns,
+    is_group,
     label_numbers,
     labels_by_number,
     missing_column,
@@ -79,7 +80,7 @@ class JsonLines:
             values["class_names"] = named
         values = labels_by_number(values, values.get("class_names"))
         more: dict[str, Any] = {name: self._column(ours[name]) for name in beside}
-        for name in (name for name in more if name != GROUPS):
+        for name in (name for name in more if not is_group(name)):
             more[name] = np.asarray(more[name], dtype=np.float64)  # null becomes NaN
         return values | from_beside(more), names
 
@@ -106,7 +107,7 @@ class JsonLines:
             columns["labels"] = labels.tolist()
         columns |= {name: array.tolist() for name, array in signal_arrays(predictions).items()}
         if predictions.groups is not None:
-            columns[GROUPS] = predictions.groups.values
+            columns |= {name: each.values for name, each in group_columns(predictions.groups).items()}
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         write_records(self.path, rows)
 

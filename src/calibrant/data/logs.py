@@ -101,7 +101,7 @@ def _lm_eval(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
         made[_ANSWER] = answers
     elif all("acc" in record for record in records):
         made[_CORRECT] = [record["acc"] for record in records]
-    made[_GROUP] = [value_at(record, columns.groups or "doc.subject") for record in records]
+    made[_GROUP] = [value_at(record, _one_group(columns) or "doc.subject") for record in records]
     if columns.groups is None and None in made[_GROUP]:
         made[_GROUP] = [_task(source.path)] * len(records)
     meant = replace(columns, confidence=(), options=_OPTIONS, answer=_ANSWER, correct=_CORRECT, groups=_GROUP)
@@ -229,9 +229,19 @@ def _token_log_probs(response: Any) -> list[float]:  # noqa: ANN401  # any JSON 
     return [float(each) for each in numbers if each is not None]
 
 
+def _one_group(columns: Columns) -> str:
+    """Return the column of groups, empty if there is none; refuse several."""
+    if len(columns.group_columns) > 1:
+        raise InputError(
+            f"groups: expected one column for the log of another tool, got {columns.by}; join them into one"
+        )
+    return columns.by or ""
+
+
 def _with_groups(made: dict[str, Any], source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     if columns.groups is not None:
-        made[_GROUP] = source.read_columns([columns.groups]).columns[columns.groups]
+        name = _one_group(columns)
+        made[_GROUP] = source.read_columns([name]).columns[name]
         columns = replace(columns, groups=_GROUP)
     return FileRows(made, source.unit, source.numbers), columns
 

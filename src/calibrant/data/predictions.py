@@ -25,6 +25,8 @@ from calibrant.inputs import (
     check_score,
     check_weights,
     class_order,
+    column_sets,
+    group_name,
     names_of_columns,
     to_array,
     to_tensor,
@@ -36,6 +38,8 @@ from calibrant.text import check_text
 
 #: Metadata of scores that were turned round, because they fall with the outcome.
 FALLING = "falling"
+# More columns of groups have more intersections than a table, or most data, can tell apart.
+_MOST_COLUMNS = 4
 # Samples that a notebook shows.
 _ROWS_SHOWN = 5
 
@@ -47,21 +51,30 @@ class Groups:
     Attributes:
         names: Names of the groups, in alphabetical order.
         codes: Place of each sample's group among the names: integers of shape ``(n,)``, on the CPU.
+        columns: Names of the columns that make the groups, if there are several: a group is then the samples
+            that agree in all of them. Empty for one column.
+        levels: What each group is in each of these columns.
     """
 
     names: tuple[str, ...]
     codes: Tensor
+    columns: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of(cls, values: "Groups | ArrayLike", *, n: int) -> "Groups":
-        """Return groups from a name or a whole number for each sample.
+    def of(cls, values: "Groups | ArrayLike | Mapping[str, ArrayLike]", *, n: int) -> "Groups":
+        """Return groups from a name or a whole number for each sample, or from several columns of them.
 
         Example:
-            >>> Groups.of(["law", "art", "law"], n=3)
-            Groups(names=('art', 'law'), codes=tensor([1, 0, 1]))
+            >>> Groups.of(["law", "art", "law"], n=3).names
+            ('art', 'law')
+            >>> Groups.of({"race": ["A", "B", "A"], "sex": ["f", "f", "m"]}, n=3).names
+            ('race=A, sex=f', 'race=A, sex=m', 'race=B, sex=f')
         """
         if isinstance(values, Groups):
             groups = values
+        elif isinstance(values, Mapping):
+            groups = cls._crossed(values, n)
         else:
             array = values.numpy(force=True) if isinstance(values, Tensor) else to_array(values, "groups")
             if array.ndim != 1 or array.dtype.kind not in "USOTiub":
@@ -90,7 +103,59 @@ class Groups:
     def take(self, index: Tensor) -> "Groups":
         """Return the groups of some samples; names that no longer occur are dropped."""
         kept, codes = self.codes[index.cpu()].unique(return_inverse=True)
-        return Groups(tuple(self.names[code] for code in kept.tolist()), codes)
+        levels = tuple(self.levels[code] for code in kept.tolist()) if self.columns else ()
+        return Groups(tuple(self.names[code] for code in kept.tolist()), codes, self.columns, levels)
+
+    @property
+    def by_column(self) -> dict[str, list[str]]:
+        """What each sample is in each of several columns, by the name of the column."""
+        codes = self.codes.tolist()
+        return {
+            column: [self.levels[code][place] for code in codes] for place, column in enumerate(self.columns)
+        }
+
+    def by(self, columns: Sequence[str]) -> "Groups":
+        """Return the groups that some of several columns make; refuse columns that are not there."""
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            got = f"only {' and '.join(self.columns)}" if self.columns else "one column without a name"
+            raise InputError(
+                f"groups: expected the columns {' and '.join(columns)}, got {got}; name them all"
+            )
+        if tuple(columns) == self.columns:
+            return self
+        chosen = [self.columns.index(column) for column in columns]
+        own = [tuple(levels[place] for place in chosen) for levels in self.levels]
+        levels = sorted(set(own))
+        places = {each: place for place, each in enumerate(levels)}
+        codes = torch.tensor([places[each] for each in own], dtype=torch.int64)[self.codes]
+        return Groups(
+            tuple(group_name(columns, each) for each in levels), codes, tuple(columns), tuple(levels)
+        )
+
+    @property
+    def families(self) -> "tuple[Groups, ...]":
+        """The groups of each column, and of the columns together; of one column, these groups alone."""
+        return tuple(self.by(columns) for columns in column_sets(self.columns)) or (self,)
+
+    @classmethod
+    def _crossed(cls, values: "Mapping[str, ArrayLike]", n: int) -> "Groups":
+        if not 1 <= len(values) <= _MOST_COLUMNS:
+            raise InputError(
+                f"groups: expected at most {_MOST_COLUMNS} columns, got {len(values)}; join some"
+            )
+        each = {str(column): cls.of(column_values, n=n) for column, column_values in values.items()}
+        if len(each) == 1:
+            return next(iter(each.values()))
+        columns = tuple(each)
+        check_text(columns, "groups")
+        own = torch.stack([groups.codes for groups in each.values()], dim=1)
+        rows, codes = torch.unique(own, dim=0, return_inverse=True)
+        levels = tuple(
+            tuple(groups.names[code] for groups, code in zip(each.values(), row, strict=True))
+            for row in rows.tolist()
+        )
+        return cls(tuple(group_name(columns, each) for each in levels), codes, columns, levels)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -119,7 +184,8 @@ class Predictions:
         features: Penultimate activations of shape ``(n, d)``.
         signals: What else a black box says about each answer, beside ``confidence``: numbers by name, each of
             shape ``(n,)``, NaN where missing.
-        groups: The group of each sample, such as the subject of a question: a name or a whole number each.
+        groups: The group of each sample, such as the subject of a question: a name or a whole number each;
+            or several columns of them by name, such as race and sex.
         weights: How much each sample counts, shape ``(n,)``: 3 is like three equal samples, 0 like none. Only
             their ratios matter.
         units: What each sample belongs to, if samples depend on each other, such as the question of an
@@ -174,7 +240,7 @@ class Predictions:
         labels: ArrayLike | None = None,
         features: ArrayLike | None = None,
         signals: Mapping[str, ArrayLike] | None = None,
-        groups: Groups | ArrayLike | None = None,
+        groups: Groups | ArrayLike | Mapping[str, ArrayLike] | None = None,
         weights: ArrayLike | None = None,
         units: ArrayLike | None = None,
         ids: ArrayLike | None = None,
@@ -776,7 +842,12 @@ def join_predictions(parts: Mapping[str, Predictions]) -> Predictions:
     }
     values["signals"] = {key: torch.cat([p.signals[key] for p in every]) for key in first.signals}
     if first.groups is not None:
-        values["groups"] = [group for p in every if p.groups is not None for group in p.groups.values]
+        parted = [p.groups for p in every if p.groups is not None]
+        values["groups"] = (
+            {c: [x for groups in parted for x in groups.by_column[c]] for c in first.groups.columns}
+            if first.groups.columns
+            else [group for groups in parted for group in groups.values]
+        )
     return Predictions(**values, class_names=first.class_names)
 
 
@@ -786,7 +857,7 @@ def _contents(predictions: Predictions) -> str:
     if predictions.class_names is not None:
         classes += f" ({listed(predictions.class_names)})"
     form, *more = (*predictions._tensors(), *predictions.signals)
-    more += [] if predictions.groups is None else ["groups"]
+    more += [] if predictions.groups is None else [" and ".join(("groups", *predictions.groups.columns))]
     return f"{form}{classes}" + (f" with {', '.join(more)}" if more else "")
 
 

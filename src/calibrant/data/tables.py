@@ -22,12 +22,13 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions,
 
 from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
-    GROUPS,
     beside_columns,
     check_once,
     class_names,
     find_columns,
     from_beside,
+    group_columns,
+    is_group,
     label_numbers,
     labels_by_number,
     notes_of,
@@ -99,8 +100,8 @@ class Parquet:
         }
         columns |= {name: pa.array(array) for name, array in signal_arrays(predictions).items()}
         if predictions.groups is not None:
-            groups = predictions.groups
-            columns[GROUPS] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
+            for name, groups in group_columns(predictions.groups).items():
+                columns[name] = pa.DictionaryArray.from_arrays(groups.codes.numpy(), pa.array(groups.names))
         write_parquet(pa.table(columns, metadata=with_notes(notes_of(predictions))), self.path)
 
 
@@ -178,9 +179,9 @@ class Csv:
         # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
         others = ("labels", "correct", "units")
         numbers = {c for key, each in spread.items() if key not in others for c in each}
-        numbers |= {name for name in beside if name != GROUPS}
+        numbers |= {name for name in beside if not is_group(name)}
         types = {ours[name]: pa.float64() for name in numbers}
-        types |= {ours[name]: pa.string() for name in ("units", GROUPS) if name in own}
+        types |= {ours[name]: pa.string() for name in own if name == "units" or is_group(name)}
         named = [ours[column] for column in own]
         if not own:  # without names, all columns would be read
             return {}, self.header
@@ -192,8 +193,8 @@ class Csv:
                 own
             )
             table = _from_texts(table, numbers, percent=columns.percent)
-        for name in ("labels", GROUPS):
-            if name in own and pa.types.is_string(table[name].type):
+        for name in (name for name in own if name == "labels" or is_group(name)):
+            if pa.types.is_string(table[name].type):
                 place = table.schema.get_field_index(name)
                 table = table.set_column(place, name, _without_guards(table[name]))
         table = table if kept is None else table.filter(pa.array(kept))
@@ -249,8 +250,9 @@ class Csv:
             columns["labels"] = labels
         columns |= signal_arrays(predictions)
         if predictions.groups is not None:
-            names = [guarded(name) for name in predictions.groups.names]
-            columns[GROUPS] = [names[code] for code in predictions.groups.codes.tolist()]
+            for name, groups in group_columns(predictions.groups).items():
+                names = [guarded(each) for each in groups.names]
+                columns[name] = [names[code] for code in groups.codes.tolist()]
         with unpacked(self.path, "wb") as file:
             write_csv(pa.table(columns), file, WriteOptions(delimiter=self.delimiter))
 
@@ -372,7 +374,7 @@ def _beside(table: pa.Table, names: Sequence[str]) -> dict[str, Any]:
     """Return groups and signals; signals that are null become NaN."""
     return from_beside(
         {
-            name: table[name].cast(pa.float64()).to_numpy() if name != GROUPS else _plain(table[name])
+            name: table[name].cast(pa.float64()).to_numpy() if not is_group(name) else _plain(table[name])
             for name in names
         }
     )

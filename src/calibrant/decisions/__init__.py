@@ -7,6 +7,7 @@ from calibrant.decisions.costs import CostRule, Costs, act_on_costs, cost_of_ask
 from calibrant.decisions.expected import estimate_quality
 from calibrant.decisions.frequencies import estimate_frequencies, read_frequencies
 from calibrant.decisions.gate import check_requirements, samples_needed
+from calibrant.decisions.group_thresholds import GroupThresholdRule, find_group_thresholds
 from calibrant.decisions.judges import estimate_outcomes
 from calibrant.decisions.junit import write_junit
 from calibrant.decisions.requirement import Requirement
@@ -23,6 +24,7 @@ __all__ = [
     "CascadeRule",
     "CostRule",
     "Costs",
+    "GroupThresholdRule",
     "PredictionSets",
     "Requirement",
     "ThresholdRule",
@@ -36,6 +38,7 @@ __all__ = [
     "estimate_frequencies",
     "estimate_outcomes",
     "estimate_quality",
+    "find_group_thresholds",
     "guaranteed_risks",
     "load_rule",
     "read_costs",

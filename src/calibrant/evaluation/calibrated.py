@@ -12,7 +12,7 @@ from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import FALLING, ClassPredictions, Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import class_order
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike
 from calibrant.posthoc.confidence import (
     ConfidenceCalibrator,
     ScoreCalibrator,
@@ -142,11 +142,26 @@ def mapped_log_probs(calibrator: Calibrator, predictions: Predictions) -> Tensor
     _check_signals(calibrator, predictions)
     if calibrator.group_names is not None and predictions.groups is None:
         _warn_without_groups(type(calibrator).__name__)
-    groups = None if predictions.groups is None else np.asarray(predictions.groups.values)
+    groups = _groups_for(calibrator, predictions)
     order = class_order(calibrator.class_names, predictions.class_names)
     z = predictions.problem.to_logits()
     log_probs = calibrator.predict_log_proba(z if order is None else z[:, order], predictions.beside, groups)
     return log_probs if order is None else log_probs[:, order.argsort()]
+
+
+def _groups_for(calibrator: Calibrator, predictions: Predictions) -> GroupsLike | None:
+    """Return the groups of predictions as a calibrator takes them; refuse other columns."""
+    groups, columns = predictions.groups, calibrator.group_columns
+    if groups is None or calibrator.group_names is None:
+        return None
+    if columns:
+        return {**groups.by(columns).by_column}
+    if groups.columns:
+        raise InputError(
+            f"groups: expected the one column that the calibrator was fitted on, got "
+            f"{' and '.join(groups.columns)}; name that one"
+        )
+    return np.asarray(groups.values)
 
 
 @cache  # once for each kind: a stream comes in many batches

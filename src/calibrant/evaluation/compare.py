@@ -25,14 +25,16 @@ from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
 from calibrant.metrics.proper import log_losses, negative_log_likelihood, squared_errors
 from calibrant.outcomes import Pairs
-from calibrant.posthoc.by_group import ByGroup
+from calibrant.posthoc.by_group import ByGroup, places_of_families
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.weighing import rows_of
 from calibrant.posthoc.fitting_set import FOLDS, MANY_LOGITS, borrowed_seconds
 from calibrant.posthoc.names import (
     BY_GROUP,
+    METHODS,
     POOL,
+    SEGMENTS,
     method_named,
     pool_members,
     resolve_for_pairs,
@@ -209,6 +211,7 @@ def compare(
     methods: str | Sequence[str] = "auto",
     fast: bool = False,
     keep_accuracy: bool = False,
+    segments: bool = False,
     n_folds: int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -242,6 +245,8 @@ def compare(
         fast: Whether ``"auto"`` means the quick methods only.
         keep_accuracy: Whether methods that can change the predicted class are left out; named ones are
             refused.
+        segments: Whether segments of the features, or of the signals of a black box, are looked for and
+            corrected, too: the method ``"segments"`` beside the others.
         n_folds: Number of folds of the validation set; each is calibrated by a fit on the others. By default
             5, or 3 if there are more than eight million logits.
         n_bins: Number of bins of the binned measures.
@@ -261,6 +266,7 @@ def compare(
         n_test = rows_of_test.n
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
+    named = _with_segments(named, validation, keep_accuracy=keep_accuracy) if segments else named
     n_folds = _checked_folds(validation, n_folds)
     work = _Work(validation, test, n_folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     work.run(named, progress)
@@ -273,6 +279,22 @@ def compare(
         None if test is None else n_test,
         rows.n_units,
     )
+
+
+def _with_segments(named: list[str], validation: Predictions, *, keep_accuracy: bool) -> list[str]:
+    """Return the methods with that which looks for segments; refuse predictions that have none."""
+    if validation.beside is None:
+        raise InputError(
+            "segments: expected features, or signals beside the confidence, in which segments can be looked "
+            "for, got none; give such columns, or name groups"
+        )
+    if keep_accuracy:
+        raise InputError(
+            "segments: expected that accuracy may change, got keep_accuracy=True; leave out one of the two"
+        )
+    return [name for name in METHODS if name in (*named, SEGMENTS)] + [
+        name for name in named if name not in METHODS
+    ]
 
 
 def _checked_folds(validation: Predictions, n_folds: int | None) -> int:
@@ -458,10 +480,21 @@ class _Work:
         """Correct a method for each group, by its out-of-fold predictions."""
         groups, start = self._validation.groups, time.perf_counter()
         assert groups is not None
-        places, log_probs = groups.codes.to(self._labels.device), self._log_probs(self.results[name])
+        log_probs, families = self._log_probs(self.results[name]), groups.families
+        names = [name for each in families for name in each.names]
+        places = places_of_families(
+            [each.codes for each in families], [len(each.names) for each in families]
+        ).to(self._labels.device)
         w, units = self._weights, self._units
         whole = ByGroup.of(
-            self._fitted[name], log_probs, self._labels, groups.names, places, weights=w, units=units
+            self._fitted[name],
+            log_probs,
+            self._labels,
+            names,
+            places,
+            columns=groups.columns,
+            weights=w,
+            units=units,
         )
         held_out = torch.empty_like(log_probs)
         for rest, inside in each_fold(self._folds.to(places.device)):
@@ -469,8 +502,9 @@ class _Work:
                 Identity(),
                 log_probs[rest],
                 self._labels[rest],
-                groups.names,
+                names,
                 places[rest],
+                columns=groups.columns,
                 weights=rows_of(w, rest),
                 units=rows_of(units, rest),
                 spreads=whole.spreads.tolist(),

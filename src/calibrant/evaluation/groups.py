@@ -137,6 +137,9 @@ def by_group(
     units, the hits of a unit are drawn together in the test, the interval of the gap has the effective number
     of samples, and groups with rows of fewer than ten units are not tested.
 
+    Groups of several columns, such as race and sex, are those of each column and those of the columns
+    together. All of them are tested, with one correction, as far as they have ten samples or units.
+
     If samples have weights, all of this counts them by weight. Samples of weight 0, and groups without any
     others, are left out.
 
@@ -168,7 +171,7 @@ def by_group(
     predictions = predictions.counted()
     groups = _check_groups(predictions)
     level, named = check_level(level), resolve_measures(measures)
-    outcomes, places = predictions.outcomes(), _places(groups)
+    outcomes, (names, places) = predictions.outcomes(), _places(groups)
     units = None if predictions.units is None else predictions.units.cpu()
     cells = [
         cumulative_difference(
@@ -180,7 +183,7 @@ def by_group(
     tests = group_tests(cells, correction=correction, level=level, seed=seed)
     sizes = [float(outcomes.counts[place].sum()) for place in places]
     rows = []
-    for done, (name, place, test) in enumerate(zip(groups.names, places, tests, strict=True)):
+    for done, (name, place, test) in enumerate(zip(names, places, tests, strict=True)):
         if progress is not None:
             progress(name, done, len(places))
         metrics: Mapping[str, float] = FrozenDict({})
@@ -203,7 +206,13 @@ def by_group(
         correction=correction,
         level=level,
         overall=overall.metrics,
-        within=FrozenDict({name: _within(rows, sizes, name) for name in overall.metrics}),
+        # Of several columns, the groups of all together are those that share no sample.
+        within=FrozenDict(
+            {
+                name: _within(rows[-len(groups.names) :], sizes[-len(groups.names) :], name)
+                for name in overall.metrics
+            }
+        ),
         skipped=overall.skipped,
     )
 
@@ -282,10 +291,15 @@ def _check_groups(predictions: Predictions) -> Groups:
     return predictions.groups
 
 
-def _places(groups: Groups) -> list[torch.Tensor]:
-    """Return the rows of each group."""
-    order = torch.argsort(groups.codes, stable=True)
-    return list(order.split(torch.bincount(groups.codes, minlength=len(groups.names)).tolist()))
+def _places(groups: Groups) -> tuple[list[str], list[torch.Tensor]]:
+    """Return the names of all groups and the rows of each; those of several columns together come last."""
+    names: list[str] = []
+    places: list[torch.Tensor] = []
+    for each in groups.families:
+        order = torch.argsort(each.codes, stable=True)
+        names += each.names
+        places += order.split(torch.bincount(each.codes, minlength=len(each.names)).tolist())
+    return names, places
 
 
 def _within(rows: Sequence[GroupRow], sizes: Sequence[float], name: str) -> float:

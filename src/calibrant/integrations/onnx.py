@@ -21,7 +21,7 @@ from calibrant.decisions.cascade_rule import CascadeRule
 from calibrant.decisions.rule import Rule
 from calibrant.errors import CalibrantError, InputError, MissingPackageError
 from calibrant.files import atomic_path
-from calibrant.inputs import at_least_float32, check_count, check_flag
+from calibrant.inputs import at_least_float32, check_count, check_flag, column_sets
 from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ScoreCalibrator
@@ -30,6 +30,7 @@ from calibrant.posthoc.confidence import ConfidenceCalibrator, ScoreCalibrator
 TOLERANCE = 1e-5
 
 _BATCHES = (1, 2, 257)
+_NAMES = ("class_names", "group_names", "group_columns", "signal_names", "models")
 
 
 def export_onnx(
@@ -46,13 +47,15 @@ def export_onnx(
     that of a :class:`~calibrant.posthoc.ConfidenceCalibrator` from ``confidence``, or of a
     :class:`~calibrant.posthoc.ScoreCalibrator` from ``score``, to ``repaired``, both of
     shape ``(n,)``. A calibrator with a map for each group also takes ``groups``, integers of shape ``(n,)``:
-    the place of each sample's group among ``group_names``, or -1 for the common map. The graph of a rule has
-    the same inputs, and the outputs that its ``outputs`` names; that of a
-    :class:`~calibrant.decisions.CascadeRule` goes from ``confidences`` of shape ``(n, d)``, of all stages but
-    the last, to the place of the ``stage`` that answers. Give 1 for a model that was not asked yet: the stage
-    is then the one to ask next. The names that the calibrator knows, of classes, groups and signals, are in
-    the metadata of the graph, as JSON lists under ``class_names``, ``group_names`` and ``signal_names``, and
-    those of stages under ``models``; signals are the columns of ``features``.
+    the place of each sample's group among ``group_names``, or -1 for the common map. If several columns make
+    the groups, ``groups`` has shape ``(n, sets)``: the place for each column, then for each set of columns in
+    the order of ``group_columns``, two at a time first. The graph of a rule has the same inputs, and the
+    outputs that its ``outputs`` names; that of a :class:`~calibrant.decisions.CascadeRule` goes from
+    ``confidences`` of shape ``(n, d)``, of all stages but the last, to the place of the ``stage`` that
+    answers. Give 1 for a model that was not asked yet: the stage is then the one to ask next. The names that
+    are known, of classes, groups, signals and stages, are in the metadata of the graph, as JSON lists under
+    ``class_names``, ``group_names``, ``group_columns``, ``signal_names`` and ``models``; signals are the
+    columns of ``features``.
 
     Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
     samples, some of which have masked classes if the calibrator takes them.
@@ -190,8 +193,7 @@ class _Graph(nn.Module):
     def known_names(self) -> dict[str, str]:
         """The names of classes, groups and signals that are known, as JSON lists."""
         fitted = self.rule if self.calibrator is None else self.calibrator
-        known = ("class_names", "group_names", "signal_names", "models")
-        names = {each: getattr(fitted, each, None) for each in known}
+        names = {each: getattr(fitted, each, None) for each in _NAMES}
         return {each: json.dumps(found) for each, found in names.items() if found}
 
     @property
@@ -201,6 +203,12 @@ class _Graph(nn.Module):
             return 0.0, 1.0
         middle, width = self.calibrator.place.tolist()
         return middle, width
+
+    @property
+    def n_sets(self) -> int | None:
+        """The number of sets of columns that groups are made by; None for one column."""
+        columns = () if self.calibrator is None else self.calibrator.group_columns
+        return len(column_sets(columns)) or None
 
     @property
     def takes_masked(self) -> bool:
@@ -231,7 +239,7 @@ def _write(graph: _Graph, path: Path, widths: dict[str, int]) -> None:
         with _quiet():
             torch.onnx.export(
                 graph,
-                tuple(_samples(2, widths, seed=0, half_precision=graph.half_precision)),
+                tuple(_samples(2, widths, seed=0, half_precision=graph.half_precision, n_sets=graph.n_sets)),
                 path,
                 input_names=list(widths),
                 output_names=list(graph.outputs),
@@ -269,6 +277,7 @@ def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noq
             half_precision=graph.half_precision,
             masked=graph.takes_masked,
             place=graph.place,
+            n_sets=graph.n_sets,
         )
         with torch.no_grad():
             returned = graph(*inputs)
@@ -306,6 +315,7 @@ def _samples(
     half_precision: bool,
     masked: bool = False,
     place: tuple[float, float] = (0.0, 1.0),
+    n_sets: int | None = None,
 ) -> list[Tensor]:
     """Draw logits from nearly uniform to very confident, with a tie, or confidences, and what is beside.
 
@@ -331,7 +341,8 @@ def _samples(
     if "features" in widths:
         drawn["features"] = rng.normal(size=(n, widths["features"])).astype(np.float32)
     if "groups" in widths:
-        drawn["groups"] = rng.integers(-2, widths["groups"] + 2, size=n)  # some that the fit has not seen
+        size = n if n_sets is None else (n, n_sets)
+        drawn["groups"] = rng.integers(-2, widths["groups"] + 2, size=size)  # some that the fit has not seen
     samples = [torch.from_numpy(drawn[name]) for name in widths]
     return [each.half() if half_precision and each.is_floating_point() else each for each in samples]
 

@@ -134,7 +134,7 @@ def _in_pieces(
 ) -> Generator[_Piece, None, None]:
     stream = PredictionStream(
         sources,
-        columns.groups,
+        columns.by,
         need_labels,
         columns_unit=tuple(columns.units),
         columns_id=tuple(columns.ids),

@@ -28,6 +28,7 @@ from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
+from calibrant.posthoc.segments import SegmentCalibration
 from calibrant.posthoc.smart import SMART, SMARTPaper
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -69,6 +70,7 @@ __all__ = [
     "QuadraticCalibration",
     "SMARTPaper",
     "ScoreCalibrator",
+    "SegmentCalibration",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",

@@ -1,7 +1,7 @@
 """Repair by group: one map for all samples, corrected for each group as far as its samples show."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, Unpack
 
 import numpy as np
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike
-from calibrant.posthoc.calibrator import Calibrator, group_places
+from calibrant.inputs import ArrayLike, column_sets
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike, crossed_names, group_places
 from calibrant.posthoc.fitting.masked import mask_again
 from calibrant.posthoc.fitting.stored import NOT_NEGATIVE, Numbers, declare
 from calibrant.posthoc.fitting.weighing import design_effect
@@ -36,23 +36,33 @@ class ByGroup(Calibrator):
     Bayes): where groups do not differ, both are 0 and nothing is corrected. With more than two classes the
     log-probabilities are multiplied by :math:`1 + b_g`, and there are no intercepts.
 
+    Groups of several columns, such as race and sex, have effects that add up: those of each column, and those
+    of the columns together,
+
+    .. math:: a = a_{\mathrm{race}} + a_{\mathrm{sex}} + a_{\mathrm{race, sex}}
+
+    and :math:`b` likewise. Each of these families has spreads of its own. A sample of a combination that was
+    not seen gets the effects of its race and of its sex.
+
     Attributes:
         base: The common calibrator.
-        names: The groups.
+        names: The groups; of several columns, those of each column, then those of the columns together.
         intercepts: :math:`a_g` of each group.
         slopes: :math:`b_g` of each group.
-        spreads: :math:`\tau_a` and :math:`\tau_b`.
+        spreads: :math:`\tau_a` and :math:`\tau_b`, of several columns those of each family.
+        columns: The columns that make the groups, if there are several.
     """
 
     masks = True
-    options = ("names", "needs_features", "preserves_accuracy")
+    options = ("names", "columns", "needs_features", "preserves_accuracy")
 
     stored = declare(
         intercepts=Numbers(("groups",)),
         slopes=Numbers(("groups",)),
-        spreads=Numbers((2,), NOT_NEGATIVE),
+        spreads=Numbers(("spreads",), NOT_NEGATIVE),
     )
     part_names = ("base",)
+    columns: tuple[str, ...] = ()
 
     base: Calibrator
     names: list[str]
@@ -67,10 +77,12 @@ class ByGroup(Calibrator):
         intercepts: Tensor,
         slopes: Tensor,
         spreads: Sequence[float] = (0.0, 0.0),
+        columns: Sequence[str] = (),
     ) -> None:
         super().__init__(n_classes=base.n_classes)
         self.base = base
         self.names = list(names)
+        self.columns = tuple(columns)
         self.needs_features = base.needs_features
         self.preserves_accuracy = base.preserves_accuracy and not bool(intercepts.any())
         self.register_buffers(
@@ -84,7 +96,7 @@ class ByGroup(Calibrator):
         logits: ArrayLike | FittingSet,
         labels: ArrayLike | None = None,
         *,
-        groups: ArrayLike | None = None,
+        groups: GroupsLike | None = None,
         method: str = "temperature",
         **rows: Unpack[Rows],
     ) -> Self:
@@ -96,17 +108,33 @@ class ByGroup(Calibrator):
         Args:
             logits: Scores of shape ``(n, k)``, or ``(n,)`` for the log-odds of class 1.
             labels: Integer classes of shape ``(n,)``.
-            groups: The name of the group of each sample, of shape ``(n,)``.
+            groups: The name of the group of each sample, of shape ``(n,)``; or several columns of them by
+                name, such as race and sex.
             method: The method for all samples, from :data:`calibrant.posthoc.names.METHODS`.
         """
         if groups is None:
             raise InputError("groups: expected the name of each sample's group, got none")
         data = cls.data(logits, labels, **rows)
+        if isinstance(groups, Mapping) and len(groups) == 1:
+            (groups,) = groups.values()
+        columns = tuple(groups) if isinstance(groups, Mapping) else ()
+        named = crossed_names(groups, columns) if isinstance(groups, Mapping) else [groups]
+        if not named:
+            raise InputError("groups: expected one column of groups at least, got none")
         base = method_named(method).fit(data)
-        names = tuple(np.unique(np.asarray(groups).astype(str)).tolist())
-        places = group_places(data.names_of(groups), names, n=len(data))
+        names = [name for each in named for name in np.unique(np.asarray(each).astype(str)).tolist()]
+        places = torch.stack([group_places(data.names_of(each), names, n=len(data)) for each in named], dim=1)
         log_probs = base.predict_log_proba(data.logits, data.features)
-        return cls.of(base, log_probs, data.labels, names, places, weights=data.weights, units=data.units)
+        return cls.of(
+            base,
+            log_probs,
+            data.labels,
+            names,
+            places if columns else places.squeeze(1),
+            columns=columns,
+            weights=data.weights,
+            units=data.units,
+        )
 
     @classmethod
     @torch.no_grad()
@@ -118,6 +146,7 @@ class ByGroup(Calibrator):
         names: Sequence[str],
         places: Tensor,
         *,
+        columns: Sequence[str] = (),
         weights: Tensor | None = None,
         units: Tensor | None = None,
         spreads: Sequence[float] | None = None,
@@ -129,35 +158,46 @@ class ByGroup(Calibrator):
             log_probs: Its log-probabilities of samples, best by fits that have not seen them, ``(n, k)``.
             labels: Labels of shape ``(n,)``.
             names: The groups.
-            places: The place of each sample's group among the names, shape ``(n,)``.
+            places: The place of each sample's group among the names, shape ``(n,)``; of several columns, its
+                places for each set of columns, shape ``(n, sets)``.
+            columns: The columns that make the groups, if there are several.
             weights: How much each sample counts among those of its group, all above 0, shape ``(n,)``.
             units: The unit of each sample, from 0, if samples depend on each other: a group is then weighed
                 against the prior by its number of samples divided by their design effect.
             spreads: :math:`\tau_a` and :math:`\tau_b`, if they are known already.
         """
-        samples = _Samples(log_probs.double(), labels, places.to(labels.device), len(names), weights, units)
+        kind = _CrossedSamples if columns else _Samples
+        samples = kind(log_probs.double(), labels, places.to(labels.device), len(names), weights, units)
         if spreads is not None:
-            found = samples.likeliest(tuple(spreads)[-samples.n_parameters :])
+            each = torch.tensor(spreads).view(-1, 2)[:, -samples.n_parameters :]
+            found = samples.likeliest(tuple(each.flatten().tolist()))
         else:
-            found = samples.likeliest((_SPREADS[0],) * samples.n_parameters)
+            found = samples.likeliest((_SPREADS[0],) * samples.n_spreads)
             # Each spread in turn, twice: a grid of both together finds the same and takes longer.
-            for place in (*range(samples.n_parameters), *range(samples.n_parameters)):
+            for place in (*range(samples.n_spreads), *range(samples.n_spreads)):
                 others = [(*found.spreads[:place], each, *found.spreads[place + 1 :]) for each in _SPREADS]
                 found = max([found, *map(samples.likeliest, others)], key=lambda each: each.evidence)
         theta, chosen = found.theta, found.spreads
         if samples.n_parameters == 1:
-            chosen, theta = (0.0, *chosen), torch.cat([torch.zeros_like(theta), theta], dim=1)
-        return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen)
+            chosen = tuple(number for spread in chosen for number in (0.0, spread))
+            theta = torch.cat([torch.zeros_like(theta), theta], dim=1)
+        return cls(base, names, theta[:, 0].clone(), theta[:, 1].clone(), chosen, columns)
 
     @property
     def sizes(self) -> dict[str, int]:
         """The number of classes and that of groups."""
-        return super().sizes | {"groups": len(self.names)}
+        sets = max(1, len(column_sets(self.columns)))
+        return super().sizes | {"groups": len(self.names), "spreads": 2 * sets}
 
     @property
     def group_names(self) -> tuple[str, ...]:
         """The groups that have a map of their own."""
         return tuple(self.names)
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make the groups, if there are several."""
+        return tuple(self.columns)
 
     def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``.
@@ -166,14 +206,16 @@ class ByGroup(Calibrator):
             logits: Scores of shape ``(n, k)``.
             features: Penultimate activations of shape ``(n, d)``, for methods that use them.
             groups: The place of each sample's group among ``names``; -1, or none at all, for the common map.
+                Of several columns, its places for each set of columns, shape ``(n, sets)``.
         """
         common: Tensor = self.base(logits, features)
         if groups is None:
             return common
-        known = (groups >= 0)[:, None]
-        place = groups.clamp(min=0)
-        scale = 1 + self.slopes.to(common)[place][:, None]
-        shift = self.intercepts.to(common)[place][:, None]
+        each = groups if self.columns else groups[:, None]
+        seen, place = (each >= 0).to(common), each.clamp(min=0)
+        known = (each >= 0).any(dim=1, keepdim=True)
+        scale = 1 + (seen * self.slopes.to(common)[place]).sum(dim=1, keepdim=True)
+        shift = (seen * self.intercepts.to(common)[place]).sum(dim=1, keepdim=True)
         corrected = scale * common.masked_fill(common == -torch.inf, 0.0)
         if common.shape[1] == 2:
             corrected = corrected + torch.cat([-shift, shift], dim=1) / 2
@@ -227,6 +269,11 @@ class _Samples:
         """Two for two classes, the intercept and the slope; else the slope alone."""
         return self.parts.shape[1]
 
+    @property
+    def n_spreads(self) -> int:
+        """The number of spreads that are looked for."""
+        return self.n_parameters
+
     def likeliest(self, spreads: tuple[float, ...]) -> "_Found":
         """Return the evidence for spreads, and the likeliest parameters of each group.
 
@@ -273,3 +320,89 @@ class _Samples:
         gradient, curvature = self._per_group(mean - of_label), self._per_group(covariance)
         curvature = torch.where(free[:, None] & free, curvature, 0.0) + torch.diag(precision)
         return curvature, torch.where(free, gradient, 0.0) + theta * precision
+
+
+class _CrossedSamples(_Samples):
+    """Samples whose groups of several columns have effects that add up.
+
+    ``families`` has the places of each sample's groups for each set of columns, shape ``(n, sets)``;
+    ``places`` are those of all columns together, by which samples are weighed. All effects are found at once,
+    since those of different families share samples.
+    """
+
+    def __init__(
+        self,
+        log_probs: Tensor,
+        labels: Tensor,
+        places: Tensor,
+        n_groups: int,
+        weights: Tensor | None,
+        units: Tensor | None,
+    ) -> None:
+        super().__init__(log_probs, labels, places[:, -1], n_groups, weights, units)
+        self.families = places
+        starts = [int(column.min()) for column in places.T]  # a family may lack its last groups in a fold
+        of_family = torch.bucketize(torch.arange(n_groups), torch.tensor(starts[1:]), right=True)
+        self.of_family = of_family.to(places.device)
+
+    @property
+    def n_spreads(self) -> int:
+        """The number of spreads: those of each family."""
+        return self.n_parameters * self.families.shape[1]
+
+    def likeliest(self, spreads: tuple[float, ...]) -> "_Found":
+        """Return the evidence for the spreads of all families, and the likeliest parameters."""
+        every = torch.tensor(spreads, dtype=torch.float64, device=self.places.device)
+        spread = every.view(-1, self.n_parameters)[self.of_family]
+        free = spread > 0
+        precision = torch.where(free, 1 / spread.square().clamp(min=1e-12), 1.0)
+        theta = torch.zeros_like(spread)
+        for _ in range(_STEPS if bool(free.any()) else 0):
+            curvature, gradient = self._derivatives(theta, precision, free)
+            step = torch.linalg.solve(curvature, gradient.flatten()).view_as(theta).clamp(-1, 1)
+            theta = theta - step
+            if float(step.abs().max()) < _LEAST_STEP:
+                break
+        curvature, _ = self._derivatives(theta, precision, free)
+        penalty = 0.5 * (theta.square() * precision).sum()
+        volume = 0.5 * (torch.linalg.slogdet(curvature).logabsdet - precision.log().sum())
+        evidence = -float(self._losses(theta).sum() + penalty + volume)
+        return _Found(evidence if math.isfinite(evidence) else -math.inf, spreads, theta)
+
+    def _corrected(self, theta: Tensor) -> Tensor:
+        added = torch.einsum("nfd,ndk->nk", theta[self.families], self.parts)
+        return torch.log_softmax(self.log_probs + added, dim=1)
+
+    def _derivatives(self, theta: Tensor, precision: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the curvature over all parameters and the gradient ``(g, d)`` of the penalised loss."""
+        p, d, g = self._corrected(theta).exp(), self.n_parameters, self.n_groups
+        mean = torch.einsum("ndk,nk->nd", self.parts, p)
+        of_label = self.parts.gather(2, self.labels[:, None, None].expand(-1, d, 1)).squeeze(2)
+        centred = self.parts - mean[:, :, None]
+        slope, covariance = mean - of_label, torch.einsum("nik,njk,nk->nij", centred, centred, p)
+        if self.weights is not None:
+            slope, covariance = slope * self.weights[:, None], covariance * self.weights[:, None, None]
+        gradient, square = theta.new_zeros(g, d), theta.new_zeros(g * g, d, d)
+        for first in self.families.T:
+            gradient.index_add_(0, first, slope)
+            for second in self.families.T:
+                square.index_add_(0, first * g + second, covariance)
+        curvature = square.view(g, g, d, d).transpose(1, 2).reshape(g * d, g * d)
+        used = free.flatten()
+        curvature = torch.where(used[:, None] & used, curvature, 0.0) + torch.diag(precision.flatten())
+        return curvature, torch.where(free, gradient, 0.0) + theta * precision
+
+
+def places_of_families(codes: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """Return the place of each sample among the groups of all families, one after the other.
+
+    Args:
+        codes: The place of each sample among the groups of a family, for each family.
+        sizes: The number of groups of each family.
+
+    Returns:
+        Integers of shape ``(n, families)``, or ``(n,)`` if there is one family.
+    """
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    places = torch.stack([each + start for each, start in zip(codes, starts, strict=True)], dim=1)
+    return places.squeeze(1) if len(sizes) == 1 else places

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from calibrant.inputs import (
     check_features,
     check_logits,
     class_order,
+    column_sets,
+    group_name,
     masked_classes,
     names_of_columns,
     same_kind,
@@ -25,6 +27,9 @@ from calibrant.outcomes import refused_weights
 from calibrant.posthoc.fitting.masked import within_reach
 from calibrant.posthoc.fitting.stored import Numbers, declare
 from calibrant.posthoc.fitting_set import FittingSet, Rows
+
+#: The name of each sample's group, or several columns of such names.
+GroupsLike: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
 
 # Entries that are calibrated at a time.
 _BLOCK_ENTRIES = 1 << 22
@@ -176,8 +181,13 @@ class Calibrator(nn.Module, ABC):
         """The groups of samples that have a map of their own; None if there is one map for all."""
         return None
 
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make these groups, if there are several; empty if there is one."""
+        return ()
+
     def predict_proba(
-        self, logits: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+        self, logits: ArrayLike, features: ArrayLike | None = None, groups: GroupsLike | None = None
     ) -> ArrayLike:
         """Return calibrated probabilities of shape ``(n, k)`` in the caller's kind of array.
 
@@ -187,7 +197,7 @@ class Calibrator(nn.Module, ABC):
 
     @torch.no_grad()
     def predict_log_proba(
-        self, logits: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+        self, logits: ArrayLike, features: ArrayLike | None = None, groups: GroupsLike | None = None
     ) -> Tensor:
         """Check the arguments and return calibrated log-probabilities of shape ``(n, k)``.
 
@@ -199,7 +209,8 @@ class Calibrator(nn.Module, ABC):
                 names of its classes, others are refused.
             features: Penultimate activations of shape ``(n, d)``, for methods that use them.
             groups: The name of the group of each sample, where groups have maps of their own; samples of
-                other groups, and all samples without this argument, get the common map.
+                other groups, and all samples without this argument, get the common map. If several columns
+                make the groups (``group_columns``), these columns by name.
         """
         order = class_order(self.class_names, names_of_columns(logits, "logits"), name="logits")
         z = self._within_reach(check_logits(logits))
@@ -216,7 +227,9 @@ class Calibrator(nn.Module, ABC):
             h = check_features(features, n=len(z), missing=self.missing_features).to(z.device)
         rows = [z, h]
         if groups is not None and self.group_names is not None:
-            rows.append(group_places(groups, self.group_names, n=len(z)).to(z.device))
+            rows.append(
+                group_places(groups, self.group_names, n=len(z), columns=self.group_columns).to(z.device)
+            )
         calibrated = self._in_blocks(*rows)
         return calibrated if order is None else calibrated[:, order.argsort().to(z.device)]
 
@@ -319,13 +332,39 @@ class Identity(Calibrator):
         return torch.log_softmax(at_least_float32(logits), dim=1)
 
 
-def group_places(groups: ArrayLike, names: Sequence[str], *, n: int) -> Tensor:
-    """Return the place of each sample's group among names, shape ``(n,)``; -1 for groups without a name."""
+def group_places(groups: GroupsLike, names: Sequence[str], *, n: int, columns: Sequence[str] = ()) -> Tensor:
+    """Return the place of each sample's group among names, shape ``(n,)``; -1 for groups without a name.
+
+    If several columns make the groups, a sample has one place for each column and for each set of columns,
+    shape ``(n, sets)``.
+    """
+    if columns:
+        return torch.stack([group_places(each, names, n=n) for each in crossed_names(groups, columns)], dim=1)
+    if isinstance(groups, Mapping):
+        raise InputError(
+            f"groups: expected one column of names, got {' and '.join(groups)}; give one of them"
+        )
     given = np.asarray(groups).astype(str)
     if given.shape != (n,):
         raise InputError(f"groups: expected {n} names, one per sample, got shape {given.shape}")
     places = {name: place for place, name in enumerate(names)}
     return torch.tensor([places.get(name, -1) for name in given.tolist()], dtype=torch.int64)
+
+
+def crossed_names(groups: GroupsLike, columns: Sequence[str]) -> list[list[str]]:
+    """Return the names of each sample's groups, for each column and for each set of columns."""
+    given = groups if isinstance(groups, Mapping) else {}
+    if missing := [column for column in columns if column not in given]:
+        raise InputError(
+            f"groups: expected the columns {' and '.join(columns)}, which this was fitted on, got none for "
+            f"{' and '.join(missing)}; give all of them by name"
+        )
+    levels = {column: np.asarray(given[column]).astype(str).tolist() for column in columns}
+    sets = ([(c, levels[c]) for c in each] for each in column_sets(columns))
+    return [
+        [group_name([c for c, _ in each], row) for row in zip(*(x for _, x in each), strict=True)]
+        for each in sets
+    ]
 
 
 def required_features(

@@ -1,6 +1,7 @@
 """Repair of a stated confidence: for a black box that gives only (confidence, correct)."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeGuard, Unpack, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from calibrant.inputs import (
     same_kind,
 )
 from calibrant.outcomes import LEAST_DOUBT, log_odds
-from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_for_pairs
@@ -118,6 +119,11 @@ class ConfidenceCalibrator(Calibrator):
         """The groups that have a map of their own; None if there is one map for all."""
         return self.base.group_names
 
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make these groups, if there are several."""
+        return self.base.group_columns
+
     def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return log-probabilities of being wrong and right, shape ``(n, 2)``."""
         cut: Tensor = within(logits, self.ends)
@@ -125,7 +131,7 @@ class ConfidenceCalibrator(Calibrator):
         return mapped
 
     def predict_confidence(
-        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
+        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: GroupsLike | None = None
     ) -> ArrayLike:
         """Return repaired confidences of shape ``(n,)`` in the caller's kind of array, or one number for one.
 
@@ -138,10 +144,16 @@ class ConfidenceCalibrator(Calibrator):
                 map.
         """
         if _is_number(confidence):
-            group = [groups] if isinstance(groups, str) else groups
+            group: GroupsLike | None = [groups] if isinstance(groups, str) else groups
+            if isinstance(groups, Mapping):
+                group = {column: [str(name)] for column, name in groups.items()}
             return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
-        log_probs = self.predict_log_proba(log_odds(check_confidence(confidence)), features, groups)
+        log_probs = self.predict_log_proba(self._logits_of(confidence), features, groups)
         return same_kind(log_probs[:, 1].exp(), like=confidence)
+
+    @staticmethod
+    def _logits_of(confidence: ArrayLike) -> Tensor:
+        return log_odds(check_confidence(confidence))
 
     def __call__(self, *inputs: Any, **others: Any) -> Any:  # noqa: ANN401  # as of every module
         """Return the repaired confidence of one number; tensors of log-odds are passed to :meth:`forward`."""
@@ -203,15 +215,9 @@ class ScoreCalibrator(ConfidenceCalibrator):
         t = placed(z[:, 1] - z[:, 0], self.place)
         return super().forward(torch.stack([-t / 2, t / 2], dim=1), features, groups)
 
-    def predict_confidence(
-        self, confidence: ArrayLike, features: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> ArrayLike:
-        """Return the confidence of scores of shape ``(n,)``, in the caller's kind of array, or of one."""
-        if _is_number(confidence):
-            group = [groups] if isinstance(groups, str) else groups
-            return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
-        log_probs = self.predict_log_proba(check_score(confidence).double(), features, groups)
-        return same_kind(log_probs[:, 1].exp(), like=confidence)
+    @staticmethod
+    def _logits_of(confidence: ArrayLike) -> Tensor:
+        return check_score(confidence).double()
 
 
 def place_of(score: Tensor) -> Tensor:

@@ -134,6 +134,11 @@ class FrequencyCorrection(Calibrator):
         """The groups that have a map of their own; None if there is one map for all."""
         return self.base.group_names
 
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make these groups, if there are several."""
+        return self.base.group_columns
+
     def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return corrected log-probabilities of shape ``(n, k)``."""
         given = (logits, features) if groups is None else (logits, features, groups)

@@ -20,7 +20,7 @@ from calibrant.inputs import (
     names_of_columns,
 )
 from calibrant.posthoc.by_group import ByGroup
-from calibrant.posthoc.calibrator import Calibrator, group_places
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike, group_places
 from calibrant.posthoc.fitting.stored import PLACES, Numbers, declare
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_for_pairs
@@ -193,7 +193,7 @@ class LabelCalibrator(Calibrator):
         self,
         logits: ArrayLike,
         features: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        groups: GroupsLike | None = None,
     ) -> Tensor:
         """Check log-odds of shape ``(n, l)`` and return the calibrated log-probability of each label."""
         order = class_order(self.names, names_of_columns(logits, "logits"), name="logits")

@@ -15,12 +15,13 @@ from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
-from calibrant.posthoc.names import COMBINATION, METHODS, POOL, Method
+from calibrant.posthoc.names import COMBINATION, METHODS, POOL, SEGMENTS, Method
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, PTSPaper
 from calibrant.posthoc.platt import PlattScaling
 from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
+from calibrant.posthoc.segments import SegmentCalibration
 from calibrant.posthoc.smart import SMART, SMARTPaper
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -97,6 +98,7 @@ METHODS.update(
         "matrix": Method(MatrixScaling, "Guo et al., ICML 2017"),
         "dirichlet": Method(DirichletCalibration, "Kull et al., NeurIPS 2019"),
         COMBINATION: Method(Combination, "logistic regression on splines of several signals"),
+        SEGMENTS: Method(SegmentCalibration, "Tax et al. (MCGrad), arXiv 2509.19884"),
         "proximity": Method(ProximityCalibration, "Xiong et al., NeurIPS 2023"),
         "proximity_bins": Method(
             ProximityCalibration, "Xiong et al., NeurIPS 2023", {"variant": "bin_mean_shift"}

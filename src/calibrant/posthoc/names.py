@@ -180,6 +180,9 @@ POOL = "pool"
 # The name of the method that combines several signals of a black box.
 COMBINATION = "combination"
 
+# The name of the method that finds segments of features, or of signals, by itself.
+SEGMENTS = "segments"
+
 # The name of that mixture with a correction for each group of samples.
 BY_GROUP = "by_group"
 
@@ -248,7 +251,8 @@ def resolve_for_pairs(
     """
     if methods in ("auto", "all"):
         meant = _PAIRS if methods == "all" else _FAST_PAIRS if fast else _AUTO_PAIRS
-        wanted = [name for name in METHODS if name in meant or (signals and name == COMBINATION)]
+        more = () if not signals else (COMBINATION, SEGMENTS) if methods == "all" else (COMBINATION,)
+        wanted = [name for name in METHODS if name in (*meant, *more)]
         return [name for name in wanted if not score or name not in _KEEP_ZERO]
     named = resolve_methods(methods, fast=fast)
     other = [name for name in named if method_term(name).name in _KEEP_ZERO] if score else []
@@ -257,7 +261,7 @@ def resolve_for_pairs(
             f"methods: expected methods that find the middle of a score, got {', '.join(other)}; "
             "take platt or a spline"
         )
-    other = [name for name in named if method_term(name).name not in (*_PAIRS, COMBINATION)]
+    other = [name for name in named if method_term(name).name not in (*_PAIRS, COMBINATION, SEGMENTS)]
     if other:
         raise InputError(
             f"methods: expected methods that repair a confidence, got {', '.join(other)}, which need class "
