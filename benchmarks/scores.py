@@ -9,38 +9,47 @@ in per cent, the mean over splits, before and after the methods and what is chos
 
 import argparse
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from calibrant import compare, load_predictions
+from calibrant import Predictions, compare, load_predictions
+from calibrant.data import load_bundled
 from calibrant.evaluation import make_choice
 from calibrant.show.table import Table
 
 _METHODS = ("uncalibrated", "temperature", "platt", "logistic_spline", "isotonic_centred")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each network, and the mean of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of Parquet files")
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="folder of Parquet files")
+    parser.add_argument("--splits", type=int, default=5, help="random splits of each file")
     parser.add_argument("--samples", type=int, default=1000, help="rows to fit on")
-    given = parser.parse_args()
-    files = sorted(given.data.glob("*.parquet"))
-    rows = {path.stem: errors_of(path, n_splits=given.splits, n_samples=given.samples) for path in files}
-    rows["mean"] = {
-        name: float(np.mean([row[name] for row in rows.values()])) for name in (*_METHODS, "chosen")
+    parser.add_argument("--quick", action="store_true", help="the bundled network, one split")
+    given = parser.parse_args(arguments)
+    if given.quick:
+        seen, given.splits, given.samples = load_bundled("cifar10_test").outcomes(), 1, 200
+        networks = {"bundled": Predictions(confidence=seen.confidence, correct=seen.correct)}
+    elif given.data is None:
+        parser.error("--data: expected a folder, got none")
+    else:
+        networks = {path.stem: load_predictions(path) for path in sorted(given.data.glob("*.parquet"))}
+    names = (*_METHODS, "chosen")
+    rows = {
+        name: errors_of(every, n_splits=given.splits, n_samples=given.samples)
+        for name, every in networks.items()
     }
-    lines = [
-        [name, *(f"{100 * row[each]:.2f}" for each in (*_METHODS, "chosen"))] for name, row in rows.items()
-    ]
-    print(Table.of(["ECE %", *_METHODS, "chosen"], lines).to_markdown())
+    rows["mean"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in names}
+    lines = [[name, *(f"{100 * row[each]:.2f}" for each in names)] for name, row in rows.items()]
+    print(Table.of(["ECE %", *names], lines).to_markdown())
 
 
-def errors_of(path: Path, *, n_splits: int, n_samples: int) -> dict[str, float]:
-    """Return the mean ECE of each method and of the default over random splits of a file."""
-    every, found = load_predictions(path), defaultdict(list)
+def errors_of(every: Predictions, *, n_splits: int, n_samples: int) -> dict[str, float]:
+    """Return the mean ECE of each method and of the default over random splits."""
+    found = defaultdict(list)
     for seed in range(n_splits):
         order = np.random.default_rng(seed).permutation(every.n)
         fitted, rest = every.take(order[:n_samples]), every.take(order[n_samples:])

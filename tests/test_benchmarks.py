@@ -42,6 +42,7 @@ ROWS = {
     "unit_guarantees": 21,
     "sklearn_default": 1,
     "segments": 2,
+    "scores": 2,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
@@ -58,6 +59,7 @@ LONG = {
     "sklearn_default",
     "frequencies",
     "judges",
+    "scores",
     "loss_training",
     "intervals",
 }
