@@ -12,14 +12,6 @@ from calibrant.papers.rows import finished_rows, identity, saved_experiment
 ROOT = Path(__file__).parents[2]
 # One needs a file that must be fetched, the other a folder of the user's own.
 NEED_DATA = {"calarena", "arena_real"}
-# All their runs take many hours of one core: rows are added as they are finished, and `bench run` continues.
-UNFINISHED = {
-    "memorised_images",
-    "memorised_embeddings",
-    "memorised_text",
-    "memorised_long_tail",
-    "posthoc_networks",
-}
 # Its jobs are the models of a file, and it has a page of its own.
 OWN_PAGE = "llm"
 # A figure of a paper, about which it claims nothing.
@@ -48,7 +40,7 @@ def test_the_page_of_language_models_is_what_their_rows_say():
 
 def test_every_experiment_was_run_but_those_that_need_data_of_the_user():
     every = set(experiment_names()) - NEED_DATA
-    assert every - UNFINISHED <= {folder.name for folder in FOLDERS} <= every
+    assert {folder.name for folder in FOLDERS} == every
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -62,9 +54,6 @@ def test_rows_are_complete_and_belong_to_the_experiment_as_it_is(folder):
         assert len({identity(row) for row in rows}) == len(rows)
         return
     wanted = {identity(job) for job in load_experiment(folder.name).jobs("quick")}
-    if folder.name in UNFINISHED:
-        assert {identity(row) for row in rows} <= wanted
-        return
     assert {identity(row) for row in rows} == wanted
     # All of CIFAR-10 takes hours, so there are two seeds only.
     assert len({row.seed for row in rows}) >= (2 if folder.name == "cifar10_all" else 3)
