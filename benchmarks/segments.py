@@ -8,7 +8,8 @@ segments and their complements counts. Fitted on some samples, measured on 20,00
 With ``--compas FILE`` (ProPublica's two_years.csv): decile scores divided by ten, by race and sex, repaired
 on a random half and measured on the other.
 
-Run: ``python benchmarks/segments.py`` (two minutes).
+Run: ``python benchmarks/segments.py`` (two minutes). With ``pip install mcgrad`` the same by that library, in
+the last two columns.
 """
 
 import csv
@@ -22,6 +23,12 @@ from calibrant.evaluation import by_group, calibrated, compare
 from calibrant.inputs import Floats
 from calibrant.posthoc import SegmentCalibration
 from timing import benchmark_parser, print_head, print_row
+
+try:
+    import pandas as pd
+    from mcgrad.methods import MCGrad
+except ModuleNotFoundError:  # the peer is optional
+    MCGrad = None
 
 _SHIFTS = (1.0, -1.0, 0.8)
 
@@ -50,11 +57,12 @@ def simulated(n: int, runs: int, n_test: int, *, differ: bool) -> list[str]:
         truth = 1 / (1 + np.exp(-t))
         parts = [part for each in segments_of(x) for part in (each, ~each)]
         row = [fitted.n_rounds]
-        for p in (fitted.base.predict_proba(s)[:, 1], fitted.predict_proba(s, x)[:, 1]):
+        peer = () if MCGrad is None else (by_mcgrad(n, seed, x, s, differ=differ),)
+        for p in (fitted.base.predict_proba(s)[:, 1], fitted.predict_proba(s, x)[:, 1], *peer):
             row.append(max(abs((p - truth)[part].mean()) for part in parts))
             row.append(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
         found.append(row)
-    rounds, error, loss, error_after, loss_after = np.array(found).T
+    rounds, error, loss, error_after, loss_after, *of_peer = np.array(found).T
     change = loss_after - loss
     return [
         "differ" if differ else "do not differ",
@@ -65,7 +73,20 @@ def simulated(n: int, runs: int, n_test: int, *, differ: bool) -> list[str]:
         f"{1 - error_after.mean() / error.mean():.0%}",
         f"{change.mean():+.4f}",
         f"{change.max():+.4f}",
+        *(() if not of_peer else (f"{100 * of_peer[0].mean():.2f}", f"{(of_peer[1] - loss).mean():+.4f}")),
     ]
+
+
+def by_mcgrad(n: int, seed: int, x: Floats, s: Floats, *, differ: bool) -> Floats:
+    """Return the confidences of mcgrad's default, fitted on the same samples."""
+    fit_x, fit_s, t = drawn(n, seed, differ=differ)
+    y = np.random.default_rng(500 + seed).random(n) < 1 / (1 + np.exp(-t))
+    names = [f"x{place}" for place in range(x.shape[1])]
+    columns = {"categorical_feature_column_names": [], "numerical_feature_column_names": names}
+    new = pd.DataFrame(x, columns=names).assign(score=1 / (1 + np.exp(-s)))
+    fitting = pd.DataFrame(fit_x, columns=names).assign(score=1 / (1 + np.exp(-fit_s)), label=y.astype(int))
+    fitted = MCGrad().fit(fitting, "score", "label", **columns)
+    return np.clip(fitted.predict(new, "score", **columns), 1e-6, 1 - 1e-6)
 
 
 def compas(path: Path) -> None:
@@ -108,7 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     sizes, runs, n_test = ((500,), 2, 2000) if options.quick else ((1000, 2000, 4000, 8000), 20, 20_000)
     columns = ("corrected", "worst segment, %", "after, %", "lower by", "change of NLL", "largest change")
-    print_head("segments", "samples", *columns)
+    peer = () if MCGrad is None else ("mcgrad: after, %", "mcgrad: change of NLL")
+    print_head("segments", "samples", *columns, *peer)
     for differ in (True, False):
         for n in sizes:
             print_row(*simulated(n, runs, n_test, differ=differ))

@@ -27,6 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "howto/report.md",
         "black_boxes.md",
         "howto/scores.md",
+        "howto/rare-classes.md",
         "training.md",
         "integrations.md",
         "decisions.md",

@@ -93,13 +93,17 @@ def test_defaults_are_those_of_the_variant_and_what_must_be_given_is_said(run):
 
 
 def test_the_lines_of_python_and_the_commands_work(run):
-    logits, labels = draw(60, 7, seed=0)
-    probs = torch.softmax(torch.tensor(logits), dim=1)
-    names = {"logits": logits, "probs": probs, "labels": labels, **vars(calibrant.metrics)}
-    values = evaluate(Predictions(logits=logits, labels=labels), measures=list(MEASURES)).metrics
-    for name, measure in MEASURES.items():
-        value = eval(measure.python, names)
-        np.testing.assert_allclose(value, values[name], atol=1e-6, err_msg=name)
+    seen = set()
+    for k in (2, 7):
+        logits, labels = draw(60, k, seed=0)
+        probs = torch.softmax(torch.tensor(logits), dim=1)
+        names = {"logits": logits, "probs": probs, "labels": labels, **vars(calibrant.metrics)}
+        values = evaluate(Predictions(logits=logits, labels=labels), measures=list(MEASURES)).metrics
+        for name, expected in values.items():
+            value = eval(MEASURES[name].python, names)
+            np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
+        seen |= set(values)
+    assert seen == set(MEASURES)
     for name, method in METHODS.items():
         signature = inspect.signature(method.calibrator.fit)
         class_name = method.calibrator.__name__

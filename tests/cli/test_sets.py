@@ -122,7 +122,7 @@ def test_each_class_or_group_has_its_guarantee(run, folder, tmp_path):
             "expected at least 999 samples for alpha 0.001, got 600; take more",
         ),
         (("val.npz", "--alpha", "0.005", "--by-class"), "expected at least 199 samples of each class"),
-        (("val.npz", "--method", "lca"), "--method: expected one of lac, aps, raps, got 'lca'"),
+        (("val.npz", "--method", "lca"), "--method: expected one of lac, aps, raps, ordered, got 'lca'"),
         (("val.npz", "--randomised"), "--randomised: expected none for lac"),
         (("val.csv", "--by", "groups", "--by-class"), "--by-class: expected either this or --by, got both"),
         (("val.npz", "--calibrate", "smart", "--calibrator", "c.safetensors"), "either this or --calibrator"),

@@ -499,7 +499,7 @@ def test_what_has_no_sets_is_one_sentence():
     ):
         rule.decide(predictions(10, 4))
     for options, message in (
-        ({"method": "lak"}, "method: expected one of lac, aps, raps, got 'lak'; did you mean 'lac'"),
+        ({"method": "lak"}, "method: expected one of lac, aps, raps, ordered, got 'lak'; did you mean 'lac'"),
         ({"by": "label"}, "by: expected 'class' or 'group', got 'label'"),
         ({"randomised": True}, "randomised: expected False for lac"),
         ({"penalty": 0.1}, "penalty: expected none for lac"),

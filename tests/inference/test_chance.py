@@ -40,8 +40,9 @@ def test_the_mean_and_the_percentile_of_equal_confidences_are_those_of_a_binomia
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ERRORS)
 def test_every_calibration_error_agrees_with_a_plain_loop(name):
-    logits, labels = draw(150, 3, seed=4, sharpen=1.3)
-    probs, measure, rng = softmax(logits), MEASURES[name], np.random.default_rng(0)
+    measure, rng = MEASURES[name], np.random.default_rng(0)
+    logits, labels = draw(150, measure.max_classes or 3, seed=4, sharpen=1.3)
+    probs = softmax(logits)
     given = {"probs": probs, "labels": labels}
     if measure.reads == "outcomes":
         given = {"confidence": probs.max(axis=1), "correct": labels == probs.argmax(axis=1)}

@@ -54,6 +54,11 @@ def rows_of(measure, probs, labels):
     return {"confidence": probs.max(axis=1).clip(max=1), "correct": probs.argmax(axis=1) == labels}
 
 
+def classes_for(measure, k):
+    """Return the number of classes to measure with: k, or two if the measure is about two."""
+    return min(k, measure.max_classes or k)
+
+
 def close(name):
     """Return how exactly a measure is computed for resamples."""
     return 1e-5 if name == "smece" else 1e-9
@@ -64,7 +69,7 @@ def close(name):
 @pytest.mark.parametrize("name", BY_SAMPLES)
 def test_counts_give_the_measure_of_repeated_rows(name, dtype, ties):
     measure = MEASURES[name]
-    probs, labels = predictions(301, 7, ties=ties, dtype=dtype)
+    probs, labels = predictions(301, classes_for(measure, 7), ties=ties, dtype=dtype)
     rows, options = rows_of(measure, probs, labels), measure.arguments(15)
     rng = np.random.default_rng(1)
     few = np.zeros((2, 301), dtype=np.int64)
@@ -190,7 +195,7 @@ def weighed(measure, probs, labels, weights):
 @pytest.mark.parametrize("name", [name for name, measure in MEASURES.items() if measure.takes_weights])
 def test_a_weight_of_three_is_three_rows_and_only_ratios_matter(name, ties):
     measure = MEASURES[name]
-    probs, labels = predictions(301, 7, ties=ties)
+    probs, labels = predictions(301, classes_for(measure, 7), ties=ties)
     times = np.random.default_rng(1).integers(4, size=301)  # some of them 0
     repeated = rows_of(measure, probs.repeat(times, axis=0), labels.repeat(times))
     expected = measure.function(**repeated, **measure.arguments(15))

@@ -28,7 +28,7 @@ from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.discrimination import auroc_correctness
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
-from calibrant.metrics.proper import brier_score, negative_log_likelihood
+from calibrant.metrics.proper import brier_score, negative_log_likelihood, ranked_probability_score
 from calibrant.metrics.selective import augrc, aurc, excess_aurc
 from calibrant.streams.measures import streamed_measures
 
@@ -46,6 +46,7 @@ OF_PROBS = {
     "nll": negative_log_likelihood,
     "brier": brier_score,
     "classwise_ece": classwise_calibration_error,
+    "rps": ranked_probability_score,
 }
 RANKED = {
     "ece_equal_mass": lambda *batch: expected_calibration_error(*batch, binning="mass"),
@@ -137,7 +138,7 @@ def test_logits_and_confidences_are_named_and_read_as_such(overconfident):
 def test_its_names_are_those_of_calibrant_evaluate(sample):
     values = filled(*sample, reads="probs", n_classes=4, resolution=64).compute()
     names = [name for name in values if not name.endswith(("_low", "_high"))]
-    assert names == [name for name in streamed_measures() if name != "top_5_error"]
+    assert names == [name for name in streamed_measures() if name not in ("top_5_error", "base_rate")]
     assert set(names) <= set(MEASURES)
 
 

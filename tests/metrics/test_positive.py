@@ -83,11 +83,24 @@ def test_a_weight_of_two_is_like_two_equal_samples(measure, rare):
     probs, labels = rare
     weights = np.where(np.arange(len(labels)) % 3 == 0, 2.0, 1.0)
     twice = np.repeat(np.arange(len(labels)), weights.astype(int))
-    # The neighbourhoods of the smooth curve are those of the samples, without their weights.
-    allowed = 2e-3 if measure is integrated_calibration_index else 1e-9
     assert measure(probs, labels, weights=weights) == pytest.approx(
-        measure(probs[twice], labels[twice]), abs=allowed
+        measure(probs[twice], labels[twice]), abs=1e-9
     )
+
+
+def test_the_smooth_curve_is_that_of_a_plain_loop(rare):
+    probs, labels = rare[0][:200], rare[1][:200]
+    p = probs[:, 1]
+    points = np.unique(np.quantile(p, np.linspace(0, 1, 50), method="inverted_cdf"))
+    curve = []
+    for point in points:
+        distance = np.abs(p - point)
+        reach = 1.0001 * np.sort(distance)[int(np.ceil(0.75 * 200)) - 1]
+        kernel = np.sqrt((1 - np.minimum(distance / reach, 1) ** 3) ** 3)
+        a = np.stack([kernel, kernel * (p - point)], axis=1)
+        curve.append(np.clip(np.linalg.lstsq(a, kernel * labels, rcond=None)[0][0], 0, 1))
+    expected = np.abs(np.interp(p, points, curve) - p).mean()
+    assert integrated_calibration_index(probs, labels) == pytest.approx(expected, abs=1e-9)
 
 
 def test_two_classes_show_the_positive_one_and_others_do_not(rare):
@@ -132,3 +145,22 @@ def test_sets_of_ordered_classes_cover_and_have_no_holes():
     plain = PredictionSets.fit(given.take(range(2000)), method="lac", alpha=0.1)
     holes, _ = plain(new.to_logits().double().log_softmax(dim=1))
     assert int(holes.int().diff(dim=1).abs().sum(dim=1).max()) > 2
+
+
+def test_the_reliability_of_the_positive_class_is_shown_for_two_classes(rare):
+    probs, labels = rare
+    found = evaluate(Predictions(probs=probs, labels=labels), n_bins=10).positive
+    inside = (probs[:, 1] > 0.1) & (probs[:, 1] <= 0.2)
+    assert float(found.count[1]) == inside.sum()
+    assert float(found.accuracy[1]) == pytest.approx(labels[inside].mean())
+    assert float(found.confidence[1]) == pytest.approx(probs[inside, 1].mean())
+    assert evaluate(Predictions(probs=[[0.2, 0.3, 0.5]] * 4, labels=[0, 1, 2, 2])).positive is None
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"), [(("1", "2", "10"), True), (("1", "10", "2"), False), (("a", "b", "c"), False)]
+)
+def test_numbers_as_class_names_point_to_measures_of_an_order(names, ordered):
+    given = Predictions(probs=[[0.2, 0.3, 0.5]] * 4, labels=[0, 1, 2, 2], class_names=names)
+    assert ("class names" in evaluate(given).remarks) is ordered
+    assert "class names" not in evaluate(given, measures=["rps"]).remarks

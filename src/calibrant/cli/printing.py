@@ -52,6 +52,14 @@ def print_evaluation(console: Console, found: "FullEvaluation", *, title: str) -
     )
     if not found.evaluation.only_ranks:
         console.print(diagram_of(found.evaluation.bins, shares=shares))
+    if found.evaluation.positive is not None:
+        console.print(
+            diagram_of(
+                found.evaluation.positive,
+                title="reliability of the positive class",
+                shares=("frequency", "probability"),
+            )
+        )
     for table in found.tables:
         console.show(table)
 
@@ -79,10 +87,12 @@ def described(rows: Mapping[str, str], first: str, second: str = "what it does")
     return Table.of(columns, rows.items())
 
 
-def diagram_of(bins: "Bins", *, shares: tuple[str, str] = ("accuracy", "confidence")) -> Text:
+def diagram_of(
+    bins: "Bins", *, title: str = "reliability", shares: tuple[str, str] = ("accuracy", "confidence")
+) -> Text:
     """Draw accuracy against confidence in bins."""
     return reliability_diagram(
-        bins.accuracy.tolist(), bins.confidence.tolist(), bins.count.tolist(), shares=shares
+        bins.accuracy.tolist(), bins.confidence.tolist(), bins.count.tolist(), title=title, shares=shares
     )
 
 

@@ -722,8 +722,8 @@ class ScorePredictions(ConfidencePredictions):
         """Return the same samples with the share of samples below each as confidence: right for ranks only.
 
         Example:
-            >>> Predictions(score=[30.0, -2.0, 30.0], outcome=[1, 0, 0]).ranked().confidence.tolist()
-            [0.6666666666666666, 0.16666666666666666, 0.6666666666666666]
+            >>> Predictions(score=[30.0, -2.0, 5.0, 30.0], outcome=[1, 0, 0, 1]).ranked().confidence.tolist()
+            [0.75, 0.125, 0.375, 0.75]
         """
         _, place, count = self._main.double().unique(return_inverse=True, return_counts=True)
         middle = count.cumsum(0) - count / 2
@@ -920,6 +920,12 @@ def _check_truth(
     """Return the class of each sample, or the distribution over classes if there is one for each."""
     if _is_distribution(labels, main):
         p = check_probs(labels, name="labels").double().to(main.device)
+        predicted = torch.softmax(main, dim=1) if form == "logits" else main
+        if torch.allclose(predicted.double(), p, atol=1e-6):
+            raise InputError(
+                "labels: expected the truth, got the predicted probabilities of the labels; pass "
+                "labels.argmax(axis=1), or a distribution that raters gave"
+            )
         return {"outcome": p, "labels": None}
     return {"labels": _check_labels(_places_of_labels(labels, names), main, form)}
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +20,7 @@ from calibrant.inference.intervals import Interval, with_interval
 from calibrant.inputs import ArrayLike, Progress
 from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
+from calibrant.metrics.positive import positive_outcomes
 from calibrant.outcomes import Outcomes
 from calibrant.results import FrozenDict, Result
 from calibrant.show.html import card, notes, reliability, table
@@ -54,6 +56,7 @@ class Evaluation(Result):
         by_chance: What a perfectly calibrated model would show by chance with as many samples, by name of the
             calibration error, if requested.
         only_ranks: Whether predictions are scores that only rank; the bins are then those of ranks.
+        positive: Probability and frequency of the positive one of two classes, in bins; None for others.
     """
 
     n: int
@@ -67,6 +70,7 @@ class Evaluation(Result):
     by_chance: Mapping[str, Chance] = field(default_factory=FrozenDict)
     n_units: int | None = None
     only_ranks: bool = False
+    positive: Bins | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, as ``evaluate --json`` prints them; undefined ones are None."""
@@ -193,7 +197,7 @@ def evaluate(
             )
             known |= {} if span is None else {name: span}
             remarks |= _joined(remarks, name, remark)
-    remarks |= _on_graded(given_rows, values)
+    remarks |= _on_graded(given_rows, values) | _on_ordered(given_rows, values)
     return Evaluation(
         given_rows.n,
         given_rows.n
@@ -208,7 +212,14 @@ def evaluate(
         FrozenDict(drawn_by_chance),
         given_rows.n_units,
         only_ranks=given_rows.score is not None,
+        positive=None if predictions.k != 2 else equal_width_bins(positive_of(predictions), n_bins),
     )
+
+
+def positive_of(predictions: Predictions) -> Outcomes:
+    """Return the probability of the positive one of two classes, and whether it was the true one."""
+    seen = positive_outcomes(predictions.to_probs(), predictions.truth_for("without it nothing is known"))
+    return seen.weighed(predictions.weights)
 
 
 def _on_graded(predictions: Predictions, values: Mapping[str, float]) -> dict[str, str]:
@@ -218,6 +229,20 @@ def _on_graded(predictions: Predictions, values: Mapping[str, float]) -> dict[st
         name: f"{share:.4f} of it is due to outcomes between 0 and 1, which no forecast can avoid"
         for name, share in shares.items()
         if share > 0 and name in values
+    }
+
+
+def _on_ordered(predictions: Predictions, values: Mapping[str, float]) -> dict[str, str]:
+    """Return a remark if the names of at least three classes are numbers in rising order."""
+    try:
+        numbers = [float(name) for name in predictions.class_names or ()]
+    except ValueError:
+        return {}
+    if len(numbers) < 3 or "rps" in values or any(b <= a for a, b in pairwise(numbers)):
+        return {}
+    return {
+        "class names": "they are numbers in order; the measure rps counts how far a wrong class is, and the "
+        "sets of method ordered have no holes"
     }
 
 

@@ -81,7 +81,7 @@ class CalibrationMetrics(Metric):
         self._empty = {
             name: part
             for name, part in every.items()
-            if needs.get(name, 0) is not None and not part.why_not(self._fewest_classes)
+            if needs.get(name, 0) is not None and not any(map(part.why_not, self._possible_classes))
         }
         for part_name, part in self._empty.items():
             state = part.state()
@@ -111,7 +111,7 @@ class CalibrationMetrics(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return the measures of all samples so far."""
         numbers: dict[str, float] = {}
-        for name, value in measures_of(self._filled(), k=self._fewest_classes, n_bins=self.n_bins).items():
+        for name, value in measures_of(self._filled(), k=self._possible_classes[0], n_bins=self.n_bins).items():
             if isinstance(value, Bounded):
                 numbers |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             else:
@@ -122,8 +122,11 @@ class CalibrationMetrics(Metric):
         }
 
     @property
-    def _fewest_classes(self) -> int | None:
-        return None if self.reads == "confidence" else self.n_classes or 2
+    def _possible_classes(self) -> tuple[int | None, ...]:
+        """The number of classes: none, the one given, or the fewest and very many if it is unknown."""
+        if self.reads == "confidence":
+            return (None,)
+        return (2, 1_000_000) if self.n_classes is None else (self.n_classes,)
 
     def _filled(self) -> dict[str, Accumulator]:
         """Return accumulators with the totals of this metric."""

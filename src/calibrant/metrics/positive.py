@@ -17,11 +17,14 @@ from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
 from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes, checked_weights, log_odds
 
-# Newton's method for two parameters: it settles in less than ten steps.
+# Newton's method for two parameters, and halvings of its steps: it settles in about ten.
 _STEPS = 25
 _SETTLED = 1e-9
 # Points at which the curve of the outcomes is estimated, and the share of samples that each one sees.
 _POINTS, _SPAN = 50, 0.75
+# Halvings that find the distance within which that share lies.
+_HALVINGS = 50
+_SLACK = 1e-9
 
 
 def base_rate(
@@ -89,6 +92,12 @@ def net_benefit(
     A threshold of 10 % means that one missed positive is as bad as nine false alarms. Acting on nobody
     gains 0; acting on everybody gains the value for probabilities of 1.
 
+    Args:
+        probs: Probabilities of both classes of shape ``(n, 2)``, or ``(n,)`` for class 1.
+        labels: The classes, 0 and 1.
+        threshold: The probability from which on one acts.
+        **pairs: ``confidence`` and ``correct`` instead of the first two, and ``weights``.
+
     Example:
         >>> round(net_benefit([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], [0, 1, 0], threshold=0.2), 3)
         0.25
@@ -109,9 +118,9 @@ def calibration_slope(
 
     Example:
         >>> p = [0.1] * 10 + [0.9] * 10
-        >>> y = [0] * 8 + [1] * 4 + [1] * 8
-        >>> round(calibration_slope([[1 - each, each] for each in p], y), 2) < 1
-        True
+        >>> y = [0] * 8 + [1] * 2 + [1] * 8 + [0] * 2
+        >>> round(calibration_slope([[1 - each, each] for each in p], y), 2)
+        0.63
 
     References:
         Cox, "Two further applications of a model for binary regression", Biometrika 1958.
@@ -164,14 +173,16 @@ def _of_counts(
     def weighted(
         probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
     ) -> Weighted:
-        seen = _positives(probs, labels, **pairs)
+        seen = positive_outcomes(probs, labels, **pairs)
         weights = checked_weights(pairs.get("weights"), len(seen))
         return Weighted(len(seen), measure(seen), held=times * len(seen), weights=weights)
 
     return weighted
 
 
-def _positives(probs: ArrayLike | None, labels: ArrayLike | None, **pairs: Unpack[Pairs]) -> Outcomes:
+def positive_outcomes(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> Outcomes:
     """Return the probability of the positive class and whether it came true."""
     if probs is None or labels is None:
         given = {name: each for name, each in pairs.items() if name != "weights"}
@@ -247,53 +258,82 @@ def _intercept(seen: Outcomes) -> Callable[[Counts], Floats]:
 def _logistic(seen: Outcomes, *, with_slope: bool) -> Callable[[Counts], Floats]:
     """Return the slope of a logistic regression on the log-odds, or the intercept for a slope of 1."""
     s, (_, y) = log_odds(seen.confidence).cpu().numpy(), _arrays(seen)
+    middle, width = (float(s.mean()), float(s.std()) or 1.0) if with_slope else (0.0, 1.0)
+    z = (s - middle) / width
+
+    def losses(w: Floats, a: Floats, b: Floats) -> Floats:
+        line = a[:, None] + b[:, None] * z
+        return np.asarray((w * (np.logaddexp(0, line) - y * line)).sum(axis=1))
 
     def values(counts: Counts) -> Floats:
-        a, b = np.zeros(len(counts)), np.ones(len(counts))
         w = counts / counts.sum(axis=1, keepdims=True)
+        a, b = np.zeros(len(counts)), np.full(len(counts), 0.0 if with_slope else 1.0)
         with np.errstate(all="ignore"):
+            loss, step_a, step_b = losses(w, a, b), np.ones_like(a), np.zeros_like(b)
             for _ in range(_STEPS):
-                p = 1 / (1 + np.exp(-(a[:, None] + b[:, None] * s)))
+                p = 1 / (1 + np.exp(-(a[:, None] + b[:, None] * z)))
                 error, curve = w * (y - p), w * p * (1 - p)
-                g0, g1, h0, h1, h2 = error.sum(1), error @ s, curve.sum(1), curve @ s, curve @ s**2
-                det = h0 * h2 - h1**2 if with_slope else h0 * 1.0
+                g0, g1, h0, h1, h2 = error.sum(1), error @ z, curve.sum(1), curve @ z, curve @ z**2
+                det = h0 * h2 - h1**2 if with_slope else h0
                 step_a = (h2 * g0 - h1 * g1) / det if with_slope else g0 / h0
-                step_b = (h0 * g1 - h1 * g0) / det if with_slope else np.zeros(len(counts))
-                a, b = a + np.clip(step_a, -2, 2), b + np.clip(step_b, -2, 2)
+                step_b = (h0 * g1 - h1 * g0) / det if with_slope else step_b
+                for _ in range(_STEPS):  # a whole step may go too far
+                    worse = losses(w, a + step_a, b + step_b) > loss + 1e-14
+                    if not worse.any():
+                        break
+                    step_a, step_b = (np.where(worse, each / 2, each) for each in (step_a, step_b))
+                a, b = a + step_a, b + step_b
+                loss = losses(w, a, b)
                 if not np.nanmax(np.abs([step_a, step_b]), initial=0.0) > _SETTLED:
                     break
         settled = np.maximum(np.abs(step_a), np.abs(step_b)) < 1e-6
-        return np.where(settled & (det > 1e-14), b if with_slope else a, math.nan)
+        return np.where(settled & (det > 1e-14), b / width if with_slope else a, math.nan)
 
     return values
 
 
 def _smooth_distance(seen: Outcomes) -> Callable[[Counts], Floats]:
-    """Return the mean distance to a local linear regression whose neighbourhoods are those of all samples."""
+    """Return the mean distance of the probabilities to a local linear regression of the outcomes."""
     p, y = _arrays(seen)
-    points = np.unique(np.quantile(p, np.linspace(0, 1, _POINTS)))
-    distance = np.abs(points[:, None] - p)
-    reach = np.quantile(distance, _SPAN, axis=1, keepdims=True)
-    kernel = (1 - np.clip(distance / np.where(reach > 0, 1.0001 * reach, 1), 0, 1) ** 3) ** 3
-    offset = p - points[:, None]
-    if len(points) == 1:
-        return lambda counts: np.asarray(np.abs(points[0] - counts @ y / counts.sum(axis=1)))
-    # Each sample lies between two points, by how far.
-    right = np.clip(np.searchsorted(points, p), 1, len(points) - 1)
-    share = (p - points[right - 1]) / (points[right] - points[right - 1])
+    grid, place = np.unique(p, return_inverse=True)
 
-    def values(counts: Counts) -> Floats:
-        w = counts.astype(np.float64)
-        s0, s1, s2 = (w @ (kernel * offset**power).T for power in range(3))
-        t0, t1 = (w @ (kernel * offset**power * y).T for power in range(2))
-        spread = s0 * s2 - s1**2
-        flat = np.divide(t0, s0, out=np.zeros_like(t0), where=s0 > 0)
-        sloped = np.divide(s2 * t0 - s1 * t1, spread, out=flat, where=spread > 1e-12 * s0 * s0)
-        curve = np.clip(sloped, 0, 1)
-        at = (1 - share) * curve[:, right - 1] + share * curve[:, right]
-        return np.asarray((w * np.abs(at - p)).sum(axis=1) / w.sum(axis=1))
+    def value(count: Floats) -> float:
+        mass = np.bincount(place, count, minlength=len(grid))
+        hits = np.bincount(place, count * y, minlength=len(grid))
+        curve = _local_lines(grid, mass, hits)
+        return float(mass @ np.abs(curve - grid) / mass.sum())
 
-    return values
+    return lambda counts: np.array([value(count.astype(np.float64)) for count in counts])
+
+
+def _local_lines(grid: Floats, mass: Floats, hits: Floats) -> Floats:
+    """Return a local linear regression of hits, at quantiles of a sorted grid and between them."""
+    below = np.concatenate([[0.0], mass.cumsum()])
+    # A hair less than each share, so that rounding of weights does not decide about ties.
+    levels = (np.linspace(0, 1, _POINTS) - _SLACK).clip(_SLACK) * below[-1]
+    points = np.unique(grid[np.searchsorted(below[1:], levels)])
+    near, reach = np.zeros(len(points)), np.ones(len(points))
+    for _ in range(_HALVINGS):
+        middle = (near + reach) / 2
+        within = below[np.searchsorted(grid, points + middle, "right")]
+        enough = within - below[np.searchsorted(grid, points - middle)] >= (_SPAN - _SLACK) * below[-1]
+        near, reach = np.where(enough, near, middle), np.where(enough, middle, reach)
+    heights = [_line_at(*each, grid, mass, hits) for each in zip(points, 1.0001 * reach, strict=True)]
+    return np.interp(grid, points, np.clip(heights, 0, 1))
+
+
+def _line_at(point: float, reach: float, grid: Floats, mass: Floats, hits: Floats) -> float:
+    """Return the height at a point of the line through the hits near it, by tricube weights."""
+    inside = slice(*np.searchsorted(grid, (point - reach, point + reach)))
+    offset, mass, hits = grid[inside] - point, mass[inside], hits[inside]
+    u = np.abs(offset) / reach
+    kernel = np.maximum(1 - u * u * u, 0)
+    kernel *= kernel * kernel
+    leaning = kernel * offset
+    s0, s1, s2 = kernel @ mass, leaning @ mass, (leaning * offset) @ mass
+    t0, t1 = kernel @ hits, leaning @ hits
+    spread = s0 * s2 - s1 * s1
+    return float((s2 * t0 - s1 * t1) / spread if spread > 1e-12 * s0 * s0 else t0 / s0)
 
 
 base_rate_weights = _of_counts(_share_of_positives)
@@ -302,11 +342,11 @@ precision_weights = _of_counts(_precision)
 average_precision_weights = _of_counts(_average_precision, times=4)
 calibration_slope_weights = _of_counts(_slope, times=8)
 calibration_intercept_weights = _of_counts(_intercept, times=8)
-integrated_calibration_index_weights = _of_counts(_smooth_distance, times=4)
+integrated_calibration_index_weights = _of_counts(_smooth_distance)
 
 
 def positives(
     probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
 ) -> Tensor:
     """Return 1 for each positive sample, else 0; their mean is the base rate."""
-    return _positives(probs, labels, **pairs).correct.double()
+    return positive_outcomes(probs, labels, **pairs).correct.double()

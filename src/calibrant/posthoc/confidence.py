@@ -201,7 +201,7 @@ class ScoreCalibrator(ConfidenceCalibrator):
             >>> score, outcome = [-3.0, 0.0, 5.0, 20.0] * 25, [0, 0, 1, 1, 0, 1, 0, 1] * 12 + [0, 1, 1, 1]
             >>> honest = ScoreCalibrator.fit_scores(score, outcome, method="isotonic")
             >>> [round(each, 2) for each in honest.predict_confidence([-3.0, 20.0])]
-            [0.0, 1.0]
+            [0.02, 0.98]
         """
         s = check_score(score).double()
         right = check_correct(outcome, n=len(s), name="outcome").to(s.device)

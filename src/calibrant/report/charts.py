@@ -44,7 +44,8 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
         scores: Names of the out-of-distribution scores; each gets a colour.
     """
     return {
-        "reliability": _reliability(),
+        "reliability": _reliability("confidence", "accuracy"),
+        "positive": _reliability("probability of the class", "frequency of the class"),
         "histogram": _histogram(),
         "margins": _margins(),
         "groups": _groups(),
@@ -54,14 +55,14 @@ def specifications(scores: tuple[str, ...] = ()) -> dict[str, Spec]:
     }
 
 
-def _reliability() -> Spec:
-    x = _field("low:Q", scale=_UNIT, axis=_percents("confidence", grid=False))
-    y = _field("accuracy:Q", scale=_UNIT, axis=_percents("accuracy"))
+def _reliability(across: str, up: str) -> Spec:
+    x = _field("low:Q", scale=_UNIT, axis=_percents(across, grid=False))
+    y = _field("accuracy:Q", scale=_UNIT, axis=_percents(up))
     sides: Spec = {
         "x": x,
         "x2": {"field": "high"},
         "y": y,
-        "tooltip": _gap_tooltip("confidence"),
+        "tooltip": _gap_tooltip(across, up, across),
         # A bin of a few samples must not look like one of thousands.
         "opacity": {"condition": {"test": f"datum.n < {FEW}", "value": 0.3}, "value": 1},
     }
@@ -240,11 +241,11 @@ def _gap(part: str = "") -> Spec:
     return {"condition": [over], "value": f"var(--under{part})"}
 
 
-def _gap_tooltip(of: str) -> list[Spec]:
+def _gap_tooltip(of: str, up: str = "accuracy", across: str = "confidence") -> list[Spec]:
     return [
         _field("range:N", title=of),
-        _field("accuracy:Q", format=".1%", title="accuracy"),
-        _field("confidence:Q", format=".1%", title="mean confidence"),
+        _field("accuracy:Q", format=".1%", title=up),
+        _field("confidence:Q", format=".1%", title=f"mean {across}"),
         # Of weighted samples with one decimal; whole numbers have none.
         _field("n:Q", format=",.1~f", title="samples"),
     ]

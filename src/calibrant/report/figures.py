@@ -10,7 +10,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.decisions.thresholds import guaranteed_risks
 from calibrant.evaluation.answering import Answering, answer_when
 from calibrant.evaluation.detection import score_pairs
-from calibrant.evaluation.evaluate import Evaluation
+from calibrant.evaluation.evaluate import Evaluation, positive_of
 from calibrant.evaluation.groups import GroupRow, by_group
 from calibrant.evaluation.paired import paired_comparison
 from calibrant.evaluation.slices import ClassRow
@@ -51,6 +51,8 @@ from calibrant.report.page import (
 
 #: Numbers of bins that the reader can choose from.
 BIN_NUMBERS = (5, 10, 15, 20, 25, 30, 50)
+#: Bins of the probability of the positive class.
+POSITIVE_BINS = 10
 #: Most points of a curve.
 POINTS = 200
 #: Most thresholds that are tested for the guaranteed risk.
@@ -90,6 +92,7 @@ def figures(predictions: Predictions, outcomes: Outcomes, metrics: Mapping[str, 
         ),
         margins=_margins(predictions),
         answers=tuple(_answer_rule(each) for each in answer_when(outcomes)),
+        positive=None if predictions.k != 2 else binned(positive_of(predictions), POSITIVE_BINS),
     )
 
 

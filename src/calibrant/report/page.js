@@ -86,6 +86,15 @@
     await draw(`histogram-${side}`, "histogram", { parts: parts(binRows(binned)), means: means(each) });
   }
 
+  async function showPositive(side, each) {
+    if (!each.positive) return;
+    const id = `positive-${side}`;
+    const rows = binRows(each.positive);
+    const values = rows.filter((row) => row.n).map((row) => `${row.range}: frequency ${percent(row.accuracy)}`);
+    describe(id, `Reliability of the positive class, ${each.title}. Frequency by probability: ${values.join("; ")}.`);
+    await draw(id, "positive", { bins: withCounts(id, rows) });
+  }
+
   async function showMargins(side, each) {
     if (!each.margins.length) return;
     const values = each.margins.map((group) => `${group.low.toFixed(1)} to ${group.high.toFixed(1)}: confidence ${percent(group.confidence)}, accuracy ${percent(group.accuracy)}`);
@@ -259,6 +268,7 @@
     }
     await showBinned();
     if (methodInput) showAnswers();
+    if (methodInput) await showPositive("after", picked());
     if (methodInput) await showMargins("after", picked());
     await setCoverage(Number(at("readout").dataset.coverage ?? 0.8));
   }
@@ -292,6 +302,7 @@
     // A histogram beside its diagram is as high as this.
     if (!methodInput) data.charts.histogram.height = data.charts.reliability.height;
     await showPicked();
+    await showPositive("before", before);
     await showMargins("before", before);
     await showOthers();
     followPointer();

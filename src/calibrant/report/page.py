@@ -91,6 +91,7 @@ class Figures:
     risk: Risk
     margins: tuple[MarginGroup, ...]
     answers: tuple[AnswerRule, ...] = ()
+    positive: Binned | None = None
 
 
 @dataclass(frozen=True)

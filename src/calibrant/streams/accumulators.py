@@ -244,10 +244,8 @@ class MeanAccumulator(Accumulator):
 
     def why_not(self, k: int | None) -> str:
         """Refuse predictions for which the measure is not defined."""
-        measure = MEASURES[self.measure]
-        if applies(measure, k):
-            return ""
-        return f"{self.measure}: expected at least {measure.min_classes} classes, got {k or 'none'}"
+        lacking = MEASURES[self.measure].lacks(k)
+        return f"measure: {self.measure} {lacking}, got {k or 'none'}" if lacking else ""
 
     def add(self, batch: CheckedBatch) -> None:
         """Read a batch that has been checked."""
