@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from calibrant.data.columns import Columns
 
 
-@partial(with_columns, without=("by",))
+@partial(with_columns, without=("by", "score"))
 def gate(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Predictions with labels: a file, a folder or a pattern.")

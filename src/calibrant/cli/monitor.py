@@ -32,7 +32,7 @@ def _option(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa
     return typer.Option(f"--{name}", help=meaning, metavar=metavar, show_default=default)
 
 
-@partial(with_columns, without=())
+@partial(with_columns, without=("score",))
 def monitor(
     reference: Annotated[
         str, typer.Argument(metavar="REFERENCE", help="Labelled predictions from before deployment.")

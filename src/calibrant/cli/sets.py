@@ -1,5 +1,6 @@
 """The command ``calibrant sets``."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
 
 
-@with_columns
+@partial(with_columns, without=("identity", "score", "outcome"))
 def sets(
     path: Annotated[
         Path,

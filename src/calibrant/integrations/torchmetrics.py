@@ -111,7 +111,9 @@ class CalibrationMetrics(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return the measures of all samples so far."""
         numbers: dict[str, float] = {}
-        for name, value in measures_of(self._filled(), k=self._possible_classes[0], n_bins=self.n_bins).items():
+        for name, value in measures_of(
+            self._filled(), k=self._possible_classes[0], n_bins=self.n_bins
+        ).items():
             if isinstance(value, Bounded):
                 numbers |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             else:

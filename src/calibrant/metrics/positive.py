@@ -298,8 +298,9 @@ def _smooth_distance(seen: Outcomes) -> Callable[[Counts], Floats]:
     grid, place = np.unique(p, return_inverse=True)
 
     def value(count: Floats) -> float:
-        mass = np.bincount(place, count, minlength=len(grid))
-        hits = np.bincount(place, count * y, minlength=len(grid))
+        mass, hits = (
+            np.bincount(place, each, minlength=len(grid)).astype(np.float64) for each in (count, count * y)
+        )
         curve = _local_lines(grid, mass, hits)
         return float(mass @ np.abs(curve - grid) / mass.sum())
 
@@ -319,7 +320,7 @@ def _local_lines(grid: Floats, mass: Floats, hits: Floats) -> Floats:
         enough = within - below[np.searchsorted(grid, points - middle)] >= (_SPAN - _SLACK) * below[-1]
         near, reach = np.where(enough, near, middle), np.where(enough, middle, reach)
     heights = [_line_at(*each, grid, mass, hits) for each in zip(points, 1.0001 * reach, strict=True)]
-    return np.interp(grid, points, np.clip(heights, 0, 1))
+    return np.asarray(np.interp(grid, points, np.clip(heights, 0, 1)))
 
 
 def _line_at(point: float, reach: float, grid: Floats, mass: Floats, hits: Floats) -> float:
