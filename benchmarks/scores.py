@@ -4,7 +4,9 @@
 
 DIR holds one Parquet file for each network, with columns ``confidence`` and ``correct``. Of each file 1,000
 random rows are fitted on and all others measured, as ``calibrant calibrate`` would do; printed is the ECE
-in per cent, the mean over splits, before and after the methods and what is chosen by default.
+in per cent, the mean over splits, before and after the methods and what is chosen by default. The last column
+is a bound on what these rows allow: the true curve is known (isotonic regression of all other rows), and the
+rows serve only to find two numbers, by Platt scaling of that curve.
 """
 
 import argparse
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant import Predictions, compare, load_predictions
+from calibrant import Predictions, compare, evaluate, load_predictions
 from calibrant.data import load_bundled
-from calibrant.evaluation import make_choice
+from calibrant.evaluation import calibrated, make_choice
+from calibrant.posthoc import ConfidenceCalibrator
 from calibrant.show.table import Table
 
 _METHODS = ("uncalibrated", "temperature", "platt", "logistic_spline", "isotonic_centred")
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--data: expected a folder, got none")
     else:
         networks = {path.stem: load_predictions(path) for path in sorted(given.data.glob("*.parquet"))}
-    names = (*_METHODS, "chosen")
+    names = (*_METHODS, "chosen", "true curve")
     rows = {
         name: errors_of(every, n_splits=given.splits, n_samples=given.samples)
         for name, every in networks.items()
@@ -60,7 +63,16 @@ def errors_of(every: Predictions, *, n_splits: int, n_samples: int) -> dict[str,
         chosen = make_choice(comparison).result.test_metrics
         assert chosen is not None
         found["chosen"].append(chosen["ece"])
+        found["true curve"].append(error_with_true_curve(fitted, rest))
     return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def error_with_true_curve(fitted: Predictions, rest: Predictions) -> float:
+    """Return the ECE of Platt scaling where the confidences are already those of the true curve."""
+    curve = ConfidenceCalibrator.fit_pairs(rest.confidence, rest.correct, method="isotonic")
+    known, true = (calibrated(curve, each) for each in (fitted, rest))
+    platt = ConfidenceCalibrator.fit_pairs(known.confidence, known.correct, method="platt")
+    return evaluate(calibrated(platt, true), measures=["ece"]).metrics["ece"]
 
 
 if __name__ == "__main__":
