@@ -116,3 +116,15 @@ def test_json_has_chance_for_every_calibration_error_and_nothing_else(run, files
     shown = found["by_chance"]["ece"]
     assert shown["mean"] < shown["high"] < found["metrics"]["ece"]
     assert shown["p_value"] == pytest.approx(1 / (1 + shown["n_draws"]))
+
+
+def test_the_summary_has_the_verdicts_of_the_table_and_changes_of_the_same_samples_only(run, files, tmp_path):
+    bounds = ("--require", "ece < 0.02", "--no-worse-than", files / "good.npz")
+    _, out, _ = run("gate", files / "bad.npz", *bounds, "--summary", tmp_path / "a.md", columns=200)
+    text = (tmp_path / "a.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| ece &lt; 0.02"))
+    assert [cell.strip() for cell in row.split("|")[2:4]] == out.split("ece < 0.02")[1].split()[:2]
+    assert "Changes against the baseline" in text
+    others = ("--no-worse-than", files / "other.npz", "--unpaired", "--summary", tmp_path / "b.md")
+    run("gate", files / "bad.npz", *others)
+    assert "Changes" not in (tmp_path / "b.md").read_text(encoding="utf-8")

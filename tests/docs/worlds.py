@@ -351,6 +351,7 @@ WORLDS = {
     "docs/formats.md": (few_classes, fitted, formats, percent),
     "docs/gallery.md": (bundled,),
     "docs/howto/calibrate.md": MODELS,
+    "docs/howto/rare-classes.md": (two_classes, costs),
     "docs/howto/report.md": MODELS,
     "docs/howto/scores.md": (scored,),
     "docs/measures.md": MODELS,

@@ -55,6 +55,15 @@ def gate(
             "--junit", help="Write the verdicts as JUnit XML.", metavar="FILE", rich_help_panel=OUTPUT
         ),
     ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(
+            "--summary",
+            help="Write the verdicts, changes and reliability as Markdown, for a pull request.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: AsJson = False,
     *,
     columns: "Columns",
@@ -66,11 +75,13 @@ def gate(
 
     Example: calibrant gate test.npz --require 'ece < 0.05' --require 'nll <= 0.60'
 
-    Example: calibrant gate test.npz --no-worse-than baseline.npz --junit gate.xml
+    Example: calibrant gate test.npz --no-worse-than baseline.npz --junit gate.xml --summary gate.md
     """
     from calibrant.decisions.gate import check_requirements
     from calibrant.decisions.junit import write_junit
     from calibrant.decisions.requirement import Requirement
+    from calibrant.decisions.summary import gate_summary
+    from calibrant.files import write_file
     from calibrant.show.terminal import Console
 
     _check(require, no_worse_than, {"--margin": margin is not None, "--unpaired": unpaired})
@@ -88,6 +99,9 @@ def gate(
         )
     if junit is not None:
         write_junit(found, junit, Path(source).name)
+    if summary is not None:
+        compared = None if unpaired else baseline
+        write_file(summary, gate_summary(found, predictions, baseline=compared, name=Path(source).name))
     if as_json:
         typer.echo(found.to_json())
     else:
