@@ -196,3 +196,8 @@ def test_equal_scores_cannot_be_repaired():
 def test_a_guarantee_on_wrong_answers_needs_yes_or_no(graded):
     with pytest.raises(InputError, match="outcome: expected yes or no for a guarantee"):
         find_threshold(Predictions(confidence=graded[0], outcome=graded[1]), risk=0.2)
+
+
+def test_outcomes_that_are_all_the_same_say_nothing_about_a_score():
+    with pytest.raises(InputError, match="outcome: expected some that came true .* got 1 in all 30 rows"):
+        compare(Predictions(score=np.arange(30.0), outcome=np.ones(30)), methods=["platt"])

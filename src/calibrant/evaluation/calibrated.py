@@ -56,6 +56,7 @@ class FittingTask:
         z = problem.to_logits()
         place = None if predictions.score is None else place_of(predictions.score)
         if place is not None:
+            _refuse_one_outcome(problem.labels)
             t = placed(z[:, 1] - z[:, 0], place)
             z = torch.stack([-t / 2, t / 2], dim=1)
         ends = ends_of(z) if is_of_pairs(predictions.k) else None
@@ -129,6 +130,15 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         _check_labels(calibrator, predictions)
         return predictions.with_probs(calibrator.predict_log_proba(predictions.log_odds).exp())
     return predictions.with_scores(mapped_log_probs(calibrator, predictions))
+
+
+def _refuse_one_outcome(labels: Tensor) -> None:
+    """Refuse outcomes that are all the same, which say nothing about a score without a unit."""
+    if len(labels) and bool((labels == labels[0]).all()):
+        raise InputError(
+            f"outcome: expected some that came true and some that did not, got {int(labels[0])} in all "
+            f"{len(labels):,} rows; give more rows"
+        )
 
 
 def mapped_log_probs(calibrator: Calibrator, predictions: Predictions) -> Tensor:
