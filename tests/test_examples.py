@@ -4,20 +4,26 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from calibrant import load_predictions
+from calibrant import Predictions, compare, load_predictions
 from calibrant.data import Columns
+from calibrant.integrations.onnx_join import join_onnx
+from tests.conftest import draw
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -186,3 +192,48 @@ def test_answers_are_collected_once_and_read_by_question(tmp_path):
     assert (found.n, found.n_units) == (5, 2)
     assert found.correct.tolist() == [True, False, False, True, False]
     assert set(found.confidence.tolist()) == {0.9}
+
+
+def test_the_service_answers_over_http_with_the_calibrators_probabilities(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("fastapi")
+    uvicorn = pytest.importorskip("uvicorn")
+    graph = (
+        '<ir_version: 8, opset_import: ["" : 13]>\n'
+        "classifier (float[N,3] x) => (float[N,3] logits) <float two = {2.0}> { logits = Mul(x, two) }"
+    )
+    onnx.save(onnx.parser.parse_model(graph), tmp_path / "model.onnx")
+    logits, labels = draw(500, 3, seed=0, sharpen=3.0)
+    named = Predictions(logits=logits, labels=labels, class_names=("ant", "bee", "cat"))
+    fitted = compare(named, methods=["temperature"])["temperature"].calibrator
+    join_onnx(tmp_path / "model.onnx", fitted, tmp_path / "both.onnx")
+    app = example("serve").make_app(str(tmp_path / "both.onnx"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none"))
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+
+    def ask(rows):
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/predict",
+            json.dumps({"rows": rows}).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.load(answer)
+
+    try:
+        rows = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+        answers, expected = ask(rows.tolist()), fitted.predict_proba(2 * rows)
+        for answer, row in zip(answers, expected, strict=True):
+            assert list(answer["probabilities"]) == ["ant", "bee", "cat"]
+            assert list(answer["probabilities"].values()) == pytest.approx(row.tolist(), abs=1e-5)
+            assert answer["predicted"] == ("ant", "bee", "cat")[row.argmax()]
+        for wrong in ([], [[1.0, 2.0]]):
+            with pytest.raises(urllib.error.HTTPError, match="422"):
+                ask(wrong)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=60)
+    assert not thread.is_alive()

@@ -28,6 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "black_boxes.md",
         "howto/scores.md",
         "howto/rare-classes.md",
+        "howto/serve.md",
         "training.md",
         "integrations.md",
         "decisions.md",

@@ -34,7 +34,7 @@ LONG = {
 PLAIN = {"cat", "cd", "export", "printf"}
 # Codes other than 0 that the pages state: a gate that fails or cannot tell, an alarm, a change.
 CODES = {"gate": (3, 4), "monitor": (3,), "estimate": (3,)}
-WRITTEN = ("--out", "--junit", "--state", "--prometheus")
+WRITTEN = ("--out", "--junit", "--summary", "--state", "--prometheus")
 
 
 def run_line(line):

@@ -19,6 +19,8 @@ TEXTS = [block for block in BLOCKS if block.language == "text" and not block.is_
 NO_OUTPUT = {
     "the one door": "a diagram",
     "flock -n": "a line of a crontab",
+    "python examples/serve.py": "a service and its client",
+    "onnxruntime_onnx": "a file of Triton",
     "rows wait for their labels": "when rows were read",
     "calibrant calibrate two_years.csv": "published data that are not part of Calibrant",
     "calibrant evaluate nfl_games.csv": "published data that are not part of Calibrant",

@@ -6,6 +6,7 @@ from io import BytesIO
 
 import fsspec
 import numpy as np
+import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -341,6 +342,18 @@ def pictures(folder):
     )
 
 
+def served(folder):
+    """A classifier's graph and a calibrator."""
+    graph = (
+        '<ir_version: 8, opset_import: ["" : 13]>\n'
+        "classifier (float[N,10] x) => (float[N,10] logits) { logits = Identity(x) }"
+    )
+    onnx.save(onnx.parser.parse_model(graph), folder / "model.onnx")
+    val = _taken("cifar10_val", range(500))
+    (folder / "calibrated").mkdir()
+    TemperatureScaling.fit(val.logits, val.labels).save(folder / "calibrated" / "calibrator.safetensors")
+
+
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
 MODELS = (few_classes, days, answers)
 WORLDS = {
@@ -354,6 +367,7 @@ WORLDS = {
     "docs/howto/rare-classes.md": (two_classes, costs),
     "docs/howto/report.md": MODELS,
     "docs/howto/scores.md": (scored,),
+    "docs/howto/serve.md": (served,),
     "docs/measures.md": MODELS,
     "docs/monitoring.md": (days, answers_of_days, late_labels),
     "docs/posthoc.md": MODELS,

@@ -75,15 +75,9 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
         raise MissingPackageError("export", " and ".join(missing), "export")
-    _check_fitted(calibrator)
-    rule = calibrator if isinstance(calibrator, Rule) else None
-    if rule is not None:
-        rule.check_exportable()
-    before = calibrator.calibrator if isinstance(calibrator, Rule) else calibrator
-    widths = _inputs(before, rule, n_classes, n_features)
-    frozen = _Graph(
-        before, tuple(widths), rule=rule, half_precision=check_flag(half_precision, "half_precision")
-    ).eval()
+    frozen, widths = graph_of(
+        calibrator, n_classes=n_classes, n_features=n_features, half_precision=half_precision
+    )
     # The runtime lacks some operations on numbers in double precision, which some calibrators keep; where
     # single precision is too coarse, they stay as they are.
     doubles = any(each.dtype == torch.float64 for each in frozen.buffers())
@@ -94,6 +88,24 @@ def export_onnx(
                 _write_checked(form, frozen, temporary, widths)
                 return
         _write_checked(forms[-1], frozen, temporary, widths)
+
+
+def graph_of(
+    calibrator: Calibrator | Rule,
+    *,
+    n_classes: int | None = None,
+    n_features: int | None = None,
+    half_precision: bool = False,
+) -> "tuple[Graph, dict[str, int]]":
+    """Return what is exported as a module, and its inputs with their numbers of columns or of groups."""
+    _check_fitted(calibrator)
+    rule = calibrator if isinstance(calibrator, Rule) else None
+    if rule is not None:
+        rule.check_exportable()
+    before = calibrator.calibrator if isinstance(calibrator, Rule) else calibrator
+    widths = _inputs(before, rule, n_classes, n_features)
+    half_precision = check_flag(half_precision, "half_precision")
+    return Graph(before, tuple(widths), rule=rule, half_precision=half_precision).eval(), widths
 
 
 def _check_fitted(given: object) -> None:
@@ -109,7 +121,7 @@ def _check_fitted(given: object) -> None:
     )
 
 
-def _write_checked(form: "_Graph", graph: "_Graph", path: Path, widths: dict[str, int]) -> None:
+def _write_checked(form: "Graph", graph: "Graph", path: Path, widths: dict[str, int]) -> None:
     """Write one form of a graph, and compare what ONNX Runtime makes of it with the graph itself."""
     _write(form, path, widths)
     session, refusal = _session(path)
@@ -143,7 +155,7 @@ def _inputs(
     return widths
 
 
-class _Graph(nn.Module):
+class Graph(nn.Module):
     """A calibrator and a rule, or one of them, with the named inputs of their graph."""
 
     def __init__(
@@ -233,7 +245,7 @@ def _known(name: str, given: int | None, own: int | None) -> int:
     return check_count(answer, name)
 
 
-def _write(graph: _Graph, path: Path, widths: dict[str, int]) -> None:
+def _write(graph: Graph, path: Path, widths: dict[str, int]) -> None:
     batch = torch.export.Dim("batch")
     try:
         with _quiet():
@@ -268,30 +280,38 @@ def _session(path: Path) -> tuple[Any, str]:
         return None, str(error).strip().splitlines()[0]
 
 
-def _verify(graph: _Graph, session: Any, widths: dict[str, int]) -> None:  # noqa: ANN401 - untyped
+def _verify(graph: Graph, session: Any, widths: dict[str, int]) -> None:  # noqa: ANN401 - untyped
     for seed, n in enumerate(_BATCHES):
-        inputs = _samples(
-            n,
-            widths,
-            seed=seed,
-            half_precision=graph.half_precision,
-            masked=graph.takes_masked,
-            place=graph.place,
-            n_sets=graph.n_sets,
-        )
-        with torch.no_grad():
-            returned = graph(*inputs)
+        inputs = drawn_inputs(graph, n, widths, seed=seed)
         fed = {name: values.numpy() for name, values in zip(widths, inputs, strict=True)}
-        expected = returned if isinstance(returned, tuple) else (returned,)
-        for name, ours, theirs in zip(
-            graph.outputs, expected, session.run(list(graph.outputs), fed), strict=True
-        ):
-            wrong = _difference(name, ours.numpy(), theirs)
-            if not wrong <= TOLERANCE:
-                raise CalibrantError(
-                    f"export: expected outputs equal to PyTorch's within {TOLERANCE:g}, got a difference of "
-                    f"{wrong:.2g} for {graph.kind} and a batch of {n}"
-                )
+        refuse_difference(graph, inputs, session.run(list(graph.outputs), fed))
+
+
+def drawn_inputs(graph: Graph, n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
+    """Return random inputs of a graph, in the order of ``widths``."""
+    return _samples(
+        n,
+        widths,
+        seed=seed,
+        half_precision=graph.half_precision,
+        masked=graph.takes_masked,
+        place=graph.place,
+        n_sets=graph.n_sets,
+    )
+
+
+def refuse_difference(graph: Graph, inputs: list[Tensor], returned: list[npt.NDArray[Any]]) -> None:
+    """Refuse outputs of ONNX Runtime that are not those of PyTorch."""
+    with torch.no_grad():
+        found = graph(*inputs)
+    expected = found if isinstance(found, tuple) else (found,)
+    for name, ours, theirs in zip(graph.outputs, expected, returned, strict=True):
+        wrong = _difference(name, ours.numpy(), theirs)
+        if not wrong <= TOLERANCE:
+            raise CalibrantError(
+                f"export: expected outputs equal to PyTorch's within {TOLERANCE:g}, got a difference of "
+                f"{wrong:.2g} for {graph.kind} and a batch of {len(inputs[0])}"
+            )
 
 
 def _difference(name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
