@@ -357,7 +357,7 @@ def served(folder):
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
 MODELS = (few_classes, days, answers)
 WORLDS = {
-    "README.md": MODELS,
+    "README.md": (*MODELS, scored, judged, cascade),
     "docs/benchmark.md": (rows,),
     "docs/black_boxes.md": (answers, judged),
     "docs/decisions.md": (two_classes, costs, fitted, cascade),
