@@ -198,6 +198,13 @@ def test_a_guarantee_on_wrong_answers_needs_yes_or_no(graded):
         find_threshold(Predictions(confidence=graded[0], outcome=graded[1]), risk=0.2)
 
 
+def test_the_table_of_a_score_speaks_of_outcomes_not_of_accuracy():
+    shown = str(evaluate(Predictions(score=[1.0, 2.0, 3.0, 4.0], outcome=[0, 1, 0, 1])))
+    assert "mean outcome" in shown
+    assert "accuracy" not in shown
+    assert "correctness" not in shown
+
+
 def test_outcomes_that_are_all_the_same_say_nothing_about_a_score():
     with pytest.raises(InputError, match="outcome: expected some that came true .* got 1 in all 30 rows"):
         compare(Predictions(score=np.arange(30.0), outcome=np.ones(30)), methods=["platt"])

@@ -97,6 +97,7 @@ class Evaluation(Result):
             {"value": self.metrics},
             self.intervals,
             self.by_chance,
+            of_scores=self.only_ranks,
             title=rows_of_units(self.n, self.n_units, "predictions")
             + (f", {self.k:,} classes" if self.k else ""),
             notes=remarks_on(self.skipped, self.remarks),

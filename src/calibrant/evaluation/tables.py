@@ -46,6 +46,8 @@ _TITLES_OF_LABELS = {
     "mean_confidence": "  mean probability",
     "auroc_correct": "↑ AUROC",
 }
+# Of a score that only ranks: what came true is no accuracy.
+_TITLES_OF_SCORES = {"accuracy": "  mean outcome", "auroc_correct": "↑ AUROC"}
 # The share of entries that have their label is no accuracy.
 _WITH_LABEL = Column("with label", "%")
 # Groups that fit on a screen or two.
@@ -58,6 +60,7 @@ def measures_table(
     by_chance: "Mapping[str, Chance]" = MappingProxyType({}),
     *,
     of_labels: bool = False,
+    of_scores: bool = False,
     title: str = "",
     notes: Sequence[str] = (),
 ) -> Table:
@@ -68,10 +71,11 @@ def measures_table(
         intervals: Intervals by name of the measure.
         by_chance: What a calibrated model would show, by name of the measure.
         of_labels: Whether the entries are several labels at once.
+        of_scores: Whether they are scores that only rank.
         title: What the table is about.
         notes: Sentences below it.
     """
-    titles = _TITLES_OF_LABELS if of_labels else {}
+    titles = _TITLES_OF_LABELS if of_labels else _TITLES_OF_SCORES if of_scores else {}
     rows = []
     for name in (name for name in MEASURES if all(name in metrics for metrics in results.values())):
         measure = MEASURES[name]
