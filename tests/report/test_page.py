@@ -321,3 +321,17 @@ def test_what_is_not_a_page_is_refused(written, change, message):
 def test_the_verdict_on_the_bundled_network():
     page = describe(load_bundled("cifar10_test"), Sources("cifar10_test.npz"))
     assert page.verdict.headline == "Overconfident: confidence 94.5 %, accuracy 82.2 %."
+
+
+def test_two_classes_have_a_diagram_of_the_positive_one_and_others_none():
+    logits, labels = draw(400, 2, seed=3, sharpen=2.0)
+    page = describe(Predictions(logits=logits, labels=labels), Sources("two.npz"))
+    binned = page.candidates[0].figures.positive
+    p = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+    inside = (p > 0.2) & (p <= 0.3)
+    assert binned.count[2] == inside.sum()
+    assert binned.accuracy[2] == pytest.approx(labels[inside].mean(), abs=1e-6)
+    assert 'id="positive-before"' in render(page)
+    three = describe(Predictions(logits=np.eye(3), labels=[0, 1, 1]), Sources("three.npz"))
+    assert three.candidates[0].figures.positive is None
+    assert 'id="positive-before"' not in render(three)
