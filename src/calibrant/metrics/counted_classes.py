@@ -34,8 +34,8 @@ class ClassCells:
         start: First cell of each class.
     """
 
-    members: scipy.sparse.csr_array
-    others: scipy.sparse.csr_array
+    members: "scipy.sparse.csr_array"
+    others: "scipy.sparse.csr_array"
     start: npt.NDArray[np.intp]
 
     @classmethod
@@ -72,7 +72,7 @@ class ClassCells:
         return members.astype(np.float64, order="C"), others.astype(np.float64, order="C")
 
 
-def class_table(y: Tensor, k: int) -> scipy.sparse.csr_array:
+def class_table(y: Tensor, k: int) -> "scipy.sparse.csr_array":
     """Return a table of zeros and ones, which sums counts over the samples of each class."""
     labels = y.cpu().numpy()
     ones = np.ones(len(labels))
@@ -154,8 +154,8 @@ class _Stretches:
     order: npt.NDArray[np.int32]
     error: Floats
     last: npt.NDArray[np.intp]
-    ones: scipy.sparse.csr_array
-    errors: scipy.sparse.csr_array
+    ones: "scipy.sparse.csr_array"
+    errors: "scipy.sparse.csr_array"
 
     @classmethod
     def from_probs(cls, p: Tensor, y: Tensor) -> "_Stretches":
@@ -219,7 +219,7 @@ def _cells(ordered: npt.NDArray[np.floating], member: npt.NDArray[np.bool_]) -> 
     return np.repeat(np.cumsum(new) - 1, size)
 
 
-def _ones(columns: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], n: int) -> scipy.sparse.csr_array:
+def _ones(columns: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], n: int) -> "scipy.sparse.csr_array":
     """Return a table of zeros and ones, given the places of the ones, row after row."""
     ends = np.append(0, np.cumsum(sizes))
     return scipy.sparse.csr_array(
