@@ -29,6 +29,13 @@ def import_when_used(package: str) -> None:
     module.__class__ = _Package
 
 
+def import_all(package: str) -> None:
+    """Import all public names of a package, so that those that a file names are known."""
+    module = import_module(package)
+    for name in dir(module):
+        getattr(module, name)
+
+
 class _Package(ModuleType):
     _homes: dict[str, str]
     __all__: list[str]

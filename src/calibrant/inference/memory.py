@@ -59,7 +59,7 @@ def key_of(rows: RowArrays, *what: object) -> Hashable:
     for name, values in sorted(rows.items()):
         array = np.ascontiguousarray(values.numpy(force=True) if hasattr(values, "numpy") else values)
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array)
+        digest.update(array.data)
     return digest.digest(), *map(repr, what)
 
 
