@@ -207,7 +207,7 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
     with reading_described(path, RULE_FORMAT, RULE_VERSION, "rule") as (table, tensors):
         header = read_dataclass(_Description, table, "")
         import_all("calibrant.decisions")
-    kind = Rule.kinds.get(header.rule)
+        kind = Rule.kinds.get(header.rule)
         if kind is None:
             raise FormatError(f"rule: expected one that is known here, got {header.rule!r}")
         rule = kind.__new__(kind)
