@@ -9,7 +9,7 @@
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -324,28 +324,29 @@ class CountResampler(Resampler):
             return super().replicates(n_resamples, rng, progress)
 
         def measured() -> Floats:
-            return np.concatenate([self.weighted.of(counts) for counts in self._drawn(n_resamples, rng)])
+            times, values = self._times(n_resamples, rng), np.empty(n_resamples)
+            for start in range(0, n_resamples, self.at_once):
+                some = times[start : start + self.at_once].astype(np.int64)
+                values[start : start + len(some)] = self.weighted.of(self.units.of_rows(some))
+                if progress is not None:
+                    progress("resamples", start + len(some), n_resamples)
+            return values
 
-        key = None if self.key is None else (self.key, n_resamples)
-        values = continued(key, rng, measured)
-        if progress is not None:
-            progress("resamples", n_resamples, n_resamples)
-        return values
+        return continued(None if self.key is None else (self.key, n_resamples), rng, measured)
 
-    def _drawn(self, n_resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
-        """Yield how often each row is in each resample, some resamples at a time."""
+    def _times(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Return how often each unit is in each resample; measures of equally many units share it."""
         n = self.units.n
 
-        def draw() -> npt.NDArray[np.unsignedinteger]:
+        def drawn() -> npt.NDArray[np.unsignedinteger[Any]]:
             times = np.empty((n_resamples, n), dtype=np.min_scalar_type(n))
-            for start in range(0, n_resamples, step := max(1, _COUNT_BLOCK // n)):
+            step = max(1, _COUNT_BLOCK // n)
+            for start in range(0, n_resamples, step):
                 rows = times[start : start + step]
                 rows[:] = self.units.draw_counts(len(rows), rng)
             return times
 
-        times = continued(("times", n, n_resamples), rng, draw)
-        for start in range(0, n_resamples, self.at_once):
-            yield self.units.of_rows(times[start : start + self.at_once].astype(np.int64))
+        return continued(("times", n, n_resamples), rng, drawn)
 
 
 @dataclass(frozen=True, eq=False)
