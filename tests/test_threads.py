@@ -118,10 +118,18 @@ def test_an_error_while_another_caller_is_inside_changes_neither_number():
     assert inside.wait(60)
     with pytest.raises(ZeroDivisionError), few_threads(10):
         raise ZeroDivisionError
-    here = torch.get_num_threads()
-    failed.set()
-    waiting.join(60)
+    here, new = torch.get_num_threads(), []
+
+    def begins():
+        new.append(torch.get_num_threads())
+
+    for wait in (lambda: None, lambda: failed.set() or waiting.join(60)):
+        wait()
+        beginning = threading.Thread(target=begins)
+        beginning.start()
+        beginning.join()
     assert (here, seen, torch.get_num_threads()) == (2, [1, 2], 2)
+    assert new == [1, 2]  # of a thread that begins while somebody is inside, and of one after all have left
 
 
 @pytest.mark.usefixtures("two_threads")
