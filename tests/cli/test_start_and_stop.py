@@ -112,7 +112,7 @@ _PAGE = ("jinja2", "matplotlib", "calibrant.report.write", "calibrant.plots.disp
 UNUSED = {
     "evaluate small.npz": (*_SCIPY, *_FITTING, *_PAGE),
     "evaluate small.npz --intervals": (*_FITTING, *_PAGE, "scipy.stats", "scipy.interpolate"),
-    "calibrate small.npz --methods temperature,smart": ("jinja2", "matplotlib", "scipy.stats"),
+    "calibrate small.npz --methods temperature,smart": (*_PAGE, "calibrant.report.describe", "scipy.stats"),
     "report small.npz --out report.html": ("matplotlib", "scipy.stats", "scipy.interpolate"),
     "plot reliability small.npz --out figure.png": ("jinja2", *_SCIPY),
     "gate small.npz --require ece<=0.9": (*_FITTING[1:], *_PAGE),
