@@ -1,7 +1,9 @@
 """CPU seconds of whole commands, each as a ratio to a reference that is measured in the same run.
 
     pip install probmetrics  # optional: the peer; its rows are left out without it
-    python benchmarks/commands.py [--quick] [--only help,fits,evaluate,busy,growth,calibrate] [--out FILE]
+    python benchmarks/commands.py [--quick] [--only PARTS] [--out FILE]
+
+Parts are help, start, fits, evaluate, busy, growth and calibrate, separated by commas.
 
 Commands run as processes of their own with the default number of threads; their CPU time (user and system)
 is that of all their threads and child processes. References run in a process with one thread. Predictions
@@ -38,12 +40,13 @@ _COLUMNS = ("what", "data", "CPU s", "ratio", "MB above the data", "limit", "hol
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # What each command imports before it reads a file.
 _IMPORTS = {
-    "calibrate": "torch, calibrant.cli, calibrant.cli.printing, calibrant.evaluation.calibration, "
-    "calibrant.data.files, calibrant.evaluation.compare, calibrant.report.describe, calibrant.report.write",
-    "evaluate": "torch, calibrant.cli, calibrant.streams.files, calibrant.data.files, "
+    "calibrate": "torch, calibrant.cli.calibrate, calibrant.cli.printing, calibrant.evaluation.calibration, "
+    "calibrant.evaluation.compare, calibrant.posthoc.methods, calibrant.report.describe, "
+    "calibrant.report.write",
+    "evaluate": "torch, calibrant.cli.evaluate, calibrant.cli.printing, calibrant.streams.files, "
     "calibrant.evaluation.full",
-    "report": "torch, calibrant.cli, calibrant.data.files, calibrant.evaluation.compare, "
-    "calibrant.report.describe, calibrant.report.write",
+    "report": "torch, calibrant.cli.report, calibrant.evaluation.compare, calibrant.report.describe, "
+    "calibrant.report.write",
 }
 # Seconds by the clock after which a command is stopped.
 _PATIENCE = 600
@@ -276,6 +279,37 @@ def command_names(group: Any) -> Iterator[list[str]]:
         yield [name]
         if hasattr(inner, "commands"):
             yield from ([name, *words] for words in command_names(inner))
+
+
+def start(run: Run) -> Iterator[Row]:
+    """Measure what takes little time beyond importing torch, each beside an import of torch alone."""
+    small, two = run.data(1000, 10), run.data(10_000, 2)
+    models = [two.test, *(other_model(two.test, number) for number in (1, 2))]
+    page = two.test.with_suffix(".html")
+    cases: tuple[tuple[str, str, float, tuple[object, ...]], ...] = (
+        ("`from calibrant import Predictions`", "none", 1.15, ("-c", "from calibrant import Predictions")),
+        ("`from calibrant import compare`", "none", 1.3, ("-c", "from calibrant import compare")),
+        ("`evaluate`", small.test_size, 1.3, ("-m", "calibrant", "evaluate", small.test)),
+        ("`calibrate`", small.size, 2.0, ("-m", "calibrant", "calibrate", small.val)),
+        (
+            "`report` of three models",
+            two.test_size,
+            2.0,
+            ("-m", "calibrant", "report", *models, "--out", page),
+        ),
+    )
+    for what, size, most, words in cases:
+        yield from guarded(what, size, beside_torch, what, size, most, words, run.repeats(3))
+
+
+def beside_torch(what: str, size: str, most: float, words: Sequence[object], repeats: int) -> Row:
+    """Measure Python with these words as a multiple of ``import torch``, measured in turns with it."""
+    used = [(python("-c", "import torch").seconds, python(*words).seconds) for _ in range(repeats)]
+    torch_alone, seconds = map(min, zip(*used, strict=True))
+    ratio = seconds / torch_alone
+    return Row(
+        what, size, seconds, f"{ratio:.2f} import torch", None, f"{most:g} import torch", ratio <= most
+    )
 
 
 def busy(run: Run) -> Iterator[Row]:
@@ -511,11 +545,11 @@ def save(path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     np.savez(path, logits=logits, labels=labels)
 
 
-def other_model(path: Path) -> Path:
-    """Write predictions of a slightly worse model for the same samples."""
-    other = path.with_stem(path.stem + "_other")
+def other_model(path: Path, number: int = 0) -> Path:
+    """Write predictions of a slightly worse model for the same samples; each number is another model."""
+    other = path.with_stem(f"{path.stem}_other{number}")
     z, y = load(str(path))
-    noise = np.random.default_rng(0).standard_normal(size=z.shape, dtype=np.float32)
+    noise = np.random.default_rng(number).standard_normal(size=z.shape, dtype=np.float32)
     save(other, z.numpy() + noise, y.numpy())
     return other
 
@@ -558,7 +592,8 @@ _NOTES = (
     "structured matrix scaling by probmetrics (`SMSCalibrator`) with one thread. *Passes*: one "
     "`torch.log_softmax` of the float32 validation logits with one thread. *Sorts*: one `np.sort` of the "
     "confidences. *Start-up*: importing the modules that the command imports before it reads a file, torch "
-    "among them. *Idle*: the same command just before, without a busy loop on each core.",
+    "among them. *import torch*: that alone. *Idle*: the same command just before, without a "
+    "busy loop on each core.",
     "**MB above the data** is the peak resident set minus that of a process that only loads both files "
     "(AURC: minus that before the call).",
     "**Objective** is the mean negative log-likelihood plus the ridge of structured matrix scaling at "
@@ -573,6 +608,7 @@ _NOTES = (
 
 PARTS: dict[str, Part] = {
     "help": help_texts,
+    "start": start,
     "fits": fits,
     "evaluate": evaluate,
     "busy": busy,

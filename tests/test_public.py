@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import calibrant
@@ -52,6 +53,46 @@ def test_the_package_imports_what_it_offers_when_it_is_used():
     assert calibrant.evaluate is importlib.import_module("calibrant.evaluation").evaluate
     with pytest.raises(AttributeError, match="module 'calibrant' has no attribute 'evalute'"):
         getattr(calibrant, "evalute")  # noqa: B009  # mypy knows that there is none
+
+
+AT_ONCE = ("calibrant.losses", "calibrant.plots", "calibrant.training")
+LAZY = [name for name in PACKAGES if not name.startswith(AT_ONCE)]
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_module_does_not_hide_the_function_that_it_is_named_after(name):
+    """In a fresh process in which every module of the package was imported before."""
+    code = f"""
+import importlib, pkgutil, types, {name} as package
+for info in pkgutil.iter_modules(package.__path__):
+    if package is not importlib.import_module("calibrant"):
+        importlib.import_module(f"{name}.{{info.name}}")
+print([each for each in package.__all__ if isinstance(getattr(package, each), types.ModuleType)])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_names_of_a_package_are_imported_one_by_one():
+    code = """
+import sys
+from calibrant import Predictions
+from calibrant.posthoc import TemperatureScaling
+loaded = {name for name in sys.modules if name.startswith("calibrant.")}
+print(*sorted(loaded & {"calibrant.posthoc.smart", "calibrant.evaluation", "calibrant.data.files"}))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_a_saved_calibrator_is_known_where_nothing_else_was_imported(tmp_path):
+    path = tmp_path / "calibrator.safetensors"
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(200, 3)), rng.integers(3, size=200)
+    calibrant.posthoc.TemperatureScaling.then(calibrant.posthoc.SMART).fit(logits, labels).save(path)
+    code = f"from calibrant import load_calibrator; print(type(load_calibrator({str(path)!r})).__mro__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "calibrant.posthoc.chain.Chain" in result.stdout
 
 
 def test_public_packages_are_found_by_tab_completion_and_internal_modules_are_not():

@@ -103,6 +103,36 @@ def test_the_number_comes_back_after_an_error():
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_an_error_while_another_caller_is_inside_changes_neither_number():
+    inside, failed, seen = threading.Event(), threading.Event(), []
+
+    def waits():
+        with few_threads(10):
+            inside.set()
+            assert failed.wait(60)
+            seen.append(torch.get_num_threads())
+        seen.append(torch.get_num_threads())
+
+    waiting = threading.Thread(target=waits)
+    waiting.start()
+    assert inside.wait(60)
+    with pytest.raises(ZeroDivisionError), few_threads(10):
+        raise ZeroDivisionError
+    here, new = torch.get_num_threads(), []
+
+    def begins():
+        new.append(torch.get_num_threads())
+
+    for wait in (lambda: None, lambda: failed.set() or waiting.join(60)):
+        wait()
+        beginning = threading.Thread(target=begins)
+        beginning.start()
+        beginning.join()
+    assert (here, seen, torch.get_num_threads()) == (2, [1, 2], 2)
+    assert new == [1, 2]  # of a thread that begins while somebody is inside, and of one after all have left
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_jobs_run_side_by_side_and_may_be_followed_by_others():
     both_run = threading.Barrier(2, timeout=300)
 

@@ -47,6 +47,12 @@ def test_the_terminal_alone_breaks_the_lines_of_a_help(path):
 
 def started(*arguments):
     """Run a command; return its exit code, what it printed, and the heavy packages that it imported."""
+    code, printed, modules = run(*arguments)
+    return code, printed, HEAVY.intersection(modules)
+
+
+def run(*arguments):
+    """Run a command; return its exit code, what it printed, and the modules that it imported."""
     code = (
         "import json, sys\n"
         "from calibrant.cli import main\n"
@@ -56,7 +62,7 @@ def started(*arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     modules = json.loads(done.stderr.splitlines()[-1])
-    return done.returncode, done.stdout + done.stderr, HEAVY.intersection(modules)
+    return done.returncode, done.stdout + done.stderr[: done.stderr.rstrip().rfind("\n")], set(modules)
 
 
 def test_the_help_of_a_command_imports_nothing_heavy():
@@ -92,6 +98,45 @@ def test_the_version_and_errors_of_options_import_nothing_heavy(arguments, code,
     # Typer converts values with Pydantic, also missing ones.
     assert (ended, heavy - {"pydantic"}) == (code, set())
     assert message in printed
+
+
+# What a command on a small .npz file has no use for, beside what none of them has.
+_EVERY = (
+    *("pandas", "pyarrow", "sklearn", "altair", "vl_convert", "onnx", "lightning", "sympy", "torch._dynamo"),
+    *("calibrant.streams.measures", "calibrant.streams.evaluate", "calibrant.monitoring", "calibrant.papers"),
+    *("calibrant.training", "calibrant.losses.names"),
+)
+_FITTING = ("calibrant.posthoc.calibrator", "calibrant.evaluation.compare", "calibrant.evaluation.choose")
+_SCIPY = ("scipy.special", "scipy.sparse", "scipy.fft", "scipy.stats", "scipy.optimize", "scipy.interpolate")
+_PAGE = ("jinja2", "matplotlib", "calibrant.report.write", "calibrant.plots.display")
+UNUSED = {
+    "evaluate small.npz": (*_SCIPY, *_FITTING, *_PAGE),
+    "evaluate small.npz --intervals": (*_FITTING, *_PAGE, "scipy.stats", "scipy.interpolate"),
+    "calibrate small.npz --methods temperature,smart": (*_PAGE, "calibrant.report.describe", "scipy.stats"),
+    "report small.npz --out report.html": ("matplotlib", "scipy.stats", "scipy.interpolate"),
+    "plot reliability small.npz --out figure.png": ("jinja2", *_SCIPY),
+    "gate small.npz --require ece<=0.9": (*_FITTING[1:], *_PAGE),
+    "decide small.npz --risk 0.5": ("jinja2", "matplotlib", "scipy.stats"),
+    "measures": (*_SCIPY, *_FITTING, *_PAGE),
+    "methods": (*_SCIPY, "jinja2", "matplotlib", "calibrant.evaluation.compare"),
+}
+
+
+@pytest.mark.parametrize("words", UNUSED)
+def test_a_command_imports_only_what_it_runs(words, tmp_path, monkeypatch):
+    logits, labels = draw(200, 3, seed=0)
+    np.savez(tmp_path / "small.npz", logits=logits, labels=labels)
+    monkeypatch.chdir(tmp_path)
+    code, printed, modules = run(*words.split())
+    assert code == 0, printed
+    assert modules.intersection((*UNUSED[words], *_EVERY)) == set()
+
+
+def test_a_command_imports_no_other_command():
+    _, _, modules = run("measures")
+    assert {name for name in modules if name.startswith("calibrant.cli.")} == {
+        f"calibrant.cli.{name}" for name in ("catalogues", "flags", "options", "printing")
+    }
 
 
 def test_importing_the_package_imports_nothing_heavy():

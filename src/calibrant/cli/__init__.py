@@ -1,42 +1,35 @@
 """The command line: one function per command, tables for people, JSON for programs."""
 
+import atexit
+import gc
 import io
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from calibrant._version import __version__
-from calibrant.cli.apply import apply
-from calibrant.cli.bench import bench
-from calibrant.cli.calibrate import calibrate
-from calibrant.cli.cascade import cascade
-from calibrant.cli.catalogues import losses, measures, methods
-from calibrant.cli.decide import decide
-from calibrant.cli.demo import demo
-from calibrant.cli.estimate import estimate
-from calibrant.cli.evaluate import evaluate
-from calibrant.cli.export import export
 from calibrant.cli.flags import flag_of, with_flags
-from calibrant.cli.gate import gate
-from calibrant.cli.monitor import monitor
-from calibrant.cli.plot import plot
-from calibrant.cli.predict import predict
 from calibrant.cli.printing import say
-from calibrant.cli.report import report
-from calibrant.cli.sets import sets
-from calibrant.cli.train import train
 from calibrant.errors import CalibrantError, InputError
 from calibrant.outputs import check_place
 from calibrant.text import shortened, visible
 
+# The commands in the order of the help, and the modules that define them.
+_COMMANDS = {
+    **{name: name for name in ("demo", "evaluate", "gate", "calibrate", "apply", "estimate")},
+    **dict.fromkeys(("methods", "measures", "losses"), "catalogues"),
+    **{name: name for name in ("train", "predict", "report", "plot", "export", "decide", "cascade", "sets")},
+    **{name: name for name in ("monitor", "bench")},
+}
 # Options that name what is written: a path or an address, which is tried before anything is read.
 _WRITTEN = frozenset({"out", "state", "prometheus", "junit", "figure"})
 # Commands whose folder cannot be at an address.
@@ -87,23 +80,12 @@ class _Command(TyperCommand):
         return rest
 
 
-app = typer.Typer(
-    name="calibrant",
-    cls=_Group,
-    help="Honest confidence for classifiers: measure it, repair it, train for it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"calibrant {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and stop.", callback=_print_version, is_eager=True
@@ -112,40 +94,54 @@ def _options(
     """Honest confidence for classifiers: measure it, repair it, train for it."""
 
 
-for command in (
-    demo,
-    evaluate,
-    gate,
-    calibrate,
-    apply,
-    estimate,
-    methods,
-    measures,
-    losses,
-    train,
-    predict,
-    report,
-    plot,
-    export,
-    decide,
-    cascade,
-    sets,
-    monitor,
-):
-    app.command(cls=_Command)(command)
-app.add_typer(bench, name="bench", cls=_Group)
+def app_of(*names: str) -> typer.Typer:
+    """Return the command line with these commands; the others are not imported."""
+    made = typer.Typer(
+        name="calibrant",
+        cls=_Group,
+        help="Honest confidence for classifiers: measure it, repair it, train for it.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_options)
+    for name in names:
+        command = getattr(import_module(f"{__name__}.{_COMMANDS[name]}"), name)
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name, cls=_Group)
+        else:
+            made.command(cls=_Command)(command)
+    return made
+
+
+#: The command line with every command, made when it is first asked for.
+app: typer.Typer
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name != "app":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()["app"] = app_of(*_COMMANDS)
+        return globals()["app"]
+
+
+def _app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return a command line that knows the command of these arguments, and every command if none is first."""
+    return app_of(*(arguments[:1] if {*arguments[:1]} & {*_COMMANDS} else _COMMANDS))
 
 
 def main() -> None:
     """Run a command; Calibrant's own errors become one line on stderr and exit code 2."""
     warnings.showwarning = _show_warning
+    _collect_less()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Letters that the encoding of the terminal lacks are shown as escapes.
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_empty(sys.argv[1:])
-        app()
+        _app_for(sys.argv[1:])()
     except CalibrantError as error:
         _refuse(with_flags(str(error), _options_of(sys.argv[1:])))
     except MemoryError as error:
@@ -163,9 +159,19 @@ def main() -> None:
         _leave_abandoned_work()
 
 
+def _collect_less() -> None:
+    """Look for reference cycles less often, and at the end not in what ends with the process anyway.
+
+    Most of a short command is importing, which makes many objects and no garbage.
+    """
+    gc.set_threshold(10_000)
+    atexit.unregister(gc.freeze)  # from an earlier call
+    atexit.register(gc.freeze)
+
+
 def _options_of(arguments: Sequence[str]) -> set[str]:
     """Return the options of the command that the arguments name."""
-    known: Any = typer.main.get_command(app)
+    known: Any = typer.main.get_command(_app_for(arguments))
     for word in arguments:
         if (found := getattr(known, "commands", {}).get(word)) is None:
             break

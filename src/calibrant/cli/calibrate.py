@@ -115,9 +115,6 @@ def calibrate(
     from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.folder import CALIBRATOR, RESULTS
-    from calibrant.report.describe import describe_comparison
-    from calibrant.report.sources import Origin, Sources
-    from calibrant.report.write import REPORT, save_results
 
     decisive = checked_criterion(criterion)
     segments = columns.groups == SEGMENTS_BY
@@ -128,8 +125,12 @@ def calibrate(
         validation = load(path)
         held_out = None if test is None else load(test)
     wanted, fast = fast_or(methods)
-    saved = [CALIBRATOR, RESULTS, REPORT]
     if out is not None:
+        from calibrant.report.describe import describe_comparison
+        from calibrant.report.sources import Origin, Sources
+        from calibrant.report.write import REPORT, save_results
+
+        saved = [CALIBRATOR, RESULTS, REPORT]
         written = [out / name for name in (*saved, _repaired_name(test or path))]
         check_targets(written, [path, *([] if test is None else [test])])
     # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.

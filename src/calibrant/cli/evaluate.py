@@ -191,10 +191,12 @@ def _compare_models(
 
 def _unserved(measures: str | list[str]) -> list[str]:
     """Return the options that name measures which a stream cannot give."""
+    if isinstance(measures, str):
+        return []
     from calibrant.metrics.names import resolve_measures
     from calibrant.streams.measures import streamed_measures
 
-    names = [] if isinstance(measures, str) else resolve_measures(measures)
+    names = resolve_measures(measures)
     return [f"--measures {name}" for name in names if name not in streamed_measures()]
 
 

@@ -136,7 +136,6 @@ def _of_files(
     progress: "Progress",
 ) -> "Page":
     """Describe the first file; compare it with the others, or with methods that are fitted on a file."""
-    from calibrant.evaluation import compare, make_choice
     from calibrant.report.describe import compare_files, describe_comparison
     from calibrant.report.sources import Origin, Sources
 
@@ -157,6 +156,8 @@ def _of_files(
         origin=Origin(command_line(), files | shown, 0),
     )
     if not models:
+        from calibrant.evaluation import compare, make_choice
+
         wanted, fast = fast_or(methods)
         comparison = compare(
             given["validation"], test=given["test"], methods=wanted, fast=fast, progress=progress

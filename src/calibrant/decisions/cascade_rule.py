@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import logit
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
@@ -81,7 +81,7 @@ class CascadeRule(Rule):
                 raise InputError(f"thresholds: expected confidences from 0 to below 1 or None, got {each}")
         self.risk, self.level = risk, level
         self.models, self.cost = tuple(models), tuple(map(float, cost))
-        found = [np.inf if each is None else float(logit(each)) for each in thresholds]
+        found = [np.inf if each is None else float(scipy.special.logit(each)) for each in thresholds]
         self.register_buffer("thresholds", torch.tensor(found, dtype=torch.float64))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit, ndtri
+import scipy
 
 from calibrant.data.predictions import Predictions
 from calibrant.decisions.cascade_rule import PERSON, CascadeRule, answers_of
@@ -526,7 +526,9 @@ class _Answers:
         """Return the mean of values and half the length of its interval."""
         mean = float(values.mean())
         error = math.sqrt(float(np.square(self.units.sums(values - mean)).sum())) / self.n
-        return mean, float(ndtri((1 + level) / 2)) * error * self.units.spread(values).ratio(level)
+        return mean, float(scipy.special.ndtri((1 + level) / 2)) * error * self.units.spread(values).ratio(
+            level
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -552,7 +554,7 @@ class _Path:
         if self.around is None or place == 0:
             return np.asarray(self.thresholds[place])
         with np.errstate(divide="ignore"):
-            return np.array([logit(between_log_odds(*self.around[place].tolist()))])
+            return np.array([scipy.special.logit(between_log_odds(*self.around[place].tolist()))])
 
     def cheapest(self, risk: float) -> int | None:
         """Return the place of the cheapest thresholds that guarantee a risk; None if there are none."""
@@ -688,7 +690,7 @@ def _cuts(scores: Floats, most: int) -> Floats:
         if len(ends)
         else ends
     )
-    inner = [float(logit(between_log_odds(*_around(falling, end)))) for end in ends.tolist()]
+    inner = [float(scipy.special.logit(between_log_odds(*_around(falling, end)))) for end in ends.tolist()]
     return np.array([np.inf, *inner, -np.inf])
 
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import beta, betabinom
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -154,10 +154,10 @@ def law_of_place(
     ends = ((1 - check_level(level)) / 2, (1 + level) / 2)
     a, b = place / per_effective, (n + 1 - place) / per_effective
     if n_test is None:
-        low, high = beta(a, b).ppf(ends)
+        low, high = scipy.stats.beta(a, b).ppf(ends)
     else:
         measured = max(1, round(check_count(n_test, "n_test") / per_effective))
-        low, high = betabinom(measured, a, b).ppf(ends) / measured
+        low, high = scipy.stats.betabinom(measured, a, b).ppf(ends) / measured
     return CoverageLaw(n, n_test, place / (n + 1), float(low), float(high), level)
 
 

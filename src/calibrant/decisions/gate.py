@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import ndtri
-from scipy.stats import binom
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
@@ -418,7 +417,7 @@ class _Gauge:
         Errors are norms: that of the samples is at most the true one plus that of chance alone, which is
         about what a calibrated model shows.
         """
-        deviations = float(ndtri((1 + self.level) / 2)) / float(ndtri(0.95))
+        deviations = float(scipy.special.ndtri((1 + self.level) / 2)) / float(scipy.special.ndtri(0.95))
         most = chance.mean + deviations * (chance.high - chance.mean)
         least = max(0.0, min(span.low, span.value - most))
         return replace(span, least=least, floor=chance.mean, reach=most)
@@ -449,7 +448,7 @@ class _Gauge:
         n = max(1, round(effective_size(rare, level=self.level)))
         share = float((w * events).sum() / w.sum())
         most = wilson_interval(share, n, level=self.level)[1]
-        resampled = float(binom.ppf((1 + self.level) / 2, n, share)) / n
+        resampled = float(scipy.stats.binom.ppf((1 + self.level) / 2, n, share)) / n
         rows = among.nonzero().squeeze(1).numpy()
         further = min(len(rows), round(len(correct) * max(0.0, most - resampled)))
         if further == 0:
@@ -628,8 +627,8 @@ def samples_needed(
         >>> samples_needed(1000, 0.04, 0.05, up=0.02, down=0.02)
         8200
     """
-    z = float(ndtri((1 + check_level(level)) / 2))
-    longer = (z + float(ndtri(_POWER))) / z
+    z = float(scipy.special.ndtri((1 + check_level(level)) / 2))
+    longer = (z + float(scipy.special.ndtri(_POWER))) / z
     centre = _without_chance(value, floor) if floor > 0 else value
 
     def tells(m: float) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import scipy
 import torch
-from scipy.special import logit
 from torch import Tensor
 
 from calibrant.data.predictions import Groups, Predictions
@@ -75,7 +75,9 @@ class GroupThresholdRule(Rule):
         super().__init__(n_classes=n_classes, class_names=class_names, calibrator=calibrator)
         self.risk, self.level = risk, level
         self.group_names, self.group_columns = tuple(thresholds), tuple(columns)
-        found = [math.inf if each is None else float(logit(each)) for each in thresholds.values()]
+        found = [
+            math.inf if each is None else float(scipy.special.logit(each)) for each in thresholds.values()
+        ]
         self.register_buffer("thresholds", torch.tensor(found, dtype=torch.float64))
 
     def forward(self, log_probs: Tensor, groups: Tensor | None = None) -> tuple[Tensor, ...]:

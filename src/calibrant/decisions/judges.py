@@ -8,9 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
-from scipy.special import betaincinv, ndtr, ndtri, stdtrit
-from scipy.stats import rankdata
+import scipy
 
 from calibrant.data.numbering import as_name, numbered
 from calibrant.errors import InputError
@@ -304,14 +302,14 @@ def _check_enough(s: Floats, labelled: Bools, units: Units) -> None:
 
 def _falls(s: Floats, y: Floats) -> bool:
     """Return whether outcomes are lower where scores are higher."""
-    ranks = rankdata(s)
+    ranks = scipy.stats.rankdata(s)
     return bool((ranks - ranks.mean()) @ y < 0)
 
 
 def _curve(s: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Return the corners of the rising curve: the mean outcome of each flat piece at its mean score."""
     knots, place, n = np.unique(s, return_inverse=True, return_counts=True)
-    fitted = isotonic_regression(np.bincount(place, weights=y) / n, weights=n).x
+    fitted = scipy.optimize.isotonic_regression(np.bincount(place, weights=y) / n, weights=n).x
     piece = np.cumsum(np.append(0, np.diff(fitted) > 0))
     sizes = np.bincount(piece, weights=n)
     return (
@@ -431,7 +429,7 @@ def _terms(rows: _Rows, mine: Bools) -> _Terms:
         carried=carried,
         of_one_label=_variance_of_unit(left, units.code[used]) if carried else 0.0,
         outside=outside,
-        outside_by_chance=float(betaincinv(2, n_used_units - 1, 1 - _ALPHA)),
+        outside_by_chance=float(scipy.special.betaincinv(2, n_used_units - 1, 1 - _ALPHA)),
         differ=1.0 if carried else _differ(s, mine, own, units),
     )
 
@@ -491,19 +489,19 @@ def _differ(s: Floats, mine: Bools, own: Bools, units: Units) -> float:
     if not others.any():
         return 1.0
     ranks = np.zeros(len(s))
-    ranks[mine] = rankdata(s[mine])
+    ranks[mine] = scipy.stats.rankdata(s[mine])
     gap, terms = 0.0, np.zeros(len(s))
     for sign, some in ((1, own), (-1, others)):
         mean = ranks[some].mean()
         gap, terms[some] = gap + sign * mean, sign * (ranks[some] - mean) / some.sum()
     deviation = math.sqrt(_variance(units.sums(terms)))
-    return float(2 * ndtr(-abs(gap) / deviation)) if deviation else float(gap == 0)
+    return float(2 * scipy.special.ndtr(-abs(gap) / deviation)) if deviation else float(gap == 0)
 
 
 def _interval(
     value: float, variance: float, degrees: float, level: float, ends: tuple[float, float]
 ) -> Floats:
-    half = float(stdtrit(degrees, (1 + level) / 2)) * math.sqrt(variance)
+    half = float(scipy.special.stdtrit(degrees, (1 + level) / 2)) * math.sqrt(variance)
     return np.clip([value - half, value + half], *ends)
 
 
@@ -541,7 +539,9 @@ def _more_labels(a: _Terms, b: _Terms, level: float) -> int | None:
     total = math.fsum(apart)
     shared = _variance(a.of_labels - b.of_labels) / total if all(n) and total else 1.0
     of_rows = _variance(a.of_rows - b.of_rows)
-    wanted = ((a.value - b.value) / float(ndtri((1 + level) / 2) + ndtri(_POWER))) ** 2
+    wanted = (
+        (a.value - b.value) / float(scipy.special.ndtri((1 + level) / 2) + scipy.special.ndtri(_POWER))
+    ) ** 2
 
     def is_enough(more: int) -> bool:
         return of_rows + shared * sum(v / (m + more) for v, m in zip(of_one, n, strict=True)) < wanted

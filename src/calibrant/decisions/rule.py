@@ -14,6 +14,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.calibrated import check_form, mapped_log_probs
 from calibrant.files import between, read_dataclass, read_value
+from calibrant.lazy import import_all
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.files import describe, reading_described, restore, write_described
 from calibrant.posthoc.fitting.stored import Numbers, check_declared, declare
@@ -205,6 +206,7 @@ def load_rule(path: str | os.PathLike[str]) -> Rule:
     """
     with reading_described(path, RULE_FORMAT, RULE_VERSION, "rule") as (table, tensors):
         header = read_dataclass(_Description, table, "")
+        import_all("calibrant.decisions")
         kind = Rule.kinds.get(header.rule)
         if kind is None:
             raise FormatError(f"rule: expected one that is known here, got {header.rule!r}")

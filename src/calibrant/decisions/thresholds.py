@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy.special import bdtr, betaincinv, expit, logit
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
@@ -99,12 +99,14 @@ class ThresholdRule(Rule):
         if not 0 <= threshold < 1:
             raise InputError(f"threshold: expected a confidence from 0 to below 1, got {threshold}")
         self.risk, self.level = risk, level
-        self.register_buffer("threshold", torch.tensor(float(logit(threshold)), dtype=torch.float64))
+        self.register_buffer(
+            "threshold", torch.tensor(float(scipy.special.logit(threshold)), dtype=torch.float64)
+        )
 
     @property
     def confidence(self) -> float:
         """The lowest confidence that is answered."""
-        return float(expit(float(self.threshold)))
+        return float(scipy.special.expit(float(self.threshold)))
 
     def forward(self, log_probs: Tensor) -> tuple[Tensor, ...]:
         """Return the predicted class, its probability, and whether to answer, each of shape ``(n,)``.
@@ -554,7 +556,9 @@ def upper_bound(wrong: Integers, answered: Integers, level: float) -> Floats:
         array([0.03 , 0.102])
     """
     some = np.minimum(wrong, answered - 1)
-    bound: Floats = np.where(wrong < answered, betaincinv(some + 1.0, answered - some, level), 1.0)
+    bound: Floats = np.where(
+        wrong < answered, scipy.special.betaincinv(some + 1.0, answered - some, level), 1.0
+    )
     return bound
 
 
@@ -726,7 +730,7 @@ class AnswerTests:
         """Return the p-value at each step."""
         if isinstance(self.wrong, UnitRatios):
             return self.wrong.p_values(risk)
-        return np.asarray(bdtr(self.wrong, self.evidence, risk))
+        return np.asarray(scipy.special.bdtr(self.wrong, self.evidence, risk))
 
 
 def _starts(n: float, risk: float, level: float, first: float = 1) -> tuple[list[float], list[float]]:
@@ -756,7 +760,7 @@ def between_log_odds(lowest: float, highest: float) -> float:
     Both have a small distance to it, since float32 rounds them.
 
     Example:
-        >>> between_log_odds(float(logit(0.9)), float(logit(0.8)))
+        >>> between_log_odds(float(scipy.special.logit(0.9)), float(scipy.special.logit(0.8)))
         0.86
         >>> between_log_odds(1.0, -math.inf)
         0.0
@@ -765,10 +769,10 @@ def between_log_odds(lowest: float, highest: float) -> float:
         return 0.0
     middle = (lowest + highest) / 2
     for digits in range(2, _DIGITS + 1):
-        rounded = round(float(expit(middle)), digits)
-        if 0 < rounded < 1 and highest + TIE / 4 < logit(rounded) < lowest - TIE / 4:
+        rounded = round(float(scipy.special.expit(middle)), digits)
+        if 0 < rounded < 1 and highest + TIE / 4 < scipy.special.logit(rounded) < lowest - TIE / 4:
             return rounded
-    return float(expit(middle))
+    return float(scipy.special.expit(middle))
 
 
 _BOUNDED = "a threshold with a guarantee, whose binomial bounds need counts"

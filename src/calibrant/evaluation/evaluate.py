@@ -17,6 +17,7 @@ from calibrant.files import without_nan
 from calibrant.inference.chance import Chance, by_chance
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import Interval, with_interval
+from calibrant.inference.memory import remembering
 from calibrant.inputs import ArrayLike, Progress
 from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
@@ -111,6 +112,7 @@ class Evaluation(Result):
         return card(f"Evaluation of {shown.title}", table(shown), diagram, notes(shown.remarks))
 
 
+@remembering()
 def evaluate(
     predictions: PredictionsLike | ArrayLike,
     labels: ArrayLike | None = None,

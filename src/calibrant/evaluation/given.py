@@ -3,7 +3,6 @@
 import os
 from typing import TypeAlias
 
-from calibrant.data.files import load_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike
@@ -26,7 +25,11 @@ def given_predictions(
     if isinstance(given, (Predictions, str, os.PathLike)):
         if labels is not None:
             raise InputError(f"labels: expected none, because {name} hold them, got some; leave them out")
-        return given if isinstance(given, Predictions) else load_predictions(given)
+        if isinstance(given, Predictions):
+            return given
+        from calibrant.data.files import load_predictions
+
+        return load_predictions(given)
     if labels is None:
         raise InputError(
             f"{name}: expected Predictions or the path of a file, got {type(given).__name__}; pass "

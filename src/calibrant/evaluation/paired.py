@@ -13,6 +13,7 @@ from calibrant.evaluation.evaluate import MAX_WORK, during, fitting_measures, in
 from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.tables import paired_table, remarks_on
 from calibrant.inference.draws import RESAMPLES
+from calibrant.inference.memory import remembering
 from calibrant.inference.paired import Measured, PairedDifference, differences_from
 from calibrant.inputs import Progress
 from calibrant.metrics.measure import Measure, Reads
@@ -52,6 +53,7 @@ class PairedComparison(Result):
         return paired_table(self.differences, title=title, notes=notes)
 
 
+@remembering()
 def paired_comparison(
     a: PredictionsLike,
     b: PredictionsLike,

@@ -1,11 +1,16 @@
 """What chance does: intervals, paired differences and tests of calibration, on units that are drawn again."""
 
-from calibrant.inference.bands import accuracy_band, curve_band
-from calibrant.inference.calibration_test import calibration_test
-from calibrant.inference.chance import by_chance
-from calibrant.inference.corrections import corrected
-from calibrant.inference.intervals import wilson_interval, with_interval
-from calibrant.inference.paired import paired_difference
+import typing as _typing
+
+from calibrant.lazy import import_when_used as _import_when_used
+
+if _typing.TYPE_CHECKING:
+    from calibrant.inference.bands import accuracy_band, curve_band
+    from calibrant.inference.calibration_test import calibration_test
+    from calibrant.inference.chance import by_chance
+    from calibrant.inference.corrections import corrected
+    from calibrant.inference.intervals import wilson_interval, with_interval
+    from calibrant.inference.paired import paired_difference
 
 __all__ = [
     "accuracy_band",
@@ -17,3 +22,5 @@ __all__ = [
     "wilson_interval",
     "with_interval",
 ]
+
+_import_when_used(__name__)

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy.special import ndtr, stdtr
 from torch import Tensor
 
 from calibrant.bins import Binning
@@ -322,7 +322,7 @@ def _skce_test(rows: RowArrays, units: Units, seed: int, *, width: float | None 
         return _skce_of_units(p, y, units, seed, width)
     terms = skce_pairs(p, y, width=width, seed=seed)
     mean, error = float(terms.mean()), float(terms.std()) / math.sqrt(len(terms))
-    p_value = float(ndtr(-mean / error)) if error > 0 else float(mean <= 0)
+    p_value = float(scipy.special.ndtr(-mean / error)) if error > 0 else float(mean <= 0)
     return CalibrationTest(p_value, mean, 0, "asymptotic normal")
 
 
@@ -344,5 +344,5 @@ def _skce_of_units(p: Tensor, y: Tensor, units: Units, seed: int, width: float |
     terms = skce_pairs(p[order], y[order], width=width, seed=None).numpy(force=True)
     mean, error = mean_with_error(terms, units=pair)
     degrees = Units.of(pair, len(pair)).spread(terms).degrees
-    p_value = float(stdtr(min(degrees, 1e9), -mean / error)) if error > 0 else float(mean <= 0)
+    p_value = float(scipy.special.stdtr(min(degrees, 1e9), -mean / error)) if error > 0 else float(mean <= 0)
     return CalibrationTest(p_value, mean, 0, "asymptotic normal")

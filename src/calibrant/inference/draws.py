@@ -9,16 +9,18 @@
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
+from calibrant.inference.memory import continued, is_remembering, key_of
 from calibrant.inference.rows import RowArrays, apply_to, errors_of, take_rows
 from calibrant.inference.units import ALONE, Indices, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
@@ -48,6 +50,8 @@ _EXACT, _CELLS = 1 << 15, 1024
 _FINE_WIDTH, _FINE_MASS = 128, 2048
 # Numbers in memory at once: of terms, of fine bins, and of counts, which fit into the processor's cache.
 _BLOCK, _BIN_BLOCK, _COUNT_BLOCK = 1 << 20, 1 << 19, 1 << 18
+# Counts that are remembered, in two bytes each.
+_MOST_COUNTS = 1 << 25
 
 
 class Resampler(ABC):
@@ -103,7 +107,8 @@ def draw_all(
 ) -> list[Floats]:
     """Return the measures of several models on the same resamples, with the same random numbers for each."""
     counted = [each for each in resamplers if isinstance(each, CountResampler)]
-    if len(counted) == len(resamplers):
+    # Remembered draws are the same for each model without being drawn together.
+    if len(counted) == len(resamplers) and not counted[0].remembers(n_resamples):
         units, at_once = counted[0].units, min(each.at_once for each in counted)
         values = np.empty((len(counted), n_resamples))
         for start in range(0, n_resamples, at_once):
@@ -278,6 +283,7 @@ class CountResampler(Resampler):
         units: What is drawn.
         is_mean: Whether the measure is a mean over samples, which has no bias.
         spread: What resamples of few units do not show of the variance.
+        key: What tells the measure and its rows from others, if they are remembered.
     """
 
     measured: float
@@ -285,6 +291,7 @@ class CountResampler(Resampler):
     units: Units
     is_mean: bool = False
     spread: Spread = ALONE
+    key: Hashable = None
 
     @property
     def value(self) -> float:
@@ -304,6 +311,42 @@ class CountResampler(Resampler):
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of units drawn with replacement; NaN where it is undefined."""
         return self.weighted.of(self.units.of_rows(self.units.draw_counts(n_resamples, rng)))
+
+    def remembers(self, n_resamples: int) -> bool:
+        """Return whether so many draws of the units are remembered."""
+        return is_remembering() and self.units.n * n_resamples <= _MOST_COUNTS
+
+    def replicates(
+        self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
+    ) -> Floats:
+        """Return the measure of each resample; NaN where it is undefined."""
+        if not self.remembers(n_resamples):
+            return super().replicates(n_resamples, rng, progress)
+
+        def measured() -> Floats:
+            times, values = self._times(n_resamples, rng), np.empty(n_resamples)
+            for start in range(0, n_resamples, self.at_once):
+                some = times[start : start + self.at_once].astype(np.int64)
+                values[start : start + len(some)] = self.weighted.of(self.units.of_rows(some))
+                if progress is not None:
+                    progress("resamples", start + len(some), n_resamples)
+            return values
+
+        return continued(None if self.key is None else (self.key, n_resamples), rng, measured)
+
+    def _times(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Return how often each unit is in each resample; measures of equally many units share it."""
+        n = self.units.n
+
+        def drawn() -> npt.NDArray[np.unsignedinteger[Any]]:
+            times = np.empty((n_resamples, n), dtype=np.min_scalar_type(n))
+            step = max(1, _COUNT_BLOCK // n)
+            for start in range(0, n_resamples, step):
+                rows = times[start : start + step]
+                rows[:] = self.units.draw_counts(len(rows), rng)
+            return times
+
+        return continued(("times", n, n_resamples), rng, drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,15 +404,17 @@ def resampler_of(
             return BinResampler.from_outcomes(outcomes, measure.of_bins, **bins)
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     value = apply_to(metric, rows, options) if value is None else value
+    name = "" if measure is None else measure.function.__qualname__
+    key = key_of({**rows, "units": units.code}, name, sorted(options.items()))
     spread = ALONE if units.are_rows else units.spread(errors_of(rows), _counts(rows.get("weights"), units))
     if not units.are_rows and measure is not None and measure.of_bins is not None:
         bins = bin_options(measure, options)
         if bins is not None and bins["binning"] == "width":
             summed = summed_weights(check_outcomes(**rows), measure.of_bins, bins["n_bins"], units.code)
-            return CountResampler(value, summed, Units.of(None, units.n), spread=spread)
+            return CountResampler(value, summed, Units.of(None, units.n), spread=spread, key=key)
     weighted = weighted_of(measure, rows, options)
     if weighted is not None:
-        return CountResampler(value, weighted, units, spread=spread)
+        return CountResampler(value, weighted, units, spread=spread, key=key)
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
 
 

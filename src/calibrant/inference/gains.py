@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from scipy.special import stdtr, stdtrit
+import scipy
 
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats
@@ -64,7 +64,7 @@ class Gain:
         """
         if self.error in (0.0, math.inf):
             return self.mean - self.error, self.mean + self.error
-        half = self.error * float(stdtrit(self.degrees, (1 + check_level(level)) / 2))
+        half = self.error * float(scipy.special.stdtrit(self.degrees, (1 + check_level(level)) / 2))
         return self.mean - half, self.mean + half
 
     def p_above(self, threshold: float) -> float:
@@ -87,4 +87,4 @@ class Gain:
             return 0.0 if distance < 0 else 1.0
         if math.isinf(self.error):
             return 1.0
-        return float(stdtr(self.degrees, distance / self.error))
+        return float(scipy.special.stdtr(self.degrees, distance / self.error))

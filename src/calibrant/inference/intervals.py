@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+import scipy
 
 from calibrant.inference.chance import could_be_calibrated, if_calibrated
 from calibrant.inference.draws import RESAMPLES, BinResampler, affordable, resampler_of
@@ -223,7 +223,7 @@ def wilson_interval(share: float, n: float, *, level: float = 0.95) -> tuple[flo
     References:
         Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """
-    z = float(ndtri((1 + check_level(level)) / 2))
+    z = float(scipy.special.ndtri((1 + check_level(level)) / 2))
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -240,7 +240,7 @@ def t_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, 
     """
     if len(values) < 2:
         return -math.inf, math.inf
-    quantile = float(stdtrit(len(values) - 1, (1 + check_level(level)) / 2))
+    quantile = float(scipy.special.stdtrit(len(values) - 1, (1 + check_level(level)) / 2))
     mean, half = fmean(values), quantile * stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
 

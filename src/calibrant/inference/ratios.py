@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from calibrant.inference.rows import check_level
 from calibrant.inputs import Floats, Integers
@@ -143,5 +143,5 @@ def _probability_above_zero(x: Floats, counts: Floats) -> Floats:
     density = np.exp(-(w**2) / 2) / math.sqrt(2 * math.pi)
     with np.errstate(divide="ignore", invalid="ignore"):
         beside = np.where(np.abs(w) < _AT_MEAN, -skewness / 6, 1 / v - 1 / w)
-    found[rows] = np.clip(ndtr(-w) + density * beside, 0.0, 1.0)
+    found[rows] = np.clip(scipy.special.ndtr(-w) + density * beside, 0.0, 1.0)
     return found

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri, stdtrit
+import scipy
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_units
@@ -185,7 +185,7 @@ class Spread:
         squares = np.square(np.where(counted, replicates - centre, 0.0)).sum(axis=0)
         deviation = np.sqrt(squares / np.maximum(n - 1, 1))
         z = (values - centre) / np.where(deviation > 0, deviation, 1.0)
-        far = -stdtrit(self.degrees, ndtr(-np.abs(z)))
+        far = -scipy.special.stdtrit(self.degrees, scipy.special.ndtr(-np.abs(z)))
         return np.asarray(centre + self.scale * deviation * np.sign(z) * far)
 
     def ratio(self, level: float) -> float:
@@ -193,7 +193,7 @@ class Spread:
         if math.isinf(self.degrees):
             return 1.0
         tail = (1 + level) / 2
-        return self.scale * float(stdtrit(self.degrees, tail) / ndtri(tail))
+        return self.scale * float(scipy.special.stdtrit(self.degrees, tail) / scipy.special.ndtri(tail))
 
 
 #: The spread of rows that are units: resamples show all of it.

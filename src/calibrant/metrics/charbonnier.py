@@ -4,7 +4,7 @@ import math
 from typing import Unpack
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+import scipy
 
 from calibrant.inputs import ArrayLike, Floats, check_number
 from calibrant.metrics.counted import Weighted, mean_weights
@@ -122,7 +122,9 @@ def _smoothed_distance(p: Floats, target: float, lam: float, delta: float) -> Fl
     # It is smooth in p on the scale of the kernel: a spline with 64 knots per standard deviation is accurate.
     knots = np.linspace(0.0, 1.0, 64 * math.ceil(math.sqrt(2 * lam)) + 1)
     if len(p) > len(knots):
-        smooth: Floats = CubicSpline(knots, _smoothed_distance(knots, target, lam, delta))(p)
+        smooth: Floats = scipy.interpolate.CubicSpline(knots, _smoothed_distance(knots, target, lam, delta))(
+            p
+        )
         return smooth
     values = np.empty(len(p))
     for start in range(0, len(p), _POINTS_AT_ONCE):

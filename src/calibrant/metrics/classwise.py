@@ -5,8 +5,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from calibrant.bins import (
@@ -173,7 +173,7 @@ def static_weights(
     confidence = outcomes.confidence.cpu().numpy()
     error = outcomes.correct.cpu().numpy() - confidence.astype(np.float64)
     place = true_class * n_bins + equal_width_index(confidence, n_bins)
-    in_bin = sparse.csr_array((error, (place, np.arange(n))), shape=(k * n_bins, n))
+    in_bin = scipy.sparse.csr_array((error, (place, np.arange(n))), shape=(k * n_bins, n))
     in_class = class_table(y, k)
 
     def values(counts: Counts) -> Floats:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, equal_width_index, mass_ends, rounded_down
@@ -252,7 +252,9 @@ def _width_bins(
     edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
     shape = n_bins, 1 + int(columns.max())
     # Samples of a unit in one bin are added up here.
-    tables = [sparse.csr_array((w * each, (place, columns)), shape=shape) for each in (1.0, confidence, hits)]
+    tables = [
+        scipy.sparse.csr_array((w * each, (place, columns)), shape=shape) for each in (1.0, confidence, hits)
+    ]
 
     def bins(counts: Counts) -> Bins:
         across = counts.T.astype(np.float64)

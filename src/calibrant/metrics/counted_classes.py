@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index, rounded_down
@@ -34,8 +34,8 @@ class ClassCells:
         start: First cell of each class.
     """
 
-    members: sparse.csr_array
-    others: sparse.csr_array
+    members: "scipy.sparse.csr_array"
+    others: "scipy.sparse.csr_array"
     start: npt.NDArray[np.intp]
 
     @classmethod
@@ -72,11 +72,11 @@ class ClassCells:
         return members.astype(np.float64, order="C"), others.astype(np.float64, order="C")
 
 
-def class_table(y: Tensor, k: int) -> sparse.csr_array:
+def class_table(y: Tensor, k: int) -> "scipy.sparse.csr_array":
     """Return a table of zeros and ones, which sums counts over the samples of each class."""
     labels = y.cpu().numpy()
     ones = np.ones(len(labels))
-    return sparse.csr_array((ones, (labels, np.arange(len(labels)))), shape=(k, len(labels)))
+    return scipy.sparse.csr_array((ones, (labels, np.arange(len(labels)))), shape=(k, len(labels)))
 
 
 def class_weights(counts: Counts) -> npt.NDArray[np.floating]:
@@ -94,7 +94,7 @@ def width_class_weights(p: Tensor, y: Tensor, n_bins: int, *, weights: Tensor | 
     error = -table.astype(np.float64)
     error[np.arange(n), labels] += 1
     place = columns * n_bins + equal_width_index(table[rows, columns], n_bins)
-    above = sparse.csr_array((error[rows, columns], (place, rows)), shape=(k * n_bins, n))
+    above = scipy.sparse.csr_array((error[rows, columns], (place, rows)), shape=(k * n_bins, n))
     errors = torch.from_numpy(error)
 
     def values(counts: Counts) -> Floats:
@@ -154,8 +154,8 @@ class _Stretches:
     order: npt.NDArray[np.int32]
     error: Floats
     last: npt.NDArray[np.intp]
-    ones: sparse.csr_array
-    errors: sparse.csr_array
+    ones: "scipy.sparse.csr_array"
+    errors: "scipy.sparse.csr_array"
 
     @classmethod
     def from_probs(cls, p: Tensor, y: Tensor) -> "_Stretches":
@@ -175,7 +175,7 @@ class _Stretches:
         sizes = np.tile(np.diff(np.arange(per_class + 1) * _STRETCH).clip(max=n), k)
         sizes[per_class - 1 :: per_class] = n - (per_class - 1) * _STRETCH
         ones = _ones(order[:, :n].ravel(), sizes, n)
-        errors = sparse.csr_array((error[:, :n].ravel(), ones.indices, ones.indptr), shape=ones.shape)
+        errors = scipy.sparse.csr_array((error[:, :n].ravel(), ones.indices, ones.indptr), shape=ones.shape)
         shape = (k, per_class, _STRETCH)
         return cls(order.reshape(shape), error.reshape(shape), last, ones, errors)
 
@@ -219,7 +219,9 @@ def _cells(ordered: npt.NDArray[np.floating], member: npt.NDArray[np.bool_]) -> 
     return np.repeat(np.cumsum(new) - 1, size)
 
 
-def _ones(columns: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], n: int) -> sparse.csr_array:
+def _ones(columns: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], n: int) -> "scipy.sparse.csr_array":
     """Return a table of zeros and ones, given the places of the ones, row after row."""
     ends = np.append(0, np.cumsum(sizes))
-    return sparse.csr_array((np.ones(len(columns), dtype=np.float32), columns, ends), shape=(len(sizes), n))
+    return scipy.sparse.csr_array(
+        (np.ones(len(columns), dtype=np.float32), columns, ends), shape=(len(sizes), n)
+    )

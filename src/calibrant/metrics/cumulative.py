@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 from torch import Tensor
 
 from calibrant.bins import Bins
@@ -293,10 +293,10 @@ def brownian_tail(statistic: CumulativeStatistic, x: npt.ArrayLike) -> Floats:
     j = np.arange(9)
     sign, half = (-1.0) ** j, np.pi * (j + 0.5)
     if statistic == "kuiper":
-        tail = 8 * sign * (j + 1) * ndtr(-(j + 1) * above)
+        tail = 8 * sign * (j + 1) * scipy.special.ndtr(-(j + 1) * above)
         body = (8 / below**2 + 2 / half**2) * np.exp(-2 * (half / below) ** 2)
     else:
-        tail = 4 * sign * ndtr(-(2 * j + 1) * above)
+        tail = 4 * sign * scipy.special.ndtr(-(2 * j + 1) * above)
         body = 2 * sign / half * np.exp(-((half / below) ** 2) / 2)
     tails: Floats = np.where(x[..., 0] > 1, tail.sum(axis=-1), 1 - body.sum(axis=-1))
     return tails.clip(0.0, 1.0)

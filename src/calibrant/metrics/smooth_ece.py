@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
+import scipy
 import torch
-from scipy import fft, sparse
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_number
@@ -120,7 +120,7 @@ def smooth_ece_terms(
     spectrum = _spectrum(gap)
     chosen = _choose_bandwidth(spectrum, bandwidth)
     side = np.sign(_smooth(spectrum, chosen))
-    witness = _smooth(fft.dct(side, type=1), chosen)
+    witness = _smooth(_cosine_transform(side), chosen)
     p = outcomes.confidence.cpu().double().numpy()
     terms: Floats = (outcomes.correct.cpu().numpy() - p) * np.interp(
         p, np.arange(_CELLS + 1) / _CELLS, witness
@@ -145,7 +145,7 @@ def smooth_ece_weights(
     ends = np.concatenate([place, np.minimum(place + 1, _CELLS)])
     shares = np.concatenate([1 - (scaled - place), scaled - place])
     gaps = shares * (np.tile(hits, 2) - ends / _CELLS)
-    grid = sparse.csr_array((gaps, (ends, np.tile(np.arange(n), 2))), shape=(_CELLS + 1, n))
+    grid = scipy.sparse.csr_array((gaps, (ends, np.tile(np.arange(n), 2))), shape=(_CELLS + 1, n))
 
     def values(counts: Counts) -> Floats:
         spectrum = _spectrum((grid @ counts.T.astype(np.float64)).T / counts.sum(axis=1, keepdims=True))
@@ -250,8 +250,14 @@ def _spectrum(mass: Floats) -> Floats:
     """Return the cosine transform of the density with these masses; the end points represent half a cell."""
     density = mass * _CELLS
     density[..., [0, -1]] *= 2
-    spectrum: Floats = fft.dct(density, type=1)
-    return spectrum
+    return _cosine_transform(density)
+
+
+def _cosine_transform(values: Floats) -> Floats:
+    """Return the cosine transform (DCT-I) along the last axis: the Fourier transform of the mirrored row."""
+    # SciPy's computes the same, but takes a tenth of the time of `import torch` to import.
+    transform: Floats = np.fft.rfft(np.concatenate([values, values[..., -2:0:-1]], axis=-1)).real
+    return transform
 
 
 def _smooth(spectrum: Floats, bandwidth: Floats, *, fast: bool = False) -> Floats:
@@ -267,10 +273,7 @@ def _smooth(spectrum: Floats, bandwidth: Floats, *, fast: bool = False) -> Float
     cells = min(_CELLS, max(_FEWEST_CELLS, 1 << (2 * kept).bit_length())) if fast else _CELLS
     damped = np.zeros((*spectrum.shape[:-1], cells + 1))
     np.multiply(spectrum[..., :kept], np.exp(-steps * _ONE_LESS_COSINE[:kept]), out=damped[..., :kept])
-    smoothed: Floats = fft.idct(damped, type=1)
-    if cells < _CELLS:
-        smoothed *= cells / _CELLS
-    return smoothed
+    return _cosine_transform(damped) / (2 * _CELLS)
 
 
 def _area(density: Floats) -> Floats:

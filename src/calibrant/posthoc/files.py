@@ -27,6 +27,7 @@ from calibrant.files import (
     read_value,
     reading,
 )
+from calibrant.lazy import import_all
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.stored import Numbers, check_declared, check_undeclared
 
@@ -212,6 +213,7 @@ def restore(
         prefix: Where the calibrator stands among those that hold it: the names of parts, each with a dot.
     """
     header = read_dataclass(_Description, table, prefix.removesuffix("."))
+    import_all("calibrant.posthoc")
     method = Calibrator.methods.get(header.method)
     if method is None or inspect.isabstract(method):
         raise FormatError(f"{prefix}method: expected one that is known here, got {header.method!r}")

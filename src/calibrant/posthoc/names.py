@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from calibrant.catalogue import Catalogue
+from calibrant.catalogue import Catalogue, LateCatalogue
 from calibrant.docstrings import Option, call, description, options_of, summary
 from calibrant.errors import InputError, did_you_mean
 from calibrant.expressions import Term, parse_term
@@ -115,7 +115,9 @@ class Method:
 
 
 #: All post-hoc methods by name, from simple to complex: of equally good methods, the first is chosen.
-METHODS: Catalogue[Method] = Catalogue("methods", "the name of a method")
+METHODS: Catalogue[Method] = LateCatalogue(
+    "methods", "the name of a method", home="calibrant.posthoc.methods"
+)
 
 
 def method_named(name: str) -> Method:

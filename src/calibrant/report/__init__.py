@@ -1,7 +1,12 @@
 """The report: one HTML page about how calibrated a classifier is."""
 
-from calibrant.report.describe import compare_files, describe, describe_comparison
-from calibrant.report.write import render, write_report
+import typing as _typing
+
+from calibrant.lazy import import_when_used as _import_when_used
+
+if _typing.TYPE_CHECKING:
+    from calibrant.report.describe import compare_files, describe, describe_comparison
+    from calibrant.report.write import render, write_report
 
 __all__ = [
     "compare_files",
@@ -10,3 +15,5 @@ __all__ = [
     "render",
     "write_report",
 ]
+
+_import_when_used(__name__)

@@ -15,6 +15,7 @@ from calibrant.evaluation.evaluate import Evaluation, evaluate, fitting_measures
 from calibrant.evaluation.paired import all_matched, paired_comparison
 from calibrant.evaluation.slices import ClassRow, by_class
 from calibrant.files import without_nan
+from calibrant.inference.memory import remembering
 from calibrant.inference.paired import Measured
 from calibrant.metrics.names import MEASURES, resolve_measures
 from calibrant.posthoc.calibrator import Calibrator
@@ -69,6 +70,7 @@ def compare_files(
         return _about_labels(_page_of_files(models, sources, measures), next(iter(models.values())))
 
 
+@remembering()
 def _page_of_files(
     models: Mapping[str, Predictions], sources: Sources, measures: str | Sequence[str]
 ) -> Page:
@@ -141,6 +143,7 @@ def describe_comparison(
     return _about_labels(page, sources.validation)
 
 
+@remembering()
 def _page_of_comparison(
     comparison: "Comparison",
     choice: "Choice",

@@ -7,17 +7,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
-from calibrant.data.parquet import notes_in, open_parquet
 from calibrant.errors import FormatError, InputError, MissingPackageError
 from calibrant.files import suffix_of
 from calibrant.outputs import INCOMPLETE, check_complete
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: Numbers that are read at a time, about.
 ENTRIES = 1 << 21
@@ -41,8 +41,10 @@ class StreamFile:
     filesystem: Any = None
 
     @contextmanager
-    def open(self, *, buffer_size: int = 0) -> Iterator[pq.ParquetFile]:
+    def open(self, *, buffer_size: int = 0) -> Iterator["pq.ParquetFile"]:
         """Open the file; with a buffer size, columns of a row group are read in pieces of that size."""
+        from calibrant.data.parquet import open_parquet
+
         with ExitStack() as stack:
             handle = self.path
             if self.filesystem is not None:
@@ -220,6 +222,8 @@ def read_layout(
     partly: bool = False,
 ) -> FileLayout:
     """Read the footer of a file and choose its columns; ``partly`` if some rows may have no label."""
+    from calibrant.data.parquet import notes_in
+
     with source.open() as file:
         schema, footer = file.schema_arrow, file.metadata
     used = select_form(find_columns(schema.names), schema.names, need_labels=need_labels)
@@ -279,13 +283,15 @@ def check_same(layout: FileLayout, first: FileLayout, name: str) -> None:
         raise FormatError(f"expected the class names of {name}, got others; read the files apart")
 
 
-def _top(chunk: pq.ColumnChunkMetaData) -> str:
+def _top(chunk: "pq.ColumnChunkMetaData") -> str:
     """Return the column of a chunk; the path of a list column ends in, say, ``.list.element``."""
     path = str(chunk.path_in_schema)
     return path.removesuffix(".list.element").removesuffix(".list.item")
 
 
-def _kind(kind: pa.DataType) -> str:
+def _kind(kind: "pa.DataType") -> str:
+    import pyarrow as pa
+
     if pa.types.is_fixed_size_list(kind):
         return f"lists of {kind.list_size} {kind.value_type}"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
