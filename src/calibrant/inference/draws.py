@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
@@ -102,21 +103,16 @@ def draw_all(
     progress: Progress | None = None,
 ) -> list[Floats]:
     """Return the measures of several models on the same resamples, with the same random numbers for each."""
-    counted = [each for each in resamplers if isinstance(each, CountResampler)]
-    if len(counted) == len(resamplers):
-        units, at_once = counted[0].units, min(each.at_once for each in counted)
-        values = np.empty((len(counted), n_resamples))
-        for start in range(0, n_resamples, at_once):
-            stop = min(start + at_once, n_resamples)
-            counts = units.of_rows(units.draw_counts(stop - start, rng))
-            values[:, start:stop] = [each.weighted.of(counts) for each in counted]
-            if progress is not None:
-                progress("resamples", stop, n_resamples)
-        return list(values)
-    before, drawn = rng.bit_generator.state, []
+    before, total, drawn = rng.bit_generator.state, n_resamples * len(resamplers), []
     for each in resamplers:
         rng.bit_generator.state = before
-        drawn.append(each.replicates(n_resamples, rng, progress))
+        done = n_resamples * len(drawn)
+
+        def report(what: str, now: int, _: int, done: int = done) -> None:
+            if progress is not None:
+                progress(what, done + now, total)
+
+        drawn.append(each.replicates(n_resamples, rng, report))
     return drawn
 
 
@@ -278,6 +274,7 @@ class CountResampler(Resampler):
         units: What is drawn.
         is_mean: Whether the measure is a mean over samples, which has no bias.
         spread: What resamples of few units do not show of the variance.
+        kinds: A table of ones that adds up the counts of rows of a kind, if the measure takes those of kinds.
     """
 
     measured: float
@@ -285,6 +282,7 @@ class CountResampler(Resampler):
     units: Units
     is_mean: bool = False
     spread: Spread = ALONE
+    kinds: sparse.csr_array | None = None
 
     @property
     def value(self) -> float:
@@ -299,11 +297,31 @@ class CountResampler(Resampler):
     @property
     def work(self) -> int:  # type: ignore[override]  # depends on the sample
         """Numbers computed for each resample; those of a mean are few."""
-        return 0 if self.is_mean else max(self.weighted.n, self.weighted.held, self.weighted.work)
+        return 0 if self.is_mean else max(len(self.units.code), self.weighted.held, self.weighted.work)
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of units drawn with replacement; NaN where it is undefined."""
-        return self.weighted.of(self.units.of_rows(self.units.draw_counts(n_resamples, rng)))
+        return self.weighted.of(self._counts(n_resamples, rng))
+
+    def _counts(self, n_resamples: int, rng: np.random.Generator) -> Counts:
+        counts = self.units.of_rows(self.units.draw_counts(n_resamples, rng))
+        return counts if self.kinds is None else np.ascontiguousarray((self.kinds @ counts.T).T)
+
+    def replicates(
+        self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
+    ) -> Floats:
+        """Return the measure of each resample; those of few kinds are measured many at once."""
+        values, waiting, block = [], [], max(1, _COUNT_BLOCK // len(self.units.code))
+        for start in range(0, n_resamples, block):
+            waiting.append(self._counts(min(block, n_resamples - start), rng))
+            if sum(map(len, waiting)) < self.at_once and start + block < n_resamples:
+                continue
+            counts, waiting = np.concatenate(waiting), []
+            for first in range(0, len(counts), self.at_once):
+                values.append(self.weighted.of(counts[first : first + self.at_once]))
+            if progress is not None:
+                progress("resamples", min(start + block, n_resamples), n_resamples)
+        return np.concatenate(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,11 +384,29 @@ def resampler_of(
         bins = bin_options(measure, options)
         if bins is not None and bins["binning"] == "width":
             summed = summed_weights(check_outcomes(**rows), measure.of_bins, bins["n_bins"], units.code)
-            return CountResampler(value, summed, Units.of(None, units.n), spread=spread)
-    weighted = weighted_of(measure, rows, options)
+            return CountResampler(value, summed, units.alone, spread=spread)
+    kinds = None
+    if measure is not None and measure.reads == "outcomes" and not {"weights", "score"} & {*rows, *options}:
+        outcomes, kinds = merged(check_outcomes(**rows))
+        pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    weighted = weighted_of(measure, rows if kinds is None else pairs, options)
     if weighted is not None:
-        return CountResampler(value, weighted, units, spread=spread)
+        return CountResampler(value, weighted, units, spread=spread, kinds=kinds)
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
+
+
+def merged(outcomes: Outcomes) -> tuple[Outcomes, sparse.csr_array | None]:
+    """Return one outcome of each kind, and a table of kinds by outcomes; None if few of them are equal.
+
+    A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts.
+    """
+    keys = outcomes.keys()
+    kinds = np.unique(keys)
+    if 2 * len(kinds) > len(keys):
+        return outcomes, None
+    n, place = len(keys), np.searchsorted(kinds, keys)
+    table = sparse.csr_array((np.ones(n, dtype=np.int64), (place, np.arange(n))), shape=(len(kinds), n))
+    return Outcomes.from_keys(kinds), table
 
 
 def _counts(weights: ArrayLike | None, units: Units) -> Floats:
@@ -383,7 +419,7 @@ def mean_resampler(terms: Floats, weights: ArrayLike | None, units: Units) -> Re
     """Return resamples of a mean over rows: of one term per unit if units have the same size."""
     w = _counts(weights, units)
     spread = units.spread(terms, w)
-    sizes, alone = units.sums(w), Units.of(None, units.n)
+    sizes, alone = units.sums(w), units.alone
     means = units.sums(np.where(w > 0, w * terms, 0.0)) / np.where(sizes > 0, sizes, 1.0)
     if np.ptp(sizes) <= 1e-12 * sizes.max():
         if units.n > _EXACT:

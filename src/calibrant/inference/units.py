@@ -1,8 +1,10 @@
 """Units: the rows that are drawn together, because they depend on each other."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,8 @@ from calibrant.inputs import ArrayLike, Floats, check_units
 
 Indices = npt.NDArray[np.intp]
 
+# So many counts of units are kept for the measures that come next, in a byte each.
+_KEPT = 1 << 26
 # The correlation and the bias that it causes depend on each other; they settle after this many steps.
 _STEPS = 3
 
@@ -26,21 +30,26 @@ class Units:
     Attributes:
         code: Unit of each row, from 0.
         n: Number of units.
+        drawn: Counts that were drawn before, by the state of the generator: measures of the same rows share
+            one set of draws.
     """
 
     code: Indices
     n: int
+    drawn: dict[str, tuple[npt.NDArray[np.integer], Mapping[str, Any]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, units: ArrayLike | None, n_rows: int, *, at_least: int = 2) -> "Units":
+    def of(cls, units: "ArrayLike | Units | None", n_rows: int, *, at_least: int = 2) -> "Units":
         """Return the units of rows.
 
         Args:
             units: An integer for each row, shape ``(n,)``; rows with equal ones belong together. Without them
-                every row is a unit.
+                every row is a unit. Those that were made before share their draws.
             n_rows: Number of rows.
             at_least: The fewest units that are accepted.
         """
+        if isinstance(units, Units):
+            return units
         if units is None:
             return cls(np.arange(n_rows), n_rows)
         given = check_units(units, n=n_rows).cpu().numpy()
@@ -55,6 +64,11 @@ class Units:
     def are_rows(self) -> bool:
         """Whether every row is a unit."""
         return self.n == len(self.code)
+
+    @property
+    def alone(self) -> "Units":
+        """The units as rows, one for each of them; they share the draws."""
+        return self if self.are_rows else Units(np.arange(self.n), self.n, self.drawn)
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -74,9 +88,17 @@ class Units:
 
     def draw_counts(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return how often each unit is in each of some resamples, shape ``(n_resamples, n)``."""
+        key = f"{n_resamples} {rng.bit_generator.state}"
+        if key in self.drawn:
+            counts, rng.bit_generator.state = self.drawn[key]
+            return counts.astype(np.int64)
         drawn = rng.integers(self.n, size=(n_resamples, self.n))
         drawn += self.n * np.arange(n_resamples)[:, None]
-        return np.bincount(drawn.ravel(), minlength=n_resamples * self.n).reshape(n_resamples, self.n)
+        counts = np.bincount(drawn.ravel(), minlength=n_resamples * self.n).reshape(n_resamples, self.n)
+        if sum(each.nbytes for each, _ in self.drawn.values()) + counts.size <= _KEPT:
+            small = counts.astype(np.min_scalar_type(counts.max()))
+            self.drawn[key] = small, rng.bit_generator.state
+        return counts
 
     def draw_rows(self, rng: np.random.Generator) -> Indices:
         """Return the rows of as many units as there are, drawn with replacement."""
