@@ -16,6 +16,7 @@ from calibrant.files import without_nan
 from calibrant.inference.chance import Chance, by_chance
 from calibrant.inference.draws import RESAMPLES
 from calibrant.inference.intervals import Interval, with_interval
+from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Progress
 from calibrant.metrics.measure import Measure, Reads
 from calibrant.metrics.names import MEASURES, resolve_measures
@@ -161,6 +162,7 @@ def evaluate(
             "predictions: expected at least two samples, got 1; calibration is a property of many predictions"
         )
     inputs = inputs_of(predictions, outcomes, predictions.weights)
+    units = Units.of(predictions.units, predictions.n, at_least=1)  # with one set of draws for all measures
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     drawn_by_chance: dict[str, Chance] = {}
@@ -184,7 +186,7 @@ def evaluate(
         if intervals and math.isfinite(values[name]):
             span, remark = _interval(
                 measure,
-                predictions,
+                units,
                 given,
                 n_resamples=n_resamples,
                 level=level,
@@ -223,7 +225,7 @@ def _on_graded(predictions: Predictions, values: Mapping[str, float]) -> dict[st
 
 def _interval(
     measure: Measure,
-    predictions: Predictions,
+    units: Units,
     given: Mapping[str, Any],
     *,
     n_resamples: int,
@@ -238,7 +240,7 @@ def _interval(
             measure.function,
             **given,
             n_resamples=n_resamples,
-            units=predictions.units,
+            units=units,
             max_work=MAX_WORK,
             **options,
         )

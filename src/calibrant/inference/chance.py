@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index
 from calibrant.errors import InputError
-from calibrant.inference.draws import BinResampler, bin_options, weighted_of
+from calibrant.inference.draws import BinResampler, bin_options, merged, weighted_of
 from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_numbers, n_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, check_probs
@@ -191,18 +191,25 @@ def _of_both_outcomes(
     measure: Measure, rows: RowArrays, options: Mapping[str, Any], units: Units
 ) -> _Draws | None:
     """Return draws that count each sample once: as a hit or as a miss; both are sorted only once."""
-    n = len(rows["confidence"])
-    both = {name: torch.as_tensor(values).repeat(2) for name, values in rows.items()}
-    both["correct"] = torch.arange(2 * n, device=both["confidence"].device) < n
+    n, kinds, fixed = len(rows["confidence"]), None, rows
+    if "weights" not in rows and "score" not in options:
+        confidence = torch.as_tensor(rows["confidence"])
+        outcomes, kinds = merged(Outcomes(confidence, torch.zeros(n, dtype=torch.bool)))
+        fixed = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    both = {name: torch.as_tensor(values).repeat(2) for name, values in fixed.items()}
+    half = len(both["confidence"]) // 2
+    both["correct"] = torch.arange(2 * half, device=both["confidence"].device) < half
     weighted = weighted_of(measure, both, options)
     if weighted is None:
         return None
     probability = torch.as_tensor(rows["confidence"]).cpu().double().numpy()
     uniform = uniform_numbers(rows, units)
+    size = np.ones(n, dtype=np.int64) if kinds is None else kinds.sum(axis=1)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         hits = np.stack([uniform(rng) < probability for _ in range(n_draws)]).astype(np.int64)
-        return weighted.of(np.concatenate([hits, 1 - hits], axis=1))
+        hits = hits if kinds is None else (kinds @ hits.T).T
+        return weighted.of(np.concatenate([hits, size - hits], axis=1))
 
     held = max(2 * n, weighted.held)
     return _Draws(draw, max(held, weighted.work), held)

@@ -66,7 +66,7 @@ def with_interval(
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     n_resamples: int = RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
@@ -106,7 +106,8 @@ def with_interval(
         weights: How much each sample counts, shape ``(n,)``. Samples are drawn with equal probability and
             keep their weights.
         units: An integer for each sample, shape ``(n,)``: samples with equal ones are drawn together. By
-            default every sample is drawn alone.
+            default every sample is drawn alone. :class:`~calibrant.inference.units.Units` may be given
+            instead: measures of the same samples then share one set of draws.
         n_resamples: Number of resamples.
         level: Share of repeated samples whose interval should cover the true value.
         seed: Equal seeds give equal intervals.

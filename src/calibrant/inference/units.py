@@ -48,17 +48,17 @@ class Units:
             n_rows: Number of rows.
             at_least: The fewest units that are accepted.
         """
-        if isinstance(units, Units):
-            return units
         if units is None:
             return cls(np.arange(n_rows), n_rows)
-        given = check_units(units, n=n_rows).cpu().numpy()
-        _, first, place = np.unique(given, return_index=True, return_inverse=True)
-        if len(first) < at_least:
+        if not isinstance(units, Units):
+            given = check_units(units, n=n_rows).cpu().numpy()
+            _, first, place = np.unique(given, return_index=True, return_inverse=True)
+            number = np.empty(len(first), dtype=np.intp)
+            number[np.argsort(first)] = np.arange(len(first))
+            units = cls(number[place], len(first))
+        if units.n < at_least:
             raise InputError("units: expected at least two different ones, got 1; one unit has no variation")
-        number = np.empty(len(first), dtype=np.intp)
-        number[np.argsort(first)] = np.arange(len(first))
-        return cls(number[place], len(first))
+        return units
 
     @property
     def are_rows(self) -> bool:
