@@ -117,12 +117,12 @@ def by_chance(
     if max_work is not None and not drawn_units.are_rows and max_work < _FEWEST * n_rows(rows):
         return None  # before their dependence is measured
     with few_threads(n_numbers(rows)):
-        value = check_finite(apply_to(metric, rows, options))
         draws = _draws(metric, measure, rows, options, drawn_units)
         if max_work is not None:
             n_draws = min(n_draws, max_work // max(1, draws.work))
         if n_draws < _FEWEST:
             return None
+        value = check_finite(apply_to(metric, rows, options))
         at_once = max(1, _BLOCK // max(1, draws.held))
         blocks = [min(at_once, n_draws - start) for start in range(0, n_draws, at_once)]
         drawn = np.concatenate([draws.draw(block, rng) for block in blocks])

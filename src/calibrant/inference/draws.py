@@ -47,6 +47,10 @@ _FEW = 10_000
 _EXACT, _CELLS = 1 << 15, 1024
 # Bins of equal width have the same edges in every resample. Those of equal count move to edges of fine bins.
 _FINE_WIDTH, _FINE_MASS = 128, 2048
+# Resamples of smooth measures move each confidence to the mean of one of so many cells of equal width.
+_POINTS = 1 << 10
+# If more than this share of the outcomes differ, their counts are not added up.
+_MOST_KINDS = 0.75
 # Numbers in memory at once: of terms, of fine bins, and of counts, which fit into the processor's cache.
 _BLOCK, _BIN_BLOCK, _COUNT_BLOCK = 1 << 20, 1 << 19, 1 << 18
 
@@ -387,7 +391,8 @@ def resampler_of(
             return CountResampler(value, summed, units.alone, spread=spread)
     kinds = None
     if measure is not None and measure.reads == "outcomes" and not {"weights", "score"} & {*rows, *options}:
-        outcomes, kinds = merged(check_outcomes(**rows))
+        cells = _POINTS if measure.smooth and not exact else None
+        outcomes, kinds = merged(check_outcomes(**rows), cells=cells)
         pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     weighted = weighted_of(measure, rows if kinds is None else pairs, options)
     if weighted is not None:
@@ -395,14 +400,22 @@ def resampler_of(
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
 
 
-def merged(outcomes: Outcomes) -> tuple[Outcomes, sparse.csr_array | None]:
-    """Return one outcome of each kind, and a table of kinds by outcomes; None if few of them are equal.
+def merged(
+    outcomes: Outcomes, *, cells: int | None = None
+) -> tuple[Outcomes, sparse.csr_array | None]:
+    """Return one outcome of each kind, and a table of kinds by outcomes; None if most differ.
 
-    A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts.
+    A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts. With a
+    number of cells, each confidence is replaced by the mean of its cell of equal width before.
     """
+    if cells is not None:
+        values = outcomes.confidence.cpu().double().numpy()
+        cell = (values * cells).astype(np.intp)
+        mean = np.bincount(cell, weights=values) / np.bincount(cell).clip(min=1)
+        outcomes = Outcomes(torch.from_numpy(mean[cell].clip(max=1.0)), outcomes.correct)
     keys = outcomes.keys()
     kinds = np.unique(keys)
-    if 2 * len(kinds) > len(keys):
+    if len(kinds) > _MOST_KINDS * len(keys):
         return outcomes, None
     n, place = len(keys), np.searchsorted(kinds, keys)
     table = sparse.csr_array((np.ones(n, dtype=np.int64), (place, np.arange(n))), shape=(len(kinds), n))
