@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.bins import Binning, Bins, equal_width_index
 from calibrant.errors import InputError
-from calibrant.inference.draws import BinResampler, OfBins, bin_options, merged, weighted_of
+from calibrant.inference.draws import POINTS, BinResampler, OfBins, bin_options, merged, weighted_of
 from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_numbers, n_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, check_probs
@@ -197,7 +197,8 @@ def _of_both_outcomes(
     n, kinds, fixed = len(rows["confidence"]), None, rows
     if "weights" not in rows and "score" not in options:
         confidence = torch.as_tensor(rows["confidence"])
-        outcomes, kinds = merged(Outcomes(confidence, torch.zeros(n, dtype=torch.bool)))
+        outcomes = Outcomes(confidence, torch.zeros(n, dtype=torch.bool, device=confidence.device))
+        outcomes, kinds = merged(outcomes, cells=POINTS if measure.smooth else None)
         fixed = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     both = {name: torch.as_tensor(values).repeat(2) for name, values in fixed.items()}
     half = len(both["confidence"]) // 2

@@ -47,8 +47,8 @@ _FEW = 10_000
 _EXACT, _CELLS = 1 << 15, 1024
 # Bins of equal width have the same edges in every resample. Those of equal count move to edges of fine bins.
 _FINE_WIDTH, _FINE_MASS = 128, 2048
-# Resamples of smooth measures move each confidence to the mean of one of so many cells of equal width.
-_POINTS = 1 << 10
+#: Resamples of smooth measures move each confidence to the mean of its cell: so many of equal width.
+POINTS = 1 << 10
 # If more than this share of the outcomes differ, their counts are not added up.
 _MOST_KINDS = 0.75
 # Numbers in memory at once: of terms, of fine bins, and of counts, which fit into the processor's cache.
@@ -391,7 +391,7 @@ def resampler_of(
             return CountResampler(value, summed, units.alone, spread=spread)
     kinds = None
     if measure is not None and measure.reads == "outcomes" and not {"weights", "score"} & {*rows, *options}:
-        cells = _POINTS if measure.smooth and not exact else None
+        cells = POINTS if measure.smooth and not exact else None
         outcomes, kinds = merged(check_outcomes(**rows), cells=cells)
         pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     weighted = weighted_of(measure, rows if kinds is None else pairs, options)

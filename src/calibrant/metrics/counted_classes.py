@@ -187,23 +187,21 @@ class _Stretches:
         whole_errors = (self.errors @ weights.T.astype(np.float64)).T.reshape(r, k, per_class)
         up_to, errors_up_to = whole.cumsum(axis=-1), whole_errors.cumsum(axis=-1)
         before, errors_before = up_to - whole, errors_up_to - whole_errors
-        padded = np.append(counts, np.zeros((r, 1), dtype=np.int64), axis=1).astype(np.int32)
+        padded = np.append(counts, np.zeros((r, 1), dtype=np.int64), axis=1)
+        padded = padded.astype(np.min_scalar_type(padded.max()))
         row, column = np.arange(r)[:, None, None], np.arange(k)[:, None]
-
-        def inside(stretch: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
-            return padded[row[..., None], self.order[column, stretch]]
-
         goal = -(-np.arange(1, n_bins + 1) * counts.sum(axis=1)[:, None, None] // n_bins)
         stretch = EqualMass(up_to.reshape(r * k, per_class)).ends(n_bins).reshape(r, k, n_bins)
-        drawn = inside(stretch)
+        drawn = padded[row[..., None], self.order[column, stretch]]
         reached = np.cumsum(drawn, axis=-1, dtype=np.int32) + before[row, column, stretch][..., None]
         place = _STRETCH * stretch + (reached < goal[..., None]).sum(axis=-1)
         end = self.last[column, place]
-        if (end != place).any():
-            stretch = end // _STRETCH
-            drawn = inside(stretch)
-        drawn = np.where(np.arange(_STRETCH) <= (end - _STRETCH * stretch)[..., None], drawn, 0)
-        count = before[row, column, stretch] + drawn.sum(axis=-1)
+        moved = np.nonzero(end // _STRETCH != stretch)  # a bin ends after equal probabilities
+        if len(moved[0]):
+            stretch[moved] = end[moved] // _STRETCH
+            drawn[moved] = padded[moved[0][:, None], self.order[moved[1], stretch[moved]]]
+        drawn *= np.arange(_STRETCH) <= (end - _STRETCH * stretch)[..., None]
+        count = before[row, column, stretch] + drawn.sum(axis=-1, dtype=np.int64)
         error = np.einsum("rkbs,rkbs->rkb", drawn, self.error[column, stretch])
         return count, errors_before[row, column, stretch] + error
 
