@@ -264,7 +264,10 @@ def _of_class_ranks(rows: RowArrays, units: Units) -> _Draws:
     """Return draws of labels, for the Brier score above that of isotonic regression by class."""
     p = check_probs(rows["probs"]).cpu()
     n, k = p.shape
-    redraw, ranks = redrawn({"probs": p, "labels": rows["labels"]}, units), ClassRanks.from_probs(p.clamp(0, 1))
+    redraw, ranks = (
+        redrawn({"probs": p, "labels": rows["labels"]}, units),
+        ClassRanks.from_probs(p.clamp(0, 1)),
+    )
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         drawn = (torch.as_tensor(redraw(rng)["labels"]).numpy() for _ in range(n_draws))
@@ -422,7 +425,8 @@ def if_calibrated(
     if measure.of_bins is not None and bin_options(measure, options) is None:  # another definition
         return None
     if measure.reads == "probs":
-        return lambda draws=_draws(metric, measure, rows, options, units): float(draws.draw(1, rng)[0])
+        draws = _draws(metric, measure, rows, options, units)
+        return lambda: float(draws.draw(1, rng)[0])
     redraw = redrawn(rows, units)
     return lambda: apply_to(metric, redraw(rng), options)
 

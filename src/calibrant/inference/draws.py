@@ -107,7 +107,8 @@ def draw_all(
     progress: Progress | None = None,
 ) -> list[Floats]:
     """Return the measures of several models on the same resamples, with the same random numbers for each."""
-    before, total, drawn = rng.bit_generator.state, n_resamples * len(resamplers), []
+    drawn: list[Floats] = []
+    before, total = rng.bit_generator.state, n_resamples * len(resamplers)
     for each in resamplers:
         rng.bit_generator.state = before
         done = n_resamples * len(drawn)
@@ -315,14 +316,17 @@ class CountResampler(Resampler):
         self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
     ) -> Floats:
         """Return the measure of each resample; those of few kinds are measured many at once."""
-        values, waiting, block = [], [], max(1, _COUNT_BLOCK // len(self.units.code))
+        values: list[Floats] = []
+        waiting: list[Counts] = []
+        block = max(1, _COUNT_BLOCK // len(self.units.code))
         for start in range(0, n_resamples, block):
             waiting.append(self._counts(min(block, n_resamples - start), rng))
             if sum(map(len, waiting)) < self.at_once and start + block < n_resamples:
                 continue
-            counts, waiting = np.concatenate(waiting), []
-            for first in range(0, len(counts), self.at_once):
-                values.append(self.weighted.of(counts[first : first + self.at_once]))
+            counts: Counts = np.concatenate(waiting)
+            waiting = []
+            blocks = range(0, len(counts), self.at_once)
+            values.extend(self.weighted.of(counts[first : first + self.at_once]) for first in blocks)
             if progress is not None:
                 progress("resamples", min(start + block, n_resamples), n_resamples)
         return np.concatenate(values)
@@ -400,9 +404,7 @@ def resampler_of(
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
 
 
-def merged(
-    outcomes: Outcomes, *, cells: int | None = None
-) -> tuple[Outcomes, sparse.csr_array | None]:
+def merged(outcomes: Outcomes, *, cells: int | None = None) -> tuple[Outcomes, sparse.csr_array | None]:
     """Return one outcome of each kind, and a table of kinds by outcomes; None if most differ.
 
     A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts. With a

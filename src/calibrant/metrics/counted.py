@@ -172,8 +172,9 @@ class Sums:
             return self.bins(n_bins, binning, rows)
         edges = np.arange(n_bins + 1) / n_bins
         if binning == "width":
-            return self._between(edges, rows, np.unique(self._width_ends(edges)))
-        last = np.append(np.diff(self._equal_mass.index(n_bins, rows)) > 0, np.ones((len(rows), 1), bool), axis=1)
+            ends = self._width_ends(edges)
+            return self._between(edges, rows, np.unique(ends[ends > 0]))
+        last = np.diff(self._equal_mass.index(n_bins, rows), axis=1, append=n_bins + 1) > 0
         # Values that are not the last of their bin leave an empty bin.
         ends = np.where(last, np.arange(1, last.shape[1] + 1), 0)
         return self._between(edges, rows, np.maximum.accumulate(ends, axis=1))
@@ -185,7 +186,7 @@ class Sums:
             return np.full(len(self.count), math.ceil((1 + _MARGIN) / gap))
         size = np.diff(self.count, axis=1)
         least = np.where(size > 0, size, np.inf).min(axis=1)
-        return np.ceil(self.count[:, -1] / least * (1 + _MARGIN)).astype(np.intp)
+        return np.asarray(np.ceil(self.count[:, -1] / least * (1 + _MARGIN)), dtype=np.intp)
 
     def _width_ends(self, edges: Floats) -> npt.NDArray[np.intp]:
         return np.searchsorted(self.values, rounded_down(edges[1:], self.values.dtype), side="right")

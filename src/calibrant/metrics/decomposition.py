@@ -199,9 +199,9 @@ class ClassRanks:
         raised = 2.0 * (bounds[:-1] // n) + hits / count
         starts = isotonic_regression(raised, weights=count).blocks[:-1]
         count, hits = np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
-        refinement = (hits * (count - hits) / count).sum()
-        score = self._squares + (1 - 2 * self.probs[rows, labels]).sum()
-        return max(0.0, float(score - refinement) / n)
+        refinement = float((hits * (count - hits) / count).sum())
+        score = self._squares + float((1 - 2 * self.probs[rows, labels]).sum())
+        return max(0.0, (score - refinement) / n)
 
     @cached_property
     def _squares(self) -> float:

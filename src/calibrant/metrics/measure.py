@@ -53,8 +53,8 @@ class Measure:
             only on shares of them.
         noise_floor: Whether a calibrated model has the value 0 with infinitely many samples, and more by
             chance with few, so that the interval must allow for it.
-        smooth: Whether its resamples may move confidences to the means of 1,024 cells, which changes intervals
-            by less than a hundredth of their standard error.
+        smooth: Whether its resamples may move confidences to the means of 1,024 cells, which changes ends of
+            intervals by less than a hundredth of the standard error.
         terms: Takes the arguments of ``function`` and returns one number per sample; the measure is their
             mean.
         of_bins: The measure as a function of the bins of the top-label confidence. It reduces the last

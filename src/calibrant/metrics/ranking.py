@@ -17,7 +17,6 @@ from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_correct, check_score
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes, checked_weights, refused_weights
 
-
 # Groups of more equal keys than this are measured by a search.
 _NEAR = 4
 _BLOCK = 1 << 16
