@@ -323,7 +323,7 @@ class CountResampler(Resampler):
             waiting.append(self._counts(min(block, n_resamples - start), rng))
             if sum(map(len, waiting)) < self.at_once and start + block < n_resamples:
                 continue
-            counts: Counts = np.concatenate(waiting)
+            counts: Counts = np.concatenate(waiting, dtype=np.int64)
             waiting = []
             blocks = range(0, len(counts), self.at_once)
             values.extend(self.weighted.of(counts[first : first + self.at_once]) for first in blocks)

@@ -201,7 +201,7 @@ class ClassRanks:
         count, hits = np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
         refinement = float((hits * (count - hits) / count).sum())
         score = self._squares + float((1 - 2 * self.probs[rows, labels]).sum())
-        return max(0.0, (score - refinement) / n)
+        return float(max(0.0, (score - refinement) / n))
 
     @cached_property
     def _squares(self) -> float:
