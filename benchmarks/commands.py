@@ -342,7 +342,11 @@ def growth(run: Run) -> Iterator[Row]:
     ratio, limit = f"exponent {slope:.2f}, last two sizes {last:.2f}", "exponent 1.25 of the last two"
     yield Row(what, size, None, ratio, None, limit, last <= 1.25)
     n, limit = 10_000_000 // (1000 if run.quick else 1), "3 sorts, 200 MB"
-    for name, function in (("AURC", "aurc"), ("AUGRC", "augrc"), ("AUROC of correctness", "auroc_correctness")):
+    for name, function in (
+        ("AURC", "aurc"),
+        ("AUGRC", "augrc"),
+        ("AUROC of correctness", "auroc_correctness"),
+    ):
         for dtype in ("float32", "float64"):
             found = one_thread("sorts", function, n, dtype, run.repeats(7))
             ratio = found["seconds"] / found["sort"]

@@ -259,7 +259,9 @@ def points_table(population: Population, options: argparse.Namespace) -> None:
     names, cells = options.measures or [n for n, each in MEASURES.items() if each.smooth], (256, 1024)
     sizes = (500,) if options.quick else (500, 3000, 12_000, 50_000)
     n_samples, n_resamples = (1, 20) if options.quick else (3, 400)
-    print_head("% of the standard error, by number of cells", "n", *(f"{each:,}" for each in cells), "CPU time")
+    print_head(
+        "% of the standard error, by number of cells", "n", *(f"{each:,}" for each in cells), "CPU time"
+    )
     for name in names:
         for n in sizes:
             found = [
@@ -281,7 +283,7 @@ def on_points(
     cells: Sequence[int],
     n_resamples: int,
 ) -> tuple[list[tuple[float, float, float]], float]:
-    """Return changes of standard error, mean and ends for numbers of cells, and the last share of CPU time."""
+    """Return changes of standard error, mean and ends by number of cells, and the last share of CPU time."""
     measure, units = MEASURES[name], Units.of(None, n)
     rows, labels = population.draw(n, np.random.default_rng([n, seed, 3]))
     given = rows_of(measure, softmax(population.logits[rows] / temperature), labels)

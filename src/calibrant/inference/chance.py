@@ -27,6 +27,8 @@ from calibrant.threads import few_threads
 _FEWEST = 40
 # Draws are measured together in blocks of about this many numbers.
 _BLOCK = 1 << 19
+# The share of a draw in sorting the columns of all classes once.
+_SORTED = 10
 # Values that differ by less than this share are the same: two ways of adding up differ in the last digits.
 _SAME = 1e-9
 # Bins of confidence in which the hits of a unit are compared.
@@ -257,7 +259,8 @@ def _of_class_bins(
         return values
 
     # A label is searched among the classes by bisection.
-    return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))), n)
+    sorting = 0 if binning == "width" else n * k // _SORTED
+    return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))) + sorting, n)
 
 
 def _of_class_ranks(rows: RowArrays, units: Units) -> _Draws:
@@ -273,7 +276,7 @@ def _of_class_ranks(rows: RowArrays, units: Units) -> _Draws:
         drawn = (torch.as_tensor(redraw(rng)["labels"]).numpy() for _ in range(n_draws))
         return np.array([ranks.brier_calibration(labels) for labels in drawn])
 
-    return _Draws(draw, n * (30 + 2 * math.ceil(math.log2(k))), n)
+    return _Draws(draw, n * (30 + 2 * math.ceil(math.log2(k))) + n * k // _SORTED, n)
 
 
 def redrawn(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], RowArrays]:

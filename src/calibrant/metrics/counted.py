@@ -23,8 +23,8 @@ from calibrant.outcomes import Outcomes
 #: How often each sample is counted: whole numbers, or these times the weights of the samples.
 Counts: TypeAlias = npt.NDArray[np.int64] | Floats
 
-# Larger than rounding.
-_MARGIN = 1e-6
+# Larger than rounding; and what separates confidences that no number of bins in use does.
+_MARGIN, _LEAST = 1e-6, 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +183,11 @@ class Sums:
         """Return the number of bins from which on each value of a resample has a bin of its own."""
         if binning == "width":
             gap = np.diff(self.values.astype(np.float64)).min(initial=1.0)
-            return np.full(len(self.count), math.ceil((1 + _MARGIN) / gap))
+            return np.full(len(self.count), math.ceil((1 + _MARGIN) / max(gap, _LEAST)))
         size = np.diff(self.count, axis=1)
         least = np.where(size > 0, size, np.inf).min(axis=1)
-        return np.asarray(np.ceil(self.count[:, -1] / least * (1 + _MARGIN)), dtype=np.intp)
+        share = np.maximum(least / self.count[:, -1], _LEAST)
+        return np.asarray(np.ceil((1 + _MARGIN) / share), dtype=np.intp)
 
     def _width_ends(self, edges: Floats) -> npt.NDArray[np.intp]:
         return np.searchsorted(self.values, rounded_down(edges[1:], self.values.dtype), side="right")

@@ -168,15 +168,15 @@ class ClassRanks:
         stop: How many are not higher.
     """
 
-    probs: Floats
-    first: npt.NDArray[np.intp]
-    stop: npt.NDArray[np.intp]
+    probs: npt.NDArray[np.floating]
+    first: npt.NDArray[np.int32]
+    stop: npt.NDArray[np.int32]
 
     @classmethod
     def from_probs(cls, probs: Tensor) -> "ClassRanks":
         """Sort the column of each class."""
-        p = probs.double().cpu().numpy()
-        first, stop = np.empty((2, *p.shape), dtype=np.intp)
+        p = probs.cpu().numpy()
+        first, stop = np.empty((2, *p.shape), dtype=np.int32)
         for c, column in enumerate(p.T):
             ordered = np.sort(column)
             first[:, c] = np.searchsorted(ordered, column)
@@ -200,12 +200,12 @@ class ClassRanks:
         starts = isotonic_regression(raised, weights=count).blocks[:-1]
         count, hits = np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
         refinement = float((hits * (count - hits) / count).sum())
-        score = self._squares + float((1 - 2 * self.probs[rows, labels]).sum())
+        score = self._squares + n - 2 * float(self.probs[rows, labels].sum(dtype=np.float64))
         return float(max(0.0, (score - refinement) / n))
 
     @cached_property
     def _squares(self) -> float:
-        return float(np.square(self.probs).sum())
+        return float(np.square(self.probs, dtype=np.float64).sum())
 
 
 def decompose_nll(

@@ -137,7 +137,7 @@ def _likeliest_bandwidth(points: Tensor) -> float:
 
 
 def _leave_one_out(points: Tensor, count: Tensor, bandwidth: float) -> Iterator[tuple[slice, Tensor]]:
-    """Yield blocks of points ``j`` and the log of ``k(x_j; x_i)`` times the count of other samples at ``i``."""
+    """Yield blocks of points ``j``, and the log of ``k(x_j; x_i)`` times the count of others at ``i``."""
     alpha = points / bandwidth + 1
     log_norm = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(alpha.sum(dim=1)) - count.log()
     # At the border of the simplex the kernel is the limit from inside, which is never 0 / 0.
