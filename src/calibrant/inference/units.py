@@ -95,7 +95,7 @@ class Units:
         drawn = rng.integers(self.n, size=(n_resamples, self.n))
         drawn += self.n * np.arange(n_resamples)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=n_resamples * self.n).reshape(n_resamples, self.n)
-        if sum(each.nbytes for each, _ in self.drawn.values()) + counts.size <= _KEPT:
+        if sum(each.nbytes for each, _ in list(self.drawn.values())) + counts.size <= _KEPT:
             small = counts.astype(np.min_scalar_type(counts.max()))
             self.drawn[key] = small, rng.bit_generator.state
         return counts
