@@ -232,6 +232,22 @@ def evaluate(run: Run) -> Iterator[Row]:
     for name, n, k, most in cases[: run.repeats(4)]:
         data = run.data(n, k)
         yield from guarded(f"`{name}`", data.test_size, in_starts, run, name, data, most)
+    yield from guarded(f"`{everything}`", "7 distinct confidences", with_ties, run)
+
+
+def with_ties(run: Run) -> Row:
+    """Measure ``evaluate`` of few distinct confidences beside as many rows without ties."""
+    n, rng = 11_202 // (10 if run.quick else 1), np.random.default_rng(0)
+    tied = rng.choice([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95], size=n)
+    used = []
+    for name, confidence in (("ties", tied), ("no_ties", 0.5 + 0.5 * rng.random(n))):
+        path = run.folder / f"{name}.npz"
+        np.savez(path, confidence=confidence, correct=rng.random(n) < confidence)
+        words = ("evaluate", path, "--measures", "all", "--intervals")
+        used.append(min(command(*words).seconds for _ in range(run.repeats(2))))
+    ratio, limit = used[0] / used[1], "1 of that without ties"
+    what, size = "`evaluate --measures all --intervals`", f"{n:,} rows, 7 distinct confidences"
+    return Row(what, size, used[0], f"{ratio:.2f} of that without ties", None, limit, ratio <= 1)
 
 
 def in_starts(run: Run, name: str, data: Data, most: float | None) -> Row:
@@ -347,7 +363,7 @@ def busy_loops(n: int) -> Iterator[None]:
 
 
 def growth(run: Run) -> Iterator[Row]:
-    """Measure how the fit of ``smart`` grows with samples, and AURC in sorts."""
+    """Measure how the fit of ``smart`` grows with samples, and measures of ranking in sorts."""
     points = []
     for n in (10_000, 30_000, 100_000, 300_000)[: 2 if run.quick else None]:
         data = run.data(n, 10)
@@ -359,14 +375,17 @@ def growth(run: Run) -> Iterator[Row]:
     what, size = "fit of `smart`, growth", f"{points[0][0]:,} to {points[-1][0]:,} x 10"
     ratio, limit = f"exponent {slope:.2f}, last two sizes {last:.2f}", "exponent 1.25 of the last two"
     yield Row(what, size, None, ratio, None, limit, last <= 1.25)
-    for dtype in ("float32", "float64"):
-        n = 10_000_000 // (1000 if run.quick else 1)
-        found = one_thread("aurc", n, dtype, run.repeats(7))
-        ratio = found["seconds"] / found["sort"]
-        holds = ratio <= 3 and found["memory"] <= 200
-        limit = "3 sorts, 200 MB"
-        size = f"{n:,} {dtype}"
-        yield Row("AURC", size, found["seconds"], f"{ratio:.2f} sorts", found["memory"], limit, holds)
+    n, limit = 10_000_000 // (1000 if run.quick else 1), "3 sorts, 200 MB"
+    for name, function in (
+        ("AURC", "aurc"),
+        ("AUGRC", "augrc"),
+        ("AUROC of correctness", "auroc_correctness"),
+    ):
+        for dtype in ("float32", "float64"):
+            found = one_thread("sorts", function, n, dtype, run.repeats(7))
+            ratio = found["seconds"] / found["sort"]
+            holds, size = ratio <= 3 and found["memory"] <= 200, f"{n:,} {dtype}"
+            yield Row(name, size, found["seconds"], f"{ratio:.2f} sorts", found["memory"], limit, holds)
 
 
 def guarded(what: str, size: str, measure: Callable[..., Row], *arguments: object) -> Iterator[Row]:
@@ -508,16 +527,16 @@ def child_smart(path: str, repeats: str) -> dict[str, Any]:
     return {"seconds": cpu_time(lambda: SMART.fit(z, y, epochs=80, settled=0), int(repeats))}
 
 
-def child_aurc(n: str, dtype: str, repeats: str) -> dict[str, Any]:
-    """Measure AURC and a sort of the same confidences."""
-    from calibrant.metrics import aurc
+def child_sorts(function: str, n: str, dtype: str, repeats: str) -> dict[str, Any]:
+    """Measure a function of the ranking and a sort of the same confidences."""
+    from calibrant import metrics
 
     rng = np.random.default_rng(0)
     confidence = (rng.random(int(n)) ** 0.2).astype(dtype)
     correct = rng.random(int(n)) < confidence**1.3
 
     def call() -> float:
-        return aurc(confidence=confidence, correct=correct)
+        return float(getattr(metrics, function)(confidence=confidence, correct=correct))
 
     sort = cpu_time(lambda: np.sort(confidence), int(repeats))
     return {"seconds": cpu_time(call, int(repeats)), "sort": sort, "memory": extra_memory(call)}
@@ -595,7 +614,7 @@ _NOTES = (
     "among them. *import torch*: that alone. *Idle*: the same command just before, without a "
     "busy loop on each core.",
     "**MB above the data** is the peak resident set minus that of a process that only loads both files "
-    "(AURC: minus that before the call).",
+    "(measures of ranking: minus that before the call).",
     "**Objective** is the mean negative log-likelihood plus the ridge of structured matrix scaling at "
     "strength one. Both libraries minimise it. Ours must not be above the peer's by more than 1e-6; where it "
     "is lower by more than that, the peer stopped before the optimum.",
@@ -620,7 +639,7 @@ CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
     "peer": child_peer,
     "structured": child_structured,
     "smart": child_smart,
-    "aurc": child_aurc,
+    "sorts": child_sorts,
 }
 
 

@@ -1,6 +1,6 @@
 """How often intervals cover the true value, and how often a paired test finds a difference that is none.
 
-    python benchmarks/intervals.py [--runs 60] [--only coverage|tests] [--measures NAME ...] [--quick]
+    python benchmarks/intervals.py [--runs 60] [--only coverage|tests|points] [--measures NAME ...] [--quick]
 
 A population whose errors are known: rows are drawn with replacement from the bundled CIFAR-10 test set, and
 labels from the softmax of its logits over 2.5. So a model that states these probabilities is calibrated, and
@@ -9,6 +9,7 @@ weighted by their probabilities. Every table gives shares of runs in percent.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from calibrant.data import load_bundled
 from calibrant.inference.chance import could_be_calibrated, if_calibrated
-from calibrant.inference.draws import CountResampler, draw_all, terms_of, weighted_of
+from calibrant.inference.draws import CountResampler, draw_all, merged, terms_of, weighted_of
 from calibrant.inference.intervals import corrected_ends
 from calibrant.inference.paired import paired_difference
 from calibrant.inference.rows import RowArrays
@@ -26,6 +27,7 @@ from calibrant.inference.units import Units
 from calibrant.metrics.counted import Weighted, mean_weights
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
+from calibrant.outcomes import check_outcomes
 from timing import benchmark_parser, print_head, print_row
 
 Ends: TypeAlias = tuple[float, float]
@@ -65,16 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table of coverages by method, one by number of samples, and one of sizes and power."""
     parser = benchmark_parser(__doc__, "two runs with few samples and three measures")
     parser.add_argument("--runs", type=int, default=60, help="runs with 1,000 samples")
-    parser.add_argument("--only", choices=("coverage", "tests"), help="print only these tables")
+    parser.add_argument("--only", choices=("coverage", "tests", "points"), help="print only these tables")
     parser.add_argument("--measures", nargs="+", help="names of measures to test, instead of all")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run of the paired test")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     population = Population()
-    if options.only != "tests":
+    if options.only in (None, "coverage"):
         coverage_tables(population, options)
-    if options.only != "coverage":
+    if options.only in (None, "tests"):
         test_table(population, options)
+    if options.only in (None, "points"):
+        points_table(population, options)
 
 
 class Population:
@@ -243,6 +247,63 @@ def significant(
         seed=int(rng.integers(1 << 31)),
     )
     return bool(plain <= 1 - LEVEL + 1e-9), bool(used.p_value <= 1 - LEVEL + 1e-9)
+
+
+def points_table(population: Population, options: argparse.Namespace) -> None:
+    """Print what changes if resamples of smooth measures move confidences to the means of cells.
+
+    The resamples are the same, so what differs is due to the cells alone: the largest difference over all
+    models and several samples of the standard error, the mean, and the ends, in percent of the standard
+    error.
+    """
+    names, cells = options.measures or [n for n, each in MEASURES.items() if each.smooth], (256, 1024)
+    sizes = (500,) if options.quick else (500, 3000, 12_000, 50_000)
+    n_samples, n_resamples = (1, 20) if options.quick else (3, 400)
+    print_head(
+        "% of the standard error, by number of cells", "n", *(f"{each:,}" for each in cells), "CPU time"
+    )
+    for name in names:
+        for n in sizes:
+            found = [
+                on_points(name, population, n, seed, temperature, cells, n_resamples)
+                for seed in range(n_samples)
+                for temperature in TEMPERATURES.values()
+            ]
+            largest = np.max([changes for changes, _ in found], axis=0)
+            shown = (" / ".join(f"{100 * change:.2f}" for change in each) for each in largest)
+            print_row(name, f"{n:,}", *shown, f"{np.median([share for _, share in found]):.2f}")
+
+
+def on_points(
+    name: str,
+    population: Population,
+    n: int,
+    seed: int,
+    temperature: float,
+    cells: Sequence[int],
+    n_resamples: int,
+) -> tuple[list[tuple[float, float, float]], float]:
+    """Return changes of standard error, mean and ends by number of cells, and the last share of CPU time."""
+    measure, units = MEASURES[name], Units.of(None, n)
+    rows, labels = population.draw(n, np.random.default_rng([n, seed, 3]))
+    given = rows_of(measure, softmax(population.logits[rows] / temperature), labels)
+    changes: list[tuple[float, float, float]] = []
+    drawn: list[np.ndarray] = []
+    seconds: list[float] = []
+    for number in (None, *cells):
+        outcomes, kinds = check_outcomes(**given), None
+        if number is not None:
+            outcomes, kinds = merged(outcomes, cells=number)
+        pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+        resampler = CountResampler(0.0, counted(measure, pairs), units, kinds=kinds)
+        start = time.process_time()
+        drawn.append(resampler.replicates(n_resamples, np.random.default_rng(seed)))
+        seconds.append(time.process_time() - start)
+    tails, error = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], drawn[0].std()
+    for each in drawn[1:]:
+        ends = np.abs(np.quantile(each, tails) - np.quantile(drawn[0], tails)).max()
+        changes.append((abs(each.std() - error) / error, abs((each - drawn[0]).mean()) / error, ends / error))
+    return changes, seconds[-1] / seconds[0]
 
 
 def exchangeable(noise: float) -> Callable[[Population, int, np.random.Generator], Pair]:

@@ -25,7 +25,7 @@ _WORTH_THREADS = 1 << 20
 # More bins than this have no use, and all of them for many classes would fill the memory.
 _MOST_BINS = 1_000_000
 # Cumulative weights that differ by less than this share are the same.
-_SAME = 1e-9
+SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +282,7 @@ def mass_ends(up_to: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     the rule of :func:`equal_mass_uppers`; the tolerance makes that true for multiples of whole numbers too.
     """
     wanted = np.arange(1, n_bins + 1) * (up_to[-1] / n_bins)
-    return np.asarray(np.searchsorted(up_to, wanted * (1 - _SAME)).clip(max=len(up_to) - 1))
+    return np.asarray(np.searchsorted(up_to, wanted * (1 - SAME)).clip(max=len(up_to) - 1))
 
 
 def equal_mass_uppers(ordered: npt.NDArray[_Number], n_bins: int) -> npt.NDArray[_Number]:

@@ -89,15 +89,25 @@ class Outcomes:
 
     def sorted(self) -> "Outcomes":
         """Return the outcomes in ascending order of confidence, misses before hits in ties; on the CPU."""
-        keys = self.sorted_keys()
+        return Outcomes.from_keys(self.sorted_keys())
+
+    @classmethod
+    def from_keys(cls, keys: npt.NDArray[np.unsignedinteger]) -> "Outcomes":
+        """Return the outcomes with these keys, whose memory they take over."""
         hits = np.empty(len(keys), dtype=bool)
         np.bitwise_and(keys, 1, out=hits, casting="unsafe")
         keys >>= 1
         values = keys.view(np.float32 if keys.dtype == np.uint32 else np.float64)
-        return Outcomes(torch.from_numpy(values), torch.from_numpy(hits))
+        return cls(torch.from_numpy(values), torch.from_numpy(hits))
 
     def sorted_keys(self) -> npt.NDArray[np.unsignedinteger]:
-        """Return an integer for each outcome, in ascending order: its lowest bit is the hit.
+        """Return the keys of the outcomes in ascending order."""
+        keys = self.keys()
+        keys.sort()
+        return keys
+
+    def keys(self) -> npt.NDArray[np.unsignedinteger]:
+        """Return an integer for each outcome, whose lowest bit is the hit.
 
         A non-negative float has a zero sign bit. So its bits, shifted by one to make room for the hit, are an
         integer with the same order, and sorting integers is several times faster than an argsort.
@@ -112,7 +122,6 @@ class Outcomes:
             np.add(values[start : start + _BLOCK], 0, out=block.view(values.dtype))
             block <<= 1
             block |= hits[start : start + _BLOCK]
-        keys.sort()
         return keys
 
 

@@ -6,7 +6,11 @@ from scipy import stats
 
 from calibrant.errors import InputError
 from calibrant.inference import by_chance, calibration_test
+from calibrant.inference.chance import _draws, redrawn
+from calibrant.inference.rows import apply_to
+from calibrant.inference.units import Units
 from calibrant.metrics import MEASURES, accuracy, expected_calibration_error
+from calibrant.metrics.names import measure_of
 from tests.conftest import draw, softmax
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,6 +56,35 @@ def test_every_calibration_error_agrees_with_a_plain_loop(name):
     assert found.mean == pytest.approx(plain.mean(), abs=4 * error)
     assert (plain > found.high).mean() <= 0.2
     assert found.high > found.mean
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    "name", ["classwise_ece", "classwise_ece_equal_mass", "adaptive_ece", "brier_calibration"]
+)
+def test_labels_drawn_for_fixed_predictions_give_the_measure_itself(name, ties):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(90, 5))
+    probs = softmax(np.round(logits) if ties else logits)
+    labels = rng.integers(1, 5, size=90)  # class 0 has no member
+    measure, units = MEASURES[name], Units.of(None, 90)
+    rows, options = {"probs": probs, "labels": labels}, measure.arguments(15)
+    draws = _draws(measure.function, measure_of(measure.function), rows, options, units)
+    redraw, again = redrawn(rows, units), np.random.default_rng(1)
+    plain = [apply_to(measure.function, redraw(again), options) for _ in range(3)]
+    assert draws.draw(3, np.random.default_rng(1)) == pytest.approx(plain, abs=1e-12)
+
+
+@pytest.mark.parametrize("units", [None, np.arange(400) // 2])
+@pytest.mark.parametrize("name", ["ece_sweep", "ks", "smce", "ece_debiased"])
+def test_hits_of_equal_confidences_are_counted_together(name, units):
+    confidence = np.random.default_rng(0).choice([0.6, 0.75, 0.9], size=400)
+    measure, drawn = MEASURES[name], Units.of(units, 400)
+    rows, options = {"confidence": confidence, "correct": confidence > 0.7}, measure.arguments(15)
+    draws = _draws(measure.function, measure_of(measure.function), rows, options, drawn)
+    redraw, again = redrawn(rows, drawn), np.random.default_rng(1)
+    plain = [apply_to(measure.function, redraw(again), options) for _ in range(3)]
+    assert draws.draw(3, np.random.default_rng(1)) == pytest.approx(plain, abs=1e-12)
 
 
 def test_the_p_value_is_that_of_the_calibration_test():

@@ -1,12 +1,16 @@
 """Measures as functions of counts: equal to the measure of rows that are repeated that often."""
 
+from contextvars import copy_context
+
 import numpy as np
 import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.inference.draws import CountResampler, RowResampler, weighted_of
+from calibrant.inference import memory
+from calibrant.inference.draws import CountResampler, RowResampler, resampler_of, weighted_of
 from calibrant.inference.intervals import with_interval
+from calibrant.inference.memory import remembering
 from calibrant.inference.paired import paired_difference
 from calibrant.inference.rows import apply_to, take_rows
 from calibrant.inference.units import Units
@@ -183,6 +187,72 @@ def test_counts_and_rows_have_the_same_draws():
     counted = CountResampler(value, weighted_of(measure_of(aurc), rows, {}), units)
     ours = counted.replicates(25, np.random.default_rng(2))
     assert ours == pytest.approx(plain.replicates(25, np.random.default_rng(2)), abs=1e-12)
+
+
+OF_OUTCOMES = [
+    name
+    for name, measure in MEASURES.items()
+    if measure.reads == "outcomes" and measure.max_samples is None and measure.terms is None
+]
+
+
+@pytest.mark.parametrize("units", [None, np.arange(500) // 3])
+@pytest.mark.parametrize("name", OF_OUTCOMES)
+def test_resamples_of_tied_confidences_measure_kinds_and_equal_those_of_rows(name, units):
+    rng = np.random.default_rng(0)
+    confidence = rng.choice([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95], size=500)
+    measure, drawn = MEASURES[name], Units.of(units, 500)
+    rows = {"confidence": confidence, "correct": rng.random(500) < confidence}
+    options = measure.arguments(15)
+    resampler = resampler_of(measure.function, rows, options, drawn)
+    # Bins of equal width of units are summed once; all others see seven confidences, right or wrong.
+    assert resampler.weighted.n <= 14 or (units is not None and measure.of_bins is not None)
+    plain = RowResampler(
+        0.0, lambda index: apply_to(measure.function, take_rows(rows, index), options), drawn
+    ).replicates(12, np.random.default_rng(1))
+    assert resampler.replicates(12, np.random.default_rng(1)) == pytest.approx(plain, abs=close(name))
+
+
+@pytest.mark.parametrize("name", ["ece_sweep", "mmce", "smece", "aurc"])
+def test_weighted_resamples_of_tied_confidences_equal_those_of_rows(name):
+    rng = np.random.default_rng(0)
+    rows = {
+        "confidence": rng.choice([0.5, 0.7, 0.8, 0.95], size=300),
+        "correct": rng.random(300) < 0.7,
+        "weights": rng.random(300),
+    }
+    measure, units = MEASURES[name], Units.of(None, 300)
+    if not measure.takes_weights:
+        rows.pop("weights")
+    found = resampler_of(measure.function, rows, {}, units).replicates(10, np.random.default_rng(1))
+    plain = RowResampler(0.0, lambda index: apply_to(measure.function, take_rows(rows, index), {}), units)
+    assert found == pytest.approx(plain.replicates(10, np.random.default_rng(1)), abs=close(name))
+
+
+def test_measures_of_equally_many_rows_share_one_set_of_draws():
+    probs, labels = predictions(400, 3)
+    with remembering():
+        for name in ("aurc", "accuracy", "classwise_ece_equal_mass", "ks"):
+            measure = MEASURES[name]
+            given = {**rows_of(measure, probs, labels), **measure.arguments(15), "n_resamples": 30}
+            found = with_interval(measure.function, **given)
+            assert found == copy_context().run(with_interval, measure.function, **given)
+            assert sum(str(key).startswith("(('counts'") for key in memory._kept.get()) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, measure in MEASURES.items() if measure.smooth])
+@pytest.mark.parametrize("slope", [1.0, 1.6])
+def test_resamples_of_smooth_measures_need_few_points(name, slope):
+    rng = np.random.default_rng(0)
+    confidence = 0.5 + 0.5 * rng.random(6000)
+    rows = {"confidence": confidence, "correct": rng.random(6000) < confidence**slope}
+    measure, units = MEASURES[name], Units.of(None, 6000)
+    few, all_rows = (resampler_of(measure.function, rows, {}, units, exact=exact) for exact in (False, True))
+    assert few.weighted.n <= 2 * 512 < all_rows.weighted.n
+    ours, exact = (each.replicates(100, np.random.default_rng(1)) for each in (few, all_rows))
+    hundredth = exact.std() / 100
+    assert ours.mean() == pytest.approx(exact.mean(), abs=hundredth)
+    assert ours.std() == pytest.approx(exact.std(), abs=hundredth)
 
 
 def weighed(measure, probs, labels, weights):

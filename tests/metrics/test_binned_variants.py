@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from calibrant import metrics
 from calibrant.bins import top_label_bins
 from calibrant.errors import InputError
+from calibrant.metrics.counted import Sums
 
 
 def loop_bins(pairs, n_bins):
@@ -131,6 +132,51 @@ def loop_sweep(pairs, binning):
 def test_the_sweep_is_that_of_the_loop(pairs, binning, n):
     ours = metrics.sweep_calibration_error(**columns(pairs[:n]), binning=binning)
     assert ours == pytest.approx(loop_sweep(pairs[:n], binning), abs=1e-12)
+
+
+def tied(n, *, seed, rare=False):
+    """Few distinct confidences whose accuracy rises, so that a sweep goes on; one of them may be rare."""
+    rng = np.random.default_rng(seed)
+    values = np.array([0.5, 0.61, 0.7, 0.8, 0.85, 0.9, 0.95])
+    confidence = rng.choice(values, size=n)
+    if rare:
+        confidence[confidence == 0.7] = 0.8
+        confidence[0] = 0.7
+    return confidence, rng.random(n) < np.interp(confidence, values, np.linspace(0.02, 0.98, 7))
+
+
+@pytest.mark.parametrize("rare", [False, True])
+@pytest.mark.parametrize("binning", ["mass", "width"])
+def test_the_sweep_of_tied_confidences_is_that_of_the_loop(binning, rare):
+    for seed in range(4):
+        confidence, correct = tied(120, seed=seed, rare=rare)
+        times = np.random.default_rng(seed).integers(3, size=120)
+        given = {"confidence": confidence, "correct": correct, "binning": binning, "max_bins": 120}
+        pairs = [(float(c), int(a)) for c, a in zip(confidence, correct, strict=True)]
+        repeated = [pair for pair, count in zip(pairs, times, strict=True) for _ in range(count)]
+        assert metrics.sweep_calibration_error(**given) == pytest.approx(
+            loop_sweep(pairs, binning), abs=1e-12
+        )
+        given["max_bins"] = 2000
+        weighed = metrics.sweep_calibration_error(**given, weights=0.3 * times)
+        assert weighed == pytest.approx(loop_sweep(repeated, binning), abs=1e-12)
+
+
+@pytest.mark.parametrize(("rare", "most_steps"), [(False, 60), (True, 2000)])
+def test_the_sweep_of_seven_confidences_fills_at_most_seven_bins_a_step(rare, most_steps, monkeypatch):
+    confidence, correct = tied(3000, seed=0, rare=rare)
+    shapes, fill = [], Sums.occupied
+
+    def counted(self, *arguments):
+        bins = fill(self, *arguments)
+        shapes.append(bins.count.shape[1])
+        return bins
+
+    monkeypatch.setattr(Sums, "occupied", counted)
+    for binning in ("mass", "width"):
+        metrics.sweep_calibration_error(confidence=confidence, correct=correct, binning=binning)
+    assert max(shapes) <= 7
+    assert len(shapes) <= 2 * most_steps
 
 
 def test_the_sweep_has_an_end_when_accuracy_never_falls():

@@ -41,6 +41,23 @@ def test_equals_the_definition_for_the_top_label(bandwidth, p):
 
 
 @pytest.mark.parametrize("p", [1, 2])
+def test_equal_confidences_are_compared_as_one_point(p, monkeypatch):
+    rng, sizes, compare = np.random.default_rng(0), [], kde._leave_one_out
+
+    def counted(points, *others):
+        sizes.append(len(points))
+        return compare(points, *others)
+
+    monkeypatch.setattr(kde, "_leave_one_out", counted)
+    confidence = rng.choice([0.5, 0.7, 0.95], size=40)
+    confidence[0] = 0.6
+    correct = rng.random(40) < confidence
+    ours = kde_calibration_error(confidence=confidence, correct=correct, bandwidth=0.1, p=p)
+    assert ours == pytest.approx(loop_top_label(confidence, correct, 0.1, p), abs=1e-9)
+    assert sizes == [4]
+
+
+@pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("entries", [1, 70, 1 << 21])
 def test_equals_the_definition_for_whole_distributions(p, entries, monkeypatch):
     monkeypatch.setattr(kde, "_ENTRIES_AT_ONCE", entries)

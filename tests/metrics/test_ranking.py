@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from calibrant.errors import InputError
+from calibrant.metrics import augrc, auroc_correctness, ranking
 from calibrant.metrics.ranking import Ranking, check_ranking
 from calibrant.outcomes import Outcomes
 
@@ -55,6 +56,33 @@ def test_auroc_is_that_of_scikit_learn(pairs):
         assert math.isnan(ours)
     else:
         assert ours == pytest.approx(roc_auc_score(correct, score), abs=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@settings(max_examples=30)
+@given(pairs=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))
+def test_wins_are_counted_in_sorted_keys(dtype, block, pairs):
+    confidence, correct = (np.array(column) for column in zip(*pairs, strict=True))
+    outcomes = Outcomes(torch.from_numpy((confidence / 6).astype(dtype)), torch.from_numpy(correct))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_BLOCK", block)
+        twice, hits = ranking.wins(outcomes.sorted_keys())
+    right, wrong = confidence[correct][:, None], confidence[~correct]
+    assert hits == len(right)
+    assert twice == 2 * (right > wrong).sum() + (right == wrong).sum()
+
+
+@pytest.mark.parametrize("measure", [auroc_correctness, augrc])
+def test_confidences_and_the_same_numbers_as_scores_have_equal_areas(measure):
+    rng = np.random.default_rng(0)
+    confidence = np.round(rng.random(5000), 2)
+    correct = rng.random(5000) < confidence
+    found = measure(confidence=confidence, correct=correct)
+    assert found == pytest.approx(measure(score=confidence, correct=correct), abs=1e-12)
+    assert found == pytest.approx(
+        measure(confidence=confidence, correct=correct, weights=np.ones(5000)), abs=1e-12
+    )
 
 
 def test_a_score_can_be_given_with_probabilities_and_labels():

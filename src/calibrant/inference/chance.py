@@ -10,13 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.bins import Bins, equal_width_index
+from calibrant.bins import Binning, Bins, equal_width_index
 from calibrant.errors import InputError
-from calibrant.inference.draws import BinResampler, bin_options, weighted_of
+from calibrant.inference.draws import POINTS, BinResampler, OfBins, bin_options, merged, weighted_of
 from calibrant.inference.rows import RowArrays, apply_to, as_rows, check_finite, generator, n_numbers, n_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import ArrayLike, Floats, check_confidence, check_count, check_probs
-from calibrant.metrics.classwise import class_bins
+from calibrant.metrics.classwise import adaptive_calibration_error, class_bins
+from calibrant.metrics.decomposition import ClassRanks, brier_calibration
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import measure_of
 from calibrant.outcomes import Outcomes, check_outcomes
@@ -26,6 +27,8 @@ from calibrant.threads import few_threads
 _FEWEST = 40
 # Draws are measured together in blocks of about this many numbers.
 _BLOCK = 1 << 19
+# The share of a draw in sorting the columns of all classes once.
+_SORTED = 10
 # Values that differ by less than this share are the same: two ways of adding up differ in the last digits.
 _SAME = 1e-9
 # Bins of confidence in which the hits of a unit are compared.
@@ -116,12 +119,12 @@ def by_chance(
     if max_work is not None and not drawn_units.are_rows and max_work < _FEWEST * n_rows(rows):
         return None  # before their dependence is measured
     with few_threads(n_numbers(rows)):
-        value = check_finite(apply_to(metric, rows, options))
         draws = _draws(metric, measure, rows, options, drawn_units)
         if max_work is not None:
             n_draws = min(n_draws, max_work // max(1, draws.work))
         if n_draws < _FEWEST:
             return None
+        value = check_finite(apply_to(metric, rows, options))
         at_once = max(1, _BLOCK // max(1, draws.held))
         blocks = [min(at_once, n_draws - start) for start in range(0, n_draws, at_once)]
         drawn = np.concatenate([draws.draw(block, rng) for block in blocks])
@@ -173,9 +176,11 @@ def _draws(
         counted = _of_both_outcomes(measure, rows, options, units)
         if counted is not None:
             return counted
-    by_class = _is_by_class(measure, rows, options)
-    if measure is not None and measure.of_class_bins is not None and by_class:
-        return _of_class_bins(measure, rows, options, units)
+    by_class = _by_class(measure, rows, options)
+    if by_class is not None:
+        return _of_class_bins(*by_class, rows, int(options.get("n_bins", 15)), units)
+    if metric is brier_calibration and "weights" not in rows:
+        return _of_class_ranks(rows, units)
     redraw = redrawn(rows, units)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
@@ -191,50 +196,87 @@ def _of_both_outcomes(
     measure: Measure, rows: RowArrays, options: Mapping[str, Any], units: Units
 ) -> _Draws | None:
     """Return draws that count each sample once: as a hit or as a miss; both are sorted only once."""
-    n = len(rows["confidence"])
-    both = {name: torch.as_tensor(values).repeat(2) for name, values in rows.items()}
-    both["correct"] = torch.arange(2 * n, device=both["confidence"].device) < n
+    n, kinds, fixed = len(rows["confidence"]), None, rows
+    if "weights" not in rows and "score" not in options:
+        confidence = torch.as_tensor(rows["confidence"])
+        outcomes = Outcomes(confidence, torch.zeros(n, dtype=torch.bool, device=confidence.device))
+        outcomes, kinds = merged(outcomes, cells=POINTS if measure.smooth else None)
+        fixed = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    both = {name: torch.as_tensor(values).repeat(2) for name, values in fixed.items()}
+    half = len(both["confidence"]) // 2
+    both["correct"] = torch.arange(2 * half, device=both["confidence"].device) < half
     weighted = weighted_of(measure, both, options)
     if weighted is None:
         return None
     probability = torch.as_tensor(rows["confidence"]).cpu().double().numpy()
     uniform = uniform_numbers(rows, units)
+    size = np.ones(n, dtype=np.int64) if kinds is None else kinds.sum(axis=1)
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         hits = np.stack([uniform(rng) < probability for _ in range(n_draws)]).astype(np.int64)
-        return weighted.of(np.concatenate([hits, 1 - hits], axis=1))
+        hits = hits if kinds is None else (kinds @ hits.T).T
+        return weighted.of(np.concatenate([hits, size - hits], axis=1))
 
     held = max(2 * n, weighted.held)
     return _Draws(draw, max(held, weighted.work), held)
 
 
-def _is_by_class(measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]) -> bool:
-    """Return whether a measure reads unweighted bins of equal width of each class."""
-    known = options.get("binning", "width") == "width" and options.keys() <= {"n_bins", "binning"}
-    return measure is not None and "probs" in rows and "weights" not in rows and known
+def _by_class(
+    measure: Measure | None, rows: RowArrays, options: Mapping[str, Any]
+) -> tuple[OfBins, Binning] | None:
+    """Return a measure as a function of the unweighted bins of each class, and their kind; else None."""
+    if measure is None or "probs" not in rows or "weights" in rows:
+        return None
+    if measure.function is adaptive_calibration_error and options.keys() <= {"n_bins"}:
+        return lambda bins: bins.average_gap().mean(), "mass"
+    if measure.of_class_bins is None or not options.keys() <= {"n_bins", "binning"}:
+        return None
+    return measure.of_class_bins, options.get("binning", "width")
 
 
-def _of_class_bins(measure: Measure, rows: RowArrays, options: Mapping[str, Any], units: Units) -> _Draws:
+def _of_class_bins(
+    of_class_bins: OfBins, binning: Binning, rows: RowArrays, n_bins: int, units: Units
+) -> _Draws:
     """Return draws of labels; only those in the bin of their class count."""
-    probs, n_bins = torch.as_tensor(rows["probs"]), int(options.get("n_bins", 15))
-    p, of_class_bins = probs.cpu(), measure.of_class_bins
-    assert of_class_bins is not None
-    fixed = class_bins(p, rows["labels"], n_bins=n_bins)
+    p = torch.as_tensor(rows["probs"]).cpu()
+    fixed = class_bins(p, rows["labels"], n_bins=n_bins, binning=binning)
     n, k = p.shape
     redraw = redrawn({"probs": p, "labels": rows["labels"]}, units)
+    upper = fixed.edges[..., 1:].contiguous()
 
     def draw(n_draws: int, rng: np.random.Generator) -> Floats:
         values = np.empty(n_draws)
         for each in range(n_draws):
             labels = torch.as_tensor(redraw(rng)["labels"])
-            place = equal_width_index(p.gather(1, labels[:, None]).squeeze(1).numpy(), n_bins)
+            own = p.gather(1, labels[:, None]).squeeze(1)
+            if binning == "width":
+                place = equal_width_index(own.numpy(), n_bins)
+            else:
+                place = torch.searchsorted(upper[labels], own.double().clamp(0, 1)[:, None])[:, 0].numpy()
             hits = np.bincount(labels.numpy() * n_bins + place, minlength=k * n_bins).reshape(k, n_bins)
             drawn = Bins(fixed.edges, fixed.count, fixed.confidence_sum, torch.from_numpy(hits))
             values[each] = float(of_class_bins(drawn))
         return values
 
     # A label is searched among the classes by bisection.
-    return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))), n)
+    sorting = 0 if binning == "width" else n * k // _SORTED
+    return _Draws(draw, n * (6 + 2 * math.ceil(math.log2(k))) + sorting, n)
+
+
+def _of_class_ranks(rows: RowArrays, units: Units) -> _Draws:
+    """Return draws of labels, for the Brier score above that of isotonic regression by class."""
+    p = check_probs(rows["probs"]).cpu()
+    n, k = p.shape
+    redraw, ranks = (
+        redrawn({"probs": p, "labels": rows["labels"]}, units),
+        ClassRanks.from_probs(p.clamp(0, 1)),
+    )
+
+    def draw(n_draws: int, rng: np.random.Generator) -> Floats:
+        drawn = (torch.as_tensor(redraw(rng)["labels"]).numpy() for _ in range(n_draws))
+        return np.array([ranks.brier_calibration(labels) for labels in drawn])
+
+    return _Draws(draw, n * (30 + 2 * math.ceil(math.log2(k))) + n * k // _SORTED, n)
 
 
 def redrawn(rows: RowArrays, units: Units) -> Callable[[np.random.Generator], RowArrays]:
@@ -385,6 +427,9 @@ def if_calibrated(
         return None
     if measure.of_bins is not None and bin_options(measure, options) is None:  # another definition
         return None
+    if measure.reads == "probs":
+        draws = _draws(metric, measure, rows, options, units)
+        return lambda: float(draws.draw(1, rng)[0])
     redraw = redrawn(rows, units)
     return lambda: apply_to(metric, redraw(rng), options)
 

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inference.memory import continued, is_remembering, key_of
+from calibrant.inference.memory import continued, key_of
 from calibrant.inference.rows import RowArrays, apply_to, errors_of, take_rows
 from calibrant.inference.units import ALONE, Indices, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
@@ -48,10 +49,14 @@ _FEW = 10_000
 _EXACT, _CELLS = 1 << 15, 1024
 # Bins of equal width have the same edges in every resample. Those of equal count move to edges of fine bins.
 _FINE_WIDTH, _FINE_MASS = 128, 2048
+#: Resamples of smooth measures move each confidence to the mean of its cell: so many of equal width.
+POINTS = 1 << 10
+# Draws of more units than this are not remembered: they would fill the memory.
+_MOST_UNITS = 1 << 15
+# If more than this share of the outcomes differ, their counts are not added up.
+_MOST_KINDS = 0.75
 # Numbers in memory at once: of terms, of fine bins, and of counts, which fit into the processor's cache.
 _BLOCK, _BIN_BLOCK, _COUNT_BLOCK = 1 << 20, 1 << 19, 1 << 18
-# Counts that are remembered, in two bytes each.
-_MOST_COUNTS = 1 << 25
 
 
 class Resampler(ABC):
@@ -106,22 +111,17 @@ def draw_all(
     progress: Progress | None = None,
 ) -> list[Floats]:
     """Return the measures of several models on the same resamples, with the same random numbers for each."""
-    counted = [each for each in resamplers if isinstance(each, CountResampler)]
-    # Remembered draws are the same for each model without being drawn together.
-    if len(counted) == len(resamplers) and not counted[0].remembers(n_resamples):
-        units, at_once = counted[0].units, min(each.at_once for each in counted)
-        values = np.empty((len(counted), n_resamples))
-        for start in range(0, n_resamples, at_once):
-            stop = min(start + at_once, n_resamples)
-            counts = units.of_rows(units.draw_counts(stop - start, rng))
-            values[:, start:stop] = [each.weighted.of(counts) for each in counted]
-            if progress is not None:
-                progress("resamples", stop, n_resamples)
-        return list(values)
-    before, drawn = rng.bit_generator.state, []
+    drawn: list[Floats] = []
+    before, total = rng.bit_generator.state, n_resamples * len(resamplers)
     for each in resamplers:
         rng.bit_generator.state = before
-        drawn.append(each.replicates(n_resamples, rng, progress))
+        done = n_resamples * len(drawn)
+
+        def report(what: str, now: int, _: int, done: int = done) -> None:
+            if progress is not None:
+                progress(what, done + now, total)
+
+        drawn.append(each.replicates(n_resamples, rng, report))
     return drawn
 
 
@@ -284,6 +284,7 @@ class CountResampler(Resampler):
         is_mean: Whether the measure is a mean over samples, which has no bias.
         spread: What resamples of few units do not show of the variance.
         key: What tells the measure and its rows from others, if they are remembered.
+        kinds: A table of ones that adds up the counts of rows of a kind, if the measure takes those of kinds.
     """
 
     measured: float
@@ -292,6 +293,7 @@ class CountResampler(Resampler):
     is_mean: bool = False
     spread: Spread = ALONE
     key: Hashable = None
+    kinds: scipy.sparse.csr_array | None = None
 
     @property
     def value(self) -> float:
@@ -306,47 +308,44 @@ class CountResampler(Resampler):
     @property
     def work(self) -> int:  # type: ignore[override]  # depends on the sample
         """Numbers computed for each resample; those of a mean are few."""
-        return 0 if self.is_mean else max(self.weighted.n, self.weighted.held, self.weighted.work)
+        return 0 if self.is_mean else max(len(self.units.code), self.weighted.held, self.weighted.work)
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
         """Return the measure of units drawn with replacement; NaN where it is undefined."""
-        return self.weighted.of(self.units.of_rows(self.units.draw_counts(n_resamples, rng)))
+        return self.weighted.of(self._counts(n_resamples, rng))
 
-    def remembers(self, n_resamples: int) -> bool:
-        """Return whether so many draws of the units are remembered."""
-        return is_remembering() and self.units.n * n_resamples <= _MOST_COUNTS
+    def _counts(self, n_resamples: int, rng: np.random.Generator) -> Counts:
+        def drawn() -> npt.NDArray[np.unsignedinteger[Any]]:
+            times = self.units.draw_counts(n_resamples, rng)
+            return times.astype(np.min_scalar_type(times.max()))
+
+        # All measures of equally many units share one set of draws.
+        key = ("counts", self.units.n, n_resamples) if self.units.n <= _MOST_UNITS else None
+        counts = self.units.of_rows(continued(key, rng, drawn).astype(np.int64))
+        return counts if self.kinds is None else np.ascontiguousarray((self.kinds @ counts.T).T)
 
     def replicates(
         self, n_resamples: int, rng: np.random.Generator, progress: Progress | None = None
     ) -> Floats:
-        """Return the measure of each resample; NaN where it is undefined."""
-        if not self.remembers(n_resamples):
-            return super().replicates(n_resamples, rng, progress)
+        """Return the measure of each resample; those of few kinds are measured many at once."""
+        key = None if self.key is None else (self.key, n_resamples)
+        return continued(key, rng, lambda: self._replicates(n_resamples, rng, progress))
 
-        def measured() -> Floats:
-            times, values = self._times(n_resamples, rng), np.empty(n_resamples)
-            for start in range(0, n_resamples, self.at_once):
-                some = times[start : start + self.at_once].astype(np.int64)
-                values[start : start + len(some)] = self.weighted.of(self.units.of_rows(some))
-                if progress is not None:
-                    progress("resamples", start + len(some), n_resamples)
-            return values
-
-        return continued(None if self.key is None else (self.key, n_resamples), rng, measured)
-
-    def _times(self, n_resamples: int, rng: np.random.Generator) -> npt.NDArray[np.unsignedinteger[Any]]:
-        """Return how often each unit is in each resample; measures of equally many units share it."""
-        n = self.units.n
-
-        def drawn() -> npt.NDArray[np.unsignedinteger[Any]]:
-            times = np.empty((n_resamples, n), dtype=np.min_scalar_type(n))
-            step = max(1, _COUNT_BLOCK // n)
-            for start in range(0, n_resamples, step):
-                rows = times[start : start + step]
-                rows[:] = self.units.draw_counts(len(rows), rng)
-            return times
-
-        return continued(("times", n, n_resamples), rng, drawn)
+    def _replicates(self, n_resamples: int, rng: np.random.Generator, progress: Progress | None) -> Floats:
+        values: list[Floats] = []
+        waiting: list[Counts] = []
+        block = max(1, _COUNT_BLOCK // len(self.units.code))
+        for start in range(0, n_resamples, block):
+            waiting.append(self._counts(min(block, n_resamples - start), rng))
+            if sum(map(len, waiting)) < self.at_once and start + block < n_resamples:
+                continue
+            counts: Counts = np.concatenate(waiting, dtype=np.int64)
+            waiting = []
+            blocks = range(0, len(counts), self.at_once)
+            values.extend(self.weighted.of(counts[first : first + self.at_once]) for first in blocks)
+            if progress is not None:
+                progress("resamples", min(start + block, n_resamples), n_resamples)
+        return np.concatenate(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,17 +404,43 @@ def resampler_of(
         rows = {"confidence": outcomes.confidence, "correct": outcomes.correct}
     value = apply_to(metric, rows, options) if value is None else value
     name = "" if measure is None else measure.function.__qualname__
-    key = key_of({**rows, "units": units.code}, name, sorted(options.items()))
+    of_all = exact and measure is not None and measure.smooth
+    key = key_of({**rows, "units": units.code}, name, sorted(options.items()), of_all)
     spread = ALONE if units.are_rows else units.spread(errors_of(rows), _counts(rows.get("weights"), units))
     if not units.are_rows and measure is not None and measure.of_bins is not None:
         bins = bin_options(measure, options)
         if bins is not None and bins["binning"] == "width":
             summed = summed_weights(check_outcomes(**rows), measure.of_bins, bins["n_bins"], units.code)
             return CountResampler(value, summed, Units.of(None, units.n), spread=spread, key=key)
-    weighted = weighted_of(measure, rows, options)
+    kinds = None
+    if measure is not None and measure.reads == "outcomes" and not {"weights", "score"} & {*rows, *options}:
+        cells = POINTS if measure.smooth and not exact else None
+        outcomes, kinds = merged(check_outcomes(**rows), cells=cells)
+        pairs = {"confidence": outcomes.confidence, "correct": outcomes.correct}
+    weighted = weighted_of(measure, rows if kinds is None else pairs, options)
     if weighted is not None:
-        return CountResampler(value, weighted, units, spread=spread, key=key)
+        return CountResampler(value, weighted, units, spread=spread, key=key, kinds=kinds)
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
+
+
+def merged(outcomes: Outcomes, *, cells: int | None = None) -> tuple[Outcomes, scipy.sparse.csr_array | None]:
+    """Return one outcome of each kind, and a table of kinds by outcomes; None if most differ.
+
+    A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts. With a
+    number of cells, each confidence is replaced by the mean of its cell of equal width before.
+    """
+    if cells is not None:
+        values = outcomes.confidence.cpu().double().numpy()
+        cell = (values * cells).astype(np.intp)
+        mean = np.bincount(cell, weights=values) / np.bincount(cell).clip(min=1)
+        outcomes = Outcomes(torch.from_numpy(mean[cell].clip(max=1.0)), outcomes.correct)
+    keys = outcomes.keys()
+    kinds = np.unique(keys)
+    if len(kinds) > _MOST_KINDS * len(keys):
+        return outcomes, None
+    n, place = len(keys), np.searchsorted(kinds, keys)
+    table = scipy.sparse.csr_array((np.ones(n, dtype=np.int64), (place, np.arange(n))), shape=(len(kinds), n))
+    return Outcomes.from_keys(kinds), table
 
 
 def _counts(weights: ArrayLike | None, units: Units) -> Floats:

@@ -93,8 +93,10 @@ def with_interval(
     The measures of the catalogue are not recomputed from rows. Of means over samples (accuracy, NLL, Brier)
     and binned errors (ECE, MCE) the terms or bin counts are drawn, so many resamples of millions of samples
     take about as long as one pass; ``TermResampler`` and ``BinResampler`` describe the approximations. All
-    others are computed from how often a resample contains each sample, with sorting done once; this equals
-    the measure of the drawn rows. Any other function is called once per resample.
+    others are computed from how often a resample contains each sample, with sorting done once and equal
+    outcomes counted together; this equals the measure of the drawn rows, but for the smooth calibration error
+    and MMCE, whose confidences move to the means of 1,024 cells. Any other function is called once per
+    resample.
 
     Args:
         metric: A measure of this library, or a function with the same arguments that returns a number.

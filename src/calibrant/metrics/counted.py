@@ -3,6 +3,7 @@
 A resample is how often it contains each sample, so no rows are copied.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +15,16 @@ import scipy
 import torch
 from torch import Tensor
 
-from calibrant.bins import Binning, Bins, equal_width_index, mass_ends, rounded_down
+from calibrant.bins import SAME, Binning, Bins, equal_width_index, mass_ends, rounded_down
 from calibrant.inputs import Floats
 from calibrant.metrics.ranking import Ranking, check_ranked, last_of_equals
 from calibrant.outcomes import Outcomes
 
 #: How often each sample is counted: whole numbers, or these times the weights of the samples.
 Counts: TypeAlias = npt.NDArray[np.int64] | Floats
+
+# Larger than rounding; and what separates confidences that no number of bins in use does.
+_MARGIN, _LEAST = 1e-6, 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +163,36 @@ class Sums:
         """Return the bins of each resample, or of the given rows; the edges are those of equal width."""
         rows = np.arange(len(self.count)) if rows is None else rows
         edges = np.arange(n_bins + 1) / n_bins
+        ends = self._width_ends(edges) if binning == "width" else 1 + self._equal_mass.ends(n_bins, rows)
+        return self._between(edges, rows, ends)
+
+    def occupied(self, n_bins: int, binning: Binning, rows: npt.NDArray[np.intp]) -> Bins:
+        """Return the bins of some resamples without most of the empty ones: no more than distinct values."""
+        if n_bins <= len(self.values):
+            return self.bins(n_bins, binning, rows)
+        edges = np.arange(n_bins + 1) / n_bins
         if binning == "width":
-            ends = np.searchsorted(self.values, rounded_down(edges[1:], self.values.dtype), side="right")
-        else:
-            ends = 1 + self._equal_mass.ends(n_bins, rows)
+            ends = self._width_ends(edges)
+            return self._between(edges, rows, np.unique(ends[ends > 0]))
+        last = np.diff(self._equal_mass.index(n_bins, rows), axis=1, append=n_bins + 1) > 0
+        # Values that are not the last of their bin leave an empty bin.
+        ends = np.where(last, np.arange(1, last.shape[1] + 1), 0)
+        return self._between(edges, rows, np.maximum.accumulate(ends, axis=1))
+
+    def enough(self, binning: Binning) -> npt.NDArray[np.intp]:
+        """Return the number of bins from which on each value of a resample has a bin of its own."""
+        if binning == "width":
+            gap = np.diff(self.values.astype(np.float64)).min(initial=1.0)
+            return np.full(len(self.count), math.ceil((1 + _MARGIN) / max(gap, _LEAST)))
+        size = np.diff(self.count, axis=1)
+        least = np.where(size > 0, size, np.inf).min(axis=1)
+        share = np.maximum(least / self.count[:, -1], _LEAST)
+        return np.asarray(np.ceil((1 + _MARGIN) / share), dtype=np.intp)
+
+    def _width_ends(self, edges: Floats) -> npt.NDArray[np.intp]:
+        return np.searchsorted(self.values, rounded_down(edges[1:], self.values.dtype), side="right")
+
+    def _between(self, edges: Floats, rows: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> Bins:
         parts: tuple[npt.NDArray[Any], ...] = (self.count, self.confidence, self.hits)
         parts = tuple(part[rows[:, None], ends] for part in parts)
         sums = (torch.from_numpy(np.diff(part, axis=1, prepend=part.dtype.type(0))) for part in parts)
@@ -191,6 +221,14 @@ class EqualMass:
         last = -(-np.arange(1, n_bins + 1) * self.up_to[rows, -1:] // n_bins)
         place = np.searchsorted(self._ascending, last + self._shift[rows])
         return np.asarray(place - self.up_to.shape[1] * rows[:, None], dtype=np.intp)
+
+    def index(self, n_bins: int, rows: npt.NDArray[np.intp]) -> Counts:
+        """Return the bin of each group of the given rows, shape ``(r, groups)``: the other way to say it."""
+        up_to = self.up_to[rows]
+        before, total = np.append(np.zeros_like(up_to[:, :1]), up_to[:, :-1], axis=1), up_to[:, -1:]
+        if self.up_to.dtype.kind == "f":
+            return np.floor(before * n_bins / (total * (1 - SAME)))
+        return np.asarray(before * n_bins // total)
 
     @cached_property
     def _shift(self) -> Counts:

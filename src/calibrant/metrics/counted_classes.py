@@ -128,7 +128,7 @@ def mass_class_weights(
         return np.asarray(of_bins(bins).mean(dim=-1))
 
     n, k = p.shape
-    return Weighted(n, values, k * n_bins * _STRETCH, n * k, weights)
+    return Weighted(n, values, k * n_bins * _STRETCH // 2, n * k, weights)
 
 
 def _ordered_classes(p: Tensor, y: Tensor) -> Iterator[Ordered]:
@@ -183,29 +183,29 @@ class _Stretches:
         """Return the counts and errors up to the end of each bin of equal count, shape ``(r, k, n_bins)``."""
         r, (k, per_class, _) = len(counts), self.order.shape
         weights = class_weights(counts)
-        whole = (self.ones @ weights.T).T.reshape(r, k, per_class).astype(np.int64)
-        whole_errors = (self.errors @ weights.T.astype(np.float64)).T.reshape(r, k, per_class)
-        up_to, errors_up_to = whole.cumsum(axis=-1), whole_errors.cumsum(axis=-1)
-        before, errors_before = up_to - whole, errors_up_to - whole_errors
-        padded = np.append(counts, np.zeros((r, 1), dtype=np.int64), axis=1).astype(np.int32)
+        # Resamples are the last axis until single stretches are looked into.
+        whole = (self.ones @ weights.T).astype(np.int64).reshape(k, per_class, r)
+        whole_errors = (self.errors @ weights.T.astype(np.float64)).reshape(k, per_class, r)
+        up_to, errors_up_to = whole.cumsum(axis=1), whole_errors.cumsum(axis=1)
+        padded = np.append(counts, np.zeros((r, 1), dtype=np.int64), axis=1)
+        flat, ahead = padded.astype(np.min_scalar_type(padded.max())).ravel(), padded.shape[1]
         row, column = np.arange(r)[:, None, None], np.arange(k)[:, None]
-
-        def inside(stretch: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
-            return padded[row[..., None], self.order[column, stretch]]
-
         goal = -(-np.arange(1, n_bins + 1) * counts.sum(axis=1)[:, None, None] // n_bins)
-        stretch = EqualMass(up_to.reshape(r * k, per_class)).ends(n_bins).reshape(r, k, n_bins)
-        drawn = inside(stretch)
-        reached = np.cumsum(drawn, axis=-1, dtype=np.int32) + before[row, column, stretch][..., None]
-        place = _STRETCH * stretch + (reached < goal[..., None]).sum(axis=-1)
-        end = self.last[column, place]
-        if (end != place).any():
-            stretch = end // _STRETCH
-            drawn = inside(stretch)
-        drawn = np.where(np.arange(_STRETCH) <= (end - _STRETCH * stretch)[..., None], drawn, 0)
-        count = before[row, column, stretch] + drawn.sum(axis=-1)
+        groups = np.ascontiguousarray(up_to.transpose(2, 0, 1)).reshape(r * k, per_class)
+        stretch = EqualMass(groups).ends(n_bins).reshape(r, k, n_bins)
+        missing = goal - (up_to - whole)[column, stretch, row]
+        drawn = flat.take(self.order[column, stretch] + ahead * row[..., None])
+        short = np.cumsum(drawn, axis=-1, dtype=np.int32) < missing[..., None]
+        # Of few numbers in a row, einsum sums faster than sum.
+        end = self.last[column, _STRETCH * stretch + np.einsum("rkbs->rkb", short.view(np.uint8))]
+        moved = np.nonzero(end // _STRETCH != stretch)  # a bin ends after equal probabilities
+        if len(moved[0]):
+            stretch[moved] = end[moved] // _STRETCH
+            drawn[moved] = flat.take(self.order[moved[1], stretch[moved]] + ahead * moved[0][:, None])
+        drawn *= np.arange(_STRETCH) <= (end - _STRETCH * stretch)[..., None]
+        count = (up_to - whole)[column, stretch, row] + np.einsum("rkbs->rkb", drawn, dtype=np.int64)
         error = np.einsum("rkbs,rkbs->rkb", drawn, self.error[column, stretch])
-        return count, errors_before[row, column, stretch] + error
+        return count, (errors_up_to - whole_errors)[column, stretch, row] + error
 
 
 def _cells(ordered: npt.NDArray[np.floating], member: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:

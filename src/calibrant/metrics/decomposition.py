@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeAlias, Unpack, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -155,6 +156,56 @@ def brier_refinement_weights(
         return np.asarray(left / counts.sum(axis=1))
 
     return Weighted(len(y), values, 4 * len(cells), p.numel(), checked_weights(weights, len(y)))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassRanks:
+    """Class probabilities that are sorted once, to measure the same predictions with many sets of labels.
+
+    Attributes:
+        probs: The probabilities, shape ``(n, k)``.
+        first: How many probabilities of the class are lower, shape ``(n, k)``.
+        stop: How many are not higher.
+    """
+
+    probs: npt.NDArray[np.floating]
+    first: npt.NDArray[np.int32]
+    stop: npt.NDArray[np.int32]
+
+    @classmethod
+    def from_probs(cls, probs: Tensor) -> "ClassRanks":
+        """Sort the column of each class."""
+        p = probs.cpu().numpy()
+        first, stop = np.empty((2, *p.shape), dtype=np.int32)
+        for c, column in enumerate(p.T):
+            ordered = np.sort(column)
+            first[:, c] = np.searchsorted(ordered, column)
+            stop[:, c] = np.searchsorted(ordered, column, side="right")
+        return cls(p, first, stop)
+
+    def brier_calibration(self, labels: npt.NDArray[np.intp]) -> float:
+        """Return :func:`brier_calibration` with these labels.
+
+        Samples of other classes between two members of a class share a cell, so there are few cells.
+        """
+        from scipy.optimize import isotonic_regression  # a slow import that only CORP needs
+
+        (n, k), rows = self.probs.shape, np.arange(len(labels))
+        first, stop = (labels * n + each[rows, labels] for each in (self.first, self.stop))
+        bounds = np.unique(np.concatenate([first, stop, n * np.arange(k + 1)]))
+        count = np.diff(bounds).astype(np.float64)
+        hits = np.bincount(np.searchsorted(bounds, first), minlength=len(count)).astype(np.float64)
+        # Raised by 2 from class to class, the rates of all classes are one regression.
+        raised = 2.0 * (bounds[:-1] // n) + hits / count
+        starts = isotonic_regression(raised, weights=count).blocks[:-1]
+        count, hits = np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
+        refinement = float((hits * (count - hits) / count).sum())
+        score = self._squares + n - 2 * float(self.probs[rows, labels].sum(dtype=np.float64))
+        return float(max(0.0, (score - refinement) / n))
+
+    @cached_property
+    def _squares(self) -> float:
+        return float(np.square(self.probs, dtype=np.float64).sum())
 
 
 def decompose_nll(

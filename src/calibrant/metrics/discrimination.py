@@ -9,7 +9,7 @@ import numpy.typing as npt
 from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
 from calibrant.metrics.counted import Counts, Weighted, ranked_weights
 from calibrant.metrics.counted_classes import ClassCells, class_table, class_weights
-from calibrant.metrics.ranking import Ranked, Ranking, check_ranking, last_of_equals
+from calibrant.metrics.ranking import Ranked, Ranking, check_ranked, check_ranking, last_of_equals, wins
 from calibrant.outcomes import checked_weights
 
 
@@ -27,7 +27,12 @@ def auroc_correctness(
         >>> auroc_correctness(score=[3.0, -1.0, -1.0], correct=[True, False, True])
         0.75
     """
-    return check_ranking(probs, labels, **ranked).auroc()
+    if ranked.get("score") is not None or ranked.get("weights") is not None:
+        return check_ranking(probs, labels, **ranked).auroc()
+    keys = check_ranked(probs, labels, **ranked).sorted_keys()
+    twice, right = wins(keys)
+    pairs = right * (len(keys) - right)
+    return twice / (2 * pairs) if pairs else math.nan
 
 
 def auroc_ovo(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:

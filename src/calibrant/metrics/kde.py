@@ -1,14 +1,15 @@
 """Calibration error by kernel density estimation: compare each prediction with outcomes near it."""
 
-import math
 from collections.abc import Iterator
 from typing import Literal, TypeAlias, Unpack, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_labelled_probs, check_number
+from calibrant.metrics.ranking import Ranking
 from calibrant.outcomes import Pairs, check_outcomes
 
 KDEMode: TypeAlias = Literal["top_label", "canonical"]
@@ -73,23 +74,39 @@ def kde_calibration_error(
         check_number(bandwidth, "bandwidth")
     if check_choice(mode, "mode", get_args(KDEMode)) == "top_label":
         ordered = check_outcomes(probs, labels, **pairs).sorted()
-        stated = ordered.confidence.double()[:, None]
-        seen = ordered.correct.double()[:, None]
-        points = torch.cat([stated, 1 - stated], dim=1)
+        n, all_points = len(ordered), _with_rest(ordered.confidence.double())
+        ranking = Ranking.from_outcomes(ordered)
+        hits, count = (torch.from_numpy(each.astype(np.float64)) for each in (ranking.hits, ranking.count))
+        points, seen = _with_rest(torch.from_numpy(ranking.score.astype(np.float64))), hits[:, None]
+        stated = points[:, :1]
+        # What samples at a point have seen, and how many of them.
+        kinds = [(torch.ones_like(stated), hits), (torch.zeros_like(stated), count - hits)]
     else:
         stated, seen = _read_distributions(
             probs, labels, pairs_given=any(value is not None for value in pairs.values())
         )
-        points = stated
-    if len(points) < 2:
+        n, points, all_points, count = len(stated), stated, stated, stated.new_ones(len(stated))
+        kinds = [(seen, count)]
+    if n < 2:
         raise InputError("samples: expected at least two, as each is compared with the others, got 1")
     if bandwidth is None:
-        bandwidth = _likeliest_bandwidth(points)
+        bandwidth = _likeliest_bandwidth(all_points)
     total = 0.0
-    for rows, log_kernel in _leave_one_out(points, bandwidth):
-        accuracy = torch.softmax(log_kernel, dim=1) @ seen
-        total += float((accuracy - stated[rows]).abs().pow(p).sum())
-    return float((total / len(points)) ** (1 / p))
+    mean = seen / count[:, None]
+    for rows, log_kernel in _leave_one_out(points, count, bandwidth):
+        share = torch.softmax(log_kernel, dim=1)
+        own = share.diagonal(rows.start)[:, None]
+        others, rest = share @ mean - own * mean[rows], (count[rows] - 1).clamp(min=1)[:, None]
+        for outcome, number in kinds:
+            accuracy = others + own * (seen[rows] - outcome[rows]) / rest
+            away = (accuracy - stated[rows]).abs().pow(p).sum(dim=1)
+            total += float((number[rows] * away).sum())
+    return float((total / n) ** (1 / p))
+
+
+def _with_rest(confidence: Tensor) -> Tensor:
+    """Return the distributions of being right and of being wrong, shape ``(n, 2)``."""
+    return torch.stack([confidence, 1 - confidence], dim=1)
 
 
 def _read_distributions(
@@ -109,24 +126,25 @@ def _likeliest_bandwidth(points: Tensor) -> float:
         # Evenly spaced rows of sorted confidences would be more regular than a random sample.
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
         points = points[order[:_ROWS_FOR_BANDWIDTH]]
+    points, count = torch.unique(points, dim=0, return_counts=True)
+    count = count.double()
 
     def log_likelihood(bandwidth: float) -> float:
-        blocks = _leave_one_out(points, bandwidth)
-        return sum(float(torch.logsumexp(log_kernel, dim=1).sum()) for _, log_kernel in blocks)
+        blocks = _leave_one_out(points, count, bandwidth)
+        return sum(float(count[rows] @ torch.logsumexp(log_kernel, dim=1)) for rows, log_kernel in blocks)
 
     return max(_BANDWIDTHS, key=log_likelihood)
 
 
-def _leave_one_out(points: Tensor, bandwidth: float) -> Iterator[tuple[slice, Tensor]]:
-    """Yield blocks of rows ``j`` and the log of ``k(x_j; x_i)``, which is minus infinity at ``i = j``."""
+def _leave_one_out(points: Tensor, count: Tensor, bandwidth: float) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of points ``j``, and the log of ``k(x_j; x_i)`` times the count of others at ``i``."""
     alpha = points / bandwidth + 1
-    log_norm = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(alpha.sum(dim=1))
+    log_norm = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(alpha.sum(dim=1)) - count.log()
     # At the border of the simplex the kernel is the limit from inside, which is never 0 / 0.
     log_points = points.clamp(min=1e-15).log()
     step = max(1, _ENTRIES_AT_ONCE // len(points))
     for start in range(0, len(points), step):
         rows = slice(start, min(start + step, len(points)))
         log_kernel = log_points[rows] @ (alpha - 1).T - log_norm
-        at = torch.arange(rows.stop - start, device=points.device)
-        log_kernel[at, at + start] = -math.inf
+        log_kernel.diagonal(start).add_((count[rows] - 1).log() - count[rows].log())
         yield rows, log_kernel

@@ -204,6 +204,7 @@ MEASURES: Catalogue[Measure] = Catalogue(
             "smCE",
             weighted=smooth_calibration_weights,
             noise_floor=True,
+            smooth=True,
         ),
         "ece_debiased": Measure(
             debiased_calibration_error,
@@ -275,6 +276,7 @@ MEASURES: Catalogue[Measure] = Catalogue(
             "MMCE",
             weighted=mmce_weights,
             noise_floor=True,
+            smooth=True,
         ),
         "kde_ece": Measure(
             kde_calibration_error,

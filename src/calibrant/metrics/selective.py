@@ -7,7 +7,7 @@ tied scores are averaged over all orders of the tied samples, so the order of th
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,11 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, Floats, check_count
 from calibrant.metrics.counted import ranked_weights
-from calibrant.metrics.ranking import Ranked, Ranking, check_ranked, check_ranking
+from calibrant.metrics.ranking import Ranked, Ranking, check_ranked, check_ranking, equals, wins
 
 # A smaller difference of areas is rounding.
 _ROUNDING = 1e-13
 _BLOCK = 1 << 15
-# Groups of more equal keys than this are measured by a search.
-_NEAR = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +122,12 @@ def augrc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **ran
         Traub et al., "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
         NeurIPS 2024.
     """
-    return float(_generalised_area(check_ranking(probs, labels, **ranked)))
+    if ranked.get("score") is not None or ranked.get("weights") is not None:
+        return float(_generalised_area(check_ranking(probs, labels, **ranked)))
+    keys = check_ranked(probs, labels, **ranked).sorted_keys()
+    (twice, right), n = wins(keys), len(keys)
+    # Of all pairs of a miss and a sample that it is ahead of or beside, those of two misses count one half.
+    return (2 * right * (n - right) - twice + (n - right) ** 2) / (2 * n * n)
 
 
 def risk_at_coverage(
@@ -253,7 +256,7 @@ def _shared_ranks(keys: npt.NDArray[np.unsignedinteger], last_miss: npt.NDArray[
 
     ``last_miss`` is the place of the last miss of each group in the sorted keys; its hits follow.
     """
-    misses, hits = _equals(keys, last_miss, -1), _equals(keys, last_miss + 1, 1)
+    misses, hits = equals(keys, last_miss, -1), equals(keys, last_miss + 1, 1)
     size = hits + misses
     before = len(keys) - 1 - last_miss - hits
     # The expected errors exceed those of the keys by a triangle over the ranks of the group: its area is half
@@ -267,28 +270,6 @@ def _shared_ranks(keys: npt.NDArray[np.unsignedinteger], last_miss: npt.NDArray[
         start, middle, end = (a * (_harmonic_at(a) - 1) for a in (before, before + hits, before + size))
         change[wide] = end - middle - (size - hits) / size * (end - start)
     return float(change.sum())
-
-
-def _equals(
-    keys: npt.NDArray[np.unsignedinteger], place: npt.NDArray[np.intp], step: Literal[-1, 1]
-) -> npt.NDArray[np.intp]:
-    """Return how many equal keys there are from each place on, upwards or downwards."""
-    value = keys[place]
-    count = np.ones_like(place)
-    active = np.arange(len(place))
-    there = place
-    for _ in range(_NEAR):
-        there = there + step
-        equal = np.flatnonzero(keys.take(there, mode="clip") == value)
-        if not len(equal):
-            break
-        active, there, value = active[equal], there[equal], value[equal]
-        count[active] += 1
-    else:
-        end = np.searchsorted(keys, value, side="left" if step < 0 else "right")
-        count[active] = place[active] + 1 - end if step < 0 else end - place[active]
-    # Beyond the first and the last key the same key was read again.
-    return np.minimum(count, place + 1 if step < 0 else len(keys) - place)
 
 
 def _excess_area(ranking: Ranking) -> Floats:

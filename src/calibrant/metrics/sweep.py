@@ -66,13 +66,16 @@ def sweep_weights(
         # Sums of weights are rounded, and a sample is one whatever its weight.
         rounding = 1e-12 if counts.dtype.kind == "f" else 0.0
         n = (counts > 0).sum(axis=1) if rounding else counts.sum(axis=1)
+        most = np.minimum(n, max_bins)
+        if len(sums.values) < most.max():  # with ties more bins may make no difference
+            most = np.minimum(most, sums.enough(binning))
         result = error(sums.bins(1, binning)).numpy()
         active = np.arange(len(counts))
-        for n_bins in range(2, min(max_bins, int(n.max())) + 1):
-            active = active[n_bins <= n[active]]
+        for n_bins in range(2, int(most.max()) + 1):
+            active = active[n_bins <= most[active]]
             if not len(active):
                 break
-            bins = sums.bins(n_bins, binning, active)
+            bins = sums.occupied(n_bins, binning, active)
             # Empty bins are NaN and do not count; the others must reach all accuracies before them.
             accuracy = bins.accuracy.numpy()
             rises = ~(accuracy < np.fmax.accumulate(accuracy, axis=1) - rounding).any(axis=1)
