@@ -26,7 +26,12 @@ def pairs():
 def draws(monkeypatch):
     """The number of times that units were drawn."""
     seen, draw = [], Units.draw_counts
-    monkeypatch.setattr(Units, "draw_counts", lambda *given: seen.append(1) or draw(*given))
+
+    def counted(*given):
+        seen.append(1)
+        return draw(*given)
+
+    monkeypatch.setattr(Units, "draw_counts", counted)
     return seen
 
 
@@ -48,12 +53,18 @@ def test_equal_resamples_are_drawn_once(pairs, draws):
 
 
 def test_other_rows_options_units_and_seeds_are_told_apart(pairs):
-    others = [{}, {"n_bins": 10}, {"units": np.arange(400) // 3}, {"seed": 1}, {"n_resamples": 99}]
+    others: list[dict] = [
+        {},
+        {"n_bins": 10},
+        {"units": np.arange(400) // 3},
+        {"seed": 1},
+        {"n_resamples": 99},
+    ]
     rows = [pairs, {**pairs, "confidence": pairs["confidence"] / 2}, {**pairs, "weights": np.arange(1, 401)}]
 
     def intervals():
         found = [
-            with_interval(expected_calibration_error, **each, **{"n_resamples": 100, **other})
+            with_interval(expected_calibration_error, **each, **({"n_resamples": 100} | other))
             for each in rows
             for other in others
         ]
@@ -69,7 +80,7 @@ def test_the_random_numbers_go_on_as_after_drawing():
     drawn, after = [], []
     with remembering():
         for rng in (generator(3), generator(3), generator(4)):
-            drawn.append(memory.continued("key", rng, partial(rng.random, 5)).tolist())
+            drawn.append(list(memory.continued("key", rng, partial(rng.random, size=5))))
             after.append(rng.random())
     expected = [generator(seed).random(6) for seed in (3, 3, 4)]
     assert [[*five, sixth] for five, sixth in zip(drawn, after, strict=True)] == [
