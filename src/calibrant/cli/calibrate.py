@@ -80,6 +80,14 @@ def calibrate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    all_samples: Annotated[
+        bool,
+        typer.Option(
+            "--all-samples",
+            help="Use large sets whole: slower, and hardly better.",
+            rich_help_panel=METHODS,
+        ),
+    ] = False,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -99,8 +107,9 @@ def calibrate(
     Every method is cross-validated on VAL. So is the pool, a mixture of them, which is chosen unless
     temperature scaling (Platt scaling for a black box) is better.
 
-    Folders, patterns and Parquet files above 200 MB are read as a stream: methods are compared on a sample,
-    of whole units if rows have units, and the chosen one is measured on all rows of TEST.
+    Methods are fitted on at most 100,000 samples of VAL and chosen on 20,000 of these, fewer with many classes
+    and whole units if rows have units; --all-samples uses all. Folders, patterns and Parquet files above
+    200 MB are read as a stream, of which such a sample is loaded. All rows of TEST are measured.
 
     --by race,sex also corrects the chosen mixture for each race, each sex, and both together. --by auto looks
     for segments of the features, or of the signals of --confidence, and corrects those that differ.
@@ -144,6 +153,7 @@ def calibrate(
             fast=fast,
             keep_accuracy=keep_accuracy,
             segments=segments,
+            all_samples=all_samples,
             n_folds=folds,
             seed=seed,
             progress=progress,
