@@ -20,7 +20,8 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.parts import Parts, parts_of
 from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
-from calibrant.inference.paired import PairedDifference, paired_difference
+from calibrant.inference.paired import Measured, PairedDifference, differences_from
+from calibrant.inference.rows import as_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
@@ -399,6 +400,7 @@ class _Work:
         self._seconds: dict[_Job, float] = {}
         self._borrowed: dict[_Job, float] = {}
         self._waiting: set[_Job] = set()
+        self._before: Measured | None = None
         self._one_at_a_time = Lock()
         self.results: dict[str, MethodResult] = {}
         self.skipped: dict[str, str] = {}
@@ -575,16 +577,19 @@ class _Work:
         final = predict_test()
         if final is not None and not self._is_large():
             predict_test = partial(_itself, final)
+        metrics, test_metrics = (
+            None if each is None else evaluate(each, measures=shown, n_bins=self._n_bins).metrics
+            for each in (held_out, final)
+        )
+        assert metrics is not None
         return MethodResult(
             name=name,
             calibrator=calibrator,
-            metrics=evaluate(held_out, measures=shown, n_bins=self._n_bins).metrics,
-            test_metrics=None
-            if final is None
-            else evaluate(final, measures=shown, n_bins=self._n_bins).metrics,
-            improvement=self._improvement(held_out, before)
-            if final is None or self._test is None
-            else self._improvement(final, self._test),
+            metrics=metrics,
+            test_metrics=test_metrics,
+            improvement=self._improvement(held_out, metrics["nll"], before)
+            if final is None or test_metrics is None or self._test is None
+            else self._improvement(final, test_metrics["nll"], self._test),
             fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
             losses=FrozenDict(_losses(held_out)),
             held_out=held_out,
@@ -598,28 +603,29 @@ class _Work:
             return self._validation if own else self._validation.with_scores(log_probs)
         return _scored(self._validation, self._logits if own else log_probs)
 
-    def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
-        if isinstance(before, ScorePredictions):
-            before = before.base_rate()
-        given: dict[str, Any] = (
-            {
-                "a": after.confidence,
-                "b": before.confidence,
-                "correct_a": after.correct,
-                "correct_b": before.correct,
-            }
-            if self._task.of_pairs
-            else {"a": after.to_logits(), "b": before.to_logits(), "labels": after.labels, "reads": "logits"}
+    def _improvement(self, after: Predictions, nll: float, before: Predictions) -> PairedDifference:
+        """Return the change of the NLL, as ``paired_difference`` does; the model itself is measured once."""
+        if self._before is None:
+            self._before = self._likelihood(before)
+        # The NLL of logits is known already.
+        models = {"after": self._likelihood(after, nll if after.logits is not None else None)}
+        models["before"] = self._before
+        found = differences_from(
+            models, "before", units=after.units, n_resamples=self._n_resamples, seed=self._seed
         )
-        if after.weights is not None:
-            given["weights"] = after.weights
-        return paired_difference(
-            negative_log_likelihood,
-            **given,
-            n_resamples=self._n_resamples,
-            units=after.units,
-            seed=self._seed,
-        )
+        return found["after"]
+
+    def _likelihood(self, predictions: Predictions, value: float | None = None) -> Measured:
+        if isinstance(predictions, ScorePredictions):
+            predictions = predictions.base_rate()
+        weights = predictions.weights
+        if self._task.of_pairs:
+            rows = as_rows(
+                confidence=predictions.confidence, correct=predictions.correct, weights=weights
+            )
+        else:
+            rows = as_rows(logits=predictions.to_logits(), labels=predictions.labels, weights=weights)
+        return Measured.of(negative_log_likelihood, rows, {}, value=value)
 
     def _is_large(self) -> bool:
         return self._test is not None and self._test.n * self._logits.shape[1] > MANY_LOGITS
