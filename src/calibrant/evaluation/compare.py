@@ -17,7 +17,7 @@ from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import FittingTask, calibrated, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
-from calibrant.evaluation.parts import Parts, parts_of
+from calibrant.evaluation.large_sets import Parts, parts_of
 from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
 from calibrant.inference.paired import Measured, PairedDifference, differences_from
@@ -240,7 +240,7 @@ def compare(
     follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
     folds.
 
-    Of large sets random samples are used (:mod:`calibrant.evaluation.parts`): at most 20,000 to cross-validate,
+    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 to cross-validate,
     choose and mix, and at most 100,000 for the final fits, which take over what was found by a search. All
     samples of the test set are measured, and without one all validation samples: those outside the folds by
     fits that have not seen them. Sets with groups, and those in which segments are looked for, are used whole.
@@ -476,7 +476,7 @@ class _Work:
         method, features = self._task.method(job.name), self._features
         if job.measures:
             # Beside each other, the copies that measures make of many predictions would take much memory.
-            with self._one_at_a_time if self._logits.numel() > MANY_LOGITS else nullcontext():
+            with self._one_at_a_time if self._is_large() else nullcontext():
                 return self._measure(job.name)
         if job.fold is None:
             found = method.fit(self._data)
@@ -575,7 +575,7 @@ class _Work:
         shown = [key for key, measure in MEASURES.items() if measure.compared or key in also]
         predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()
-        if final is not None and not self._is_large():
+        if final is not None and final.n * self._logits.shape[1] <= MANY_LOGITS:
             predict_test = partial(_itself, final)
         metrics, test_metrics = (
             None if each is None else evaluate(each, measures=shown, n_bins=self._n_bins).metrics
@@ -628,7 +628,9 @@ class _Work:
         return Measured.of(negative_log_likelihood, rows, {}, value=value)
 
     def _is_large(self) -> bool:
-        return self._test is not None and self._test.n * self._logits.shape[1] > MANY_LOGITS
+        """Whether the predictions that are measured have many logits."""
+        n = self._every.n if self._test is None else max(self._validation.n, self._test.n)
+        return n * self._logits.shape[1] > MANY_LOGITS
 
     def _times(self, names: Sequence[str]) -> tuple[int, int]:
         """Return the milliseconds that were spent, and those that everything will take at this rate."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrant.data.predictions import Predictions, join_predictions
 from calibrant.errors import FormatError
-from calibrant.evaluation.parts import most_rows
+from calibrant.evaluation.large_sets import most_rows
 from calibrant.inputs import Progress, check_count
 from calibrant.streams.files import rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
@@ -43,7 +43,7 @@ def sample_stream(
 
     Args:
         stream: What :func:`~calibrant.streams.open_stream` returns.
-        n_rows: The most rows; by default as many as methods are fitted on (:func:`~calibrant.evaluation.parts.most_rows`).
+        n_rows: The most rows; by default as many as methods are fitted on (:func:`~calibrant.evaluation.large_sets.most_rows`).
         seed: Another seed draws other rows.
         progress: Called with the current file, the rows that are done, and the total.
 
