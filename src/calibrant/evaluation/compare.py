@@ -48,7 +48,7 @@ from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
-from calibrant.threads import SideBySide, few_threads
+from calibrant.threads import SideBySide, one_thread_each
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
@@ -426,7 +426,8 @@ class _Work:
                 self._forget_parts()
                 if progress is not None:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
-        with few_threads(self._logits.numel()):
+        # Blocks that fit into the cache are too small for torch's threads.
+        with one_thread_each():
             fitted = [self.results[name] for name in wanted if name in self.results]
             if len(singles) < len(names):
                 self._pool(fitted)

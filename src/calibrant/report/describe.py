@@ -34,7 +34,7 @@ from calibrant.report.figures import (
 from calibrant.report.page import Candidate, ComparedMeasure, Fact, Figures, Page, Shift
 from calibrant.report.sources import Sources, count
 from calibrant.report.verdict import verdict, verdict_on_models
-from calibrant.threads import few_threads
+from calibrant.threads import few_threads, one_thread_each
 
 if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
@@ -136,7 +136,7 @@ def describe_comparison(
     """
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
-    with few_threads(_size(sources.validation)):
+    with one_thread_each():  # most of it is work on a few numbers for each sample
         page = _page_of_comparison(comparison, choice, sources, sources.validation, measures)
     return _about_labels(page, sources.validation)
 
