@@ -43,6 +43,7 @@ from calibrant.posthoc.names import (
     resolve_methods,
     safe_method,
     that_take_weights,
+    why_not_automatic,
 )
 from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.results import FrozenDict, Result
@@ -286,7 +287,7 @@ def compare(
     parts = None if all_samples or SEGMENTS in named else parts_of(validation, seed=seed)
     n_folds = _checked_folds(validation, n_folds)
     work = _Work(validation, test, n_folds, parts, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    work.run(named, progress)
+    work.run(named, progress, automatic=methods == "auto")
     results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
     return Comparison(
         tuple(
@@ -405,9 +406,9 @@ class _Work:
         self.results: dict[str, MethodResult] = {}
         self.skipped: dict[str, str] = {}
 
-    def run(self, names: Sequence[str], progress: Progress | None) -> None:
+    def run(self, names: Sequence[str], progress: Progress | None, *, automatic: bool) -> None:
         """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
-        singles = [name for name in names if name != POOL]
+        singles, self._automatic = [name for name in names if name != POOL], automatic
         self.skipped = {name: reason for name in singles if (reason := self._why_not(name))}
         wanted = [name for name in singles if name not in self.skipped]
         self._waiting = {
@@ -440,7 +441,8 @@ class _Work:
             return "it cannot take weights"
         if self._data.rows_masked and not self._task.method(name).takes_masked:
             return "it cannot take masked classes"
-        return _too_large(name, (self._final or self._task).logits)
+        z = (self._final or self._task).logits
+        return _too_large(name, z) or (why_not_automatic(name, *z.shape) if self._automatic else "")
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
