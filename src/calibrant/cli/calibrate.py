@@ -1,5 +1,6 @@
 """The command ``calibrant calibrate``."""
 
+import sys
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
@@ -133,7 +134,9 @@ def calibrate(
     columns = replace(columns, groups=None) if segments else columns
     sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
-        load = partial(_load, columns=columns, sampled=sampled, seed=seed, progress=progress)
+        load = partial(
+            _load, columns=columns, sampled=sampled, whole=all_samples, seed=seed, progress=progress
+        )
         validation = load(path)
         held_out = None if test is None else load(test)
     wanted, fast = fast_or(methods)
@@ -199,14 +202,21 @@ def _open(path: Path, columns: "Columns") -> "PredictionStream":
 
 
 def _load(
-    path: Path, *, columns: "Columns", sampled: Collection[Path], seed: int, progress: "Progress"
+    path: Path,
+    *,
+    columns: "Columns",
+    sampled: Collection[Path],
+    whole: bool,
+    seed: int,
+    progress: "Progress",
 ) -> "Predictions":
-    """Load predictions, or a sample of those that are large, and say how many rows it has."""
+    """Load predictions; of those that are large a sample, unless all are wanted, and say how many rows it has."""
     if path not in sampled:
         return read(path, columns, graded="keep")
     from calibrant.streams.sampling import sample_stream
 
-    found = sample_stream(_open(path, columns), seed=seed, progress=progress)
+    most = sys.maxsize if whole else None
+    found = sample_stream(_open(path, columns), n_rows=most, seed=seed, progress=progress)
     n, units = found.predictions.n, found.predictions.n_units
     what = f"{n:,} rows" if units is None else f"{n:,} rows of {units:,} whole units"
     if n < found.n:

@@ -655,6 +655,9 @@ class _Work:
             self._data.forget()
             for fold in set(self._folds.unique().tolist()) - folds_in_use:
                 self._parts.forget(fold)
+        if not self._waiting:
+            self._data.forget_everything()
+            self._parts.forget_everything()
 
 
 def _scored(predictions: Predictions, logits: Tensor) -> Predictions:

@@ -148,7 +148,7 @@ def _page_of_comparison(
     validation: Predictions,
     measures: str | Sequence[str],
 ) -> Page:
-    chosen = choice.result
+    chosen, parts = choice.result, comparison.parts
     seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
     out_of_fold = sources.test is None
     before = validation if sources.test is None else sources.test
@@ -176,7 +176,7 @@ def _page_of_comparison(
         groups=group_panel(before, None if is_identity else chosen.measured),
         classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
         temperatures=compared_temperatures(
-            validation,
+            validation if parts is None else validation.counted().take(parts.fitting),
             sources.name("validation"),
             {each.name: each.calibrator for each in comparison.results},
         ),
@@ -185,7 +185,11 @@ def _page_of_comparison(
         ),
         foreign=ood_panel(before, sources.foreign, sources.name("foreign")),
         skipped=dict(comparison.skipped),
-        notes=(*_notes(before, out_of_fold=out_of_fold), *left_out),
+        notes=(
+            *_notes(before, out_of_fold=out_of_fold),
+            *left_out,
+            *([] if parts is None else [parts.sentence]),
+        ),
         facts=sources.facts(sources.by_role, _choices(comparison, choice)),
     )
 
