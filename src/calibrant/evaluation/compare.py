@@ -689,7 +689,7 @@ def _with_others(
     values = getattr(held_out, form)
     scores = getattr(whole, form).to(values, copy=True)
     scores[rows.to(values.device)] = values
-    return every.replaced(confidence=scores) if is_of_pairs(whole.k) else _scored(every, scores)
+    return whole.replaced(confidence=scores) if is_of_pairs(whole.k) else _scored(every, scores)
 
 
 def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:
