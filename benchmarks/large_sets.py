@@ -46,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = [row(predictions, seed) for seed in range(1 if args.quick else args.seeds)]
         numbers = [fmean(column) for column in zip(*(each for each, _ in found), strict=True)]
         nll, part, behind, ece, ece_part, ece_behind = numbers
-        used, *choices = (" / ".join(dict.fromkeys(texts)) for texts in zip(*(e for _, e in found), strict=True))
+        used, *choices = (
+            " / ".join(dict.fromkeys(texts)) for texts in zip(*(e for _, e in found), strict=True)
+        )
         cells = (f"{nll:.5f}", f"{part:.5f}", f"{behind:+.3f}", f"{100 * ece:.3f}", f"{100 * ece_part:.3f}")
         print_row(name, f"{predictions.n:,}", used, *cells, f"{ece_behind:+.3f}", *choices)
         if used != "all":
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def row(predictions: Predictions, seed: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Return the measures by all samples and by the part, with their distance, and what was used and chosen."""
+    """Return the measures by all samples and by the part, how far apart they are, and what was chosen."""
     order = shuffled(predictions.n, seed=seed)
     n_fresh = min(predictions.n // _SHARE, _MOST_FRESH)
     fresh, rest = predictions.take(order[:n_fresh]), predictions.take(order[n_fresh:])
@@ -103,7 +105,10 @@ def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions
         yield path.stem, load_predictions(path, columns=columns)
     for signal in ("stated", "logprob", "wording"):
         columns = Columns(confidence=signal, correct="correct")
-        yield f"MMLU-Pro, {signal}", load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns)
+        yield (
+            f"MMLU-Pro, {signal}",
+            load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns),
+        )
 
 
 if __name__ == "__main__":

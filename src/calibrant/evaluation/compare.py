@@ -66,7 +66,7 @@ class MethodResult(Result):
 
     Attributes:
         name: Name of the method in :data:`calibrant.posthoc.names.METHODS`, with its options if it has any.
-        calibrator: The calibrator, fitted on the whole validation set.
+        calibrator: The calibrator, fitted on the whole validation set, or on a part of a large one.
         metrics: Measures of the out-of-fold predictions of the validation set: every sample is calibrated by
             a fit on the other folds.
         test_metrics: Measures on the test set, if one was given.
@@ -76,7 +76,8 @@ class MethodResult(Result):
             the pool, the time of all fits with and without folds.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set. Samples of weight 0 are in no fold:
-            theirs are those of ``calibrator``, which has not seen them.
+            theirs are those of ``calibrator``, which has not seen them. Of a large set with a test set beside
+            it, those of the part on which methods were chosen.
         predict_test: Returns the predictions of the test set, see :attr:`test`.
     """
 
@@ -241,10 +242,11 @@ def compare(
     follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
     folds.
 
-    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 to cross-validate,
-    choose and mix, and at most 100,000 for the final fits, which take over what was found by a search. All
-    samples of the test set are measured, and without one all validation samples: those outside the folds by
-    fits that have not seen them. Sets with groups, and those in which segments are looked for, are used whole.
+    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 to
+    cross-validate, choose and mix, and at most 100,000 for the final fits, which take over what was found by
+    a search. All samples of the test set are measured, and without one all validation samples: those outside
+    the folds by fits that have not seen them. Sets with groups, graded outcomes or a search for segments are
+    used whole.
 
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with
@@ -623,9 +625,7 @@ class _Work:
             predictions = predictions.base_rate()
         weights = predictions.weights
         if self._task.of_pairs:
-            rows = as_rows(
-                confidence=predictions.confidence, correct=predictions.correct, weights=weights
-            )
+            rows = as_rows(confidence=predictions.confidence, correct=predictions.correct, weights=weights)
         else:
             rows = as_rows(logits=predictions.to_logits(), labels=predictions.labels, weights=weights)
         return Measured.of(negative_log_likelihood, rows, {}, value=value)
@@ -682,7 +682,7 @@ def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:
 def _with_others(
     held_out: Predictions, name: str, calibrator: Calibrator, every: Predictions, rows: Tensor
 ) -> Predictions:
-    """Return out-of-fold predictions of some rows, and those of all others by a fit that has not seen them."""
+    """Return out-of-fold predictions of some rows, and those of the others by a fit that has not seen them."""
     whole = _predicted(name, calibrator, every)
     assert whole is not None
     form = "confidence" if is_of_pairs(whole.k) else "logits"

@@ -43,7 +43,8 @@ def sample_stream(
 
     Args:
         stream: What :func:`~calibrant.streams.open_stream` returns.
-        n_rows: The most rows; by default as many as methods are fitted on (:func:`~calibrant.evaluation.large_sets.most_rows`).
+        n_rows: The most rows; by default as many as methods are fitted on, see
+            :func:`~calibrant.evaluation.large_sets.most_rows`.
         seed: Another seed draws other rows.
         progress: Called with the current file, the rows that are done, and the total.
 
