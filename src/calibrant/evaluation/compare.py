@@ -682,7 +682,7 @@ def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:
 def _with_others(
     held_out: Predictions, name: str, calibrator: Calibrator, every: Predictions, rows: Tensor
 ) -> Predictions:
-    """Return out-of-fold predictions of some rows, and those of the others by a fit that has not seen them."""
+    """Return out-of-fold predictions of some rows, and those of the others by a fit without them."""
     whole = _predicted(name, calibrator, every)
     assert whole is not None
     form = "confidence" if is_of_pairs(whole.k) else "logits"
