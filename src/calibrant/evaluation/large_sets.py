@@ -73,7 +73,7 @@ def parts_of(predictions: Predictions, *, seed: int) -> Parts | None:
         return None
     every = torch.arange(predictions.n)
     fitting = _drawn(predictions, every, most, seed)
-    choice = fitting if at_choice == most else _drawn(predictions, fitting, at_choice, seed + 1)
+    choice = fitting if at_choice == most else _drawn(predictions, fitting, at_choice, seed)
     units = predictions.units
     if units is not None and len(units[choice.to(units.device)].unique()) < _LEAST_UNITS:
         return None

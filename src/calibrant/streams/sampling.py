@@ -1,5 +1,6 @@
 """A sample of a stream that fits into memory: whole units, the same ones however the stream is cut."""
 
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -62,7 +63,7 @@ def sample_stream(
     layouts = stream.layouts()
     total = sum(sum(layout.rows) for layout in layouts.values())
     width = max((layout.width for layout in layouts.values()), default=1)
-    most = most_rows(width) if n_rows is None else check_count(n_rows, "n_rows")
+    most = most_rows(width) if n_rows is None else check_count(n_rows, "n_rows", at_most=sys.maxsize)
     drawn = _Drawn(most)
     with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
         for batch in batches:
