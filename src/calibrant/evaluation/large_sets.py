@@ -65,8 +65,7 @@ class Parts:
 
 def parts_of(predictions: Predictions, *, seed: int) -> Parts | None:
     """Draw the samples that are used; None if all are: the set is not large, has groups, or has few units."""
-    width = (predictions.k or 2) + (0 if predictions.beside is None else predictions.beside.shape[1])
-    most = most_rows(width)
+    most = most_rows(predictions.k or 2)
     # Units are drawn whole and inform less, so that the choice needs all that fits have.
     at_choice = most if predictions.n_units is not None else min(most, MOST_FOR_CHOICE)
     if predictions.n <= at_choice or predictions.groups is not None or predictions.outcome is not None:
