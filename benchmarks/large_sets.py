@@ -104,11 +104,9 @@ def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions
         columns = Columns(confidence="confidence", correct="correct")
         yield path.stem, load_predictions(path, columns=columns)
     for signal in ("stated", "logprob", "wording"):
-        columns = Columns(confidence=signal, correct="correct")
-        yield (
-            f"MMLU-Pro, {signal}",
-            load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns),
-        )
+        columns = Columns(confidence=signal, correct="correct", missing="drop")
+        answers = load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns)
+        yield f"MMLU-Pro, {signal}", answers
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.conftest import draw
 def as_if_large(monkeypatch):
     """Sets of some hundred samples are large here."""
     monkeypatch.setattr(large_sets, "MOST_ROWS", 600)
-    monkeypatch.setattr(large_sets, "MOST_FOR_CHOICE", 300)
+    monkeypatch.setattr(large_sets, "MOST_FOR_CHOICE", 150)  # twice as many with four classes
 
 
 def predictions(n=1000, seed=0, **others):

@@ -242,11 +242,11 @@ def compare(
     follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
     folds.
 
-    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 to
-    cross-validate, choose and mix, and at most 100,000 for the final fits, which take over what was found by
-    a search. All samples of the test set are measured, and without one all validation samples: those outside
-    the folds by fits that have not seen them. Sets with groups, graded outcomes or a search for segments are
-    used whole.
+    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 (100,000
+    with two classes) to cross-validate, choose and mix, and at most 100,000 for the final fits, which take
+    over what was found by a search. All samples of the test set are measured, and without one all validation
+    samples: those outside the folds by fits that have not seen them. Sets with groups, graded outcomes or a
+    search for segments are used whole.
 
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with

@@ -1,7 +1,7 @@
 """How many samples of a large set are used, and which: one rule for arrays, files and streams.
 
 What a fit still learns from more samples shrinks with their number. With 100,000 samples a method of 100
-numbers is about 0.0005 nats from its optimum, less than a test set of usual size can show, and 20,000
+numbers is about 0.0005 nats from its optimum, less than a test set of usual size can show, and fewer
 out-of-fold predictions find the shares of a mixture. ``benchmarks/large_sets.py`` measures what is lost.
 """
 
@@ -18,7 +18,8 @@ from calibrant.posthoc.fitting.folds import shuffled
 #: not on fewer than ``LEAST_ROWS``.
 MOST_ROWS, MOST_NUMBERS, LEAST_ROWS = 100_000, 8_000_000, 2_000
 
-#: Methods are cross-validated, chosen and mixed on at most this many of them.
+#: Methods are cross-validated, chosen and mixed on at most this many of them; more with fewer than ten
+#: classes, where a mixture gains from more samples and fits are quick.
 MOST_FOR_CHOICE = 20_000
 
 # With fewer units a part would be too small, however many rows it has.
@@ -67,7 +68,8 @@ def parts_of(predictions: Predictions, *, seed: int) -> Parts | None:
     """Draw the samples that are used; None if all are: the set is not large, has groups, or has few units."""
     most = most_rows(predictions.k or 2)
     # Units are drawn whole and inform less, so that the choice needs all that fits have.
-    at_choice = most if predictions.n_units is not None else min(most, MOST_FOR_CHOICE)
+    few_classes = max(1, 10 // (predictions.k or 2))
+    at_choice = most if predictions.n_units is not None else min(most, MOST_FOR_CHOICE * few_classes)
     if predictions.n <= at_choice or predictions.groups is not None or predictions.outcome is not None:
         return None
     every = torch.arange(predictions.n)
