@@ -165,11 +165,16 @@ def calibrate(run: Run) -> Iterator[Row]:
     start = startup("calibrate", run.repeats(3))
     yield Row("start-up of `calibrate`", "none", start)
     beside_peer = ((3000, 77, 40), (10_000, 100, 60))
-    large = ((25_000, 1000, 4000), (200, 10_000, None), (200, 50_000, None), (1_000_000, 10, None))
+    # The most seconds in imports of torch, then the most MB in all.
+    small = ((1000, 10, 2.0, None), (3000, 77, 3.5, None), (1_000_000, 10, 12.0, 1000))
+    large = ((25_000, 1000, 700), (200, 10_000, None), (200, 50_000, 550))
     for n, k, most in beside_peer[: run.repeats(2)]:
         yield from guarded("`calibrate`", run.data(n, k).size, against_peer, run, run.data(n, k), start, most)
-    for n, k, most in large[: run.repeats(4)]:
-        yield from guarded("`calibrate`", run.data(n, k).size, against_passes, run.data(n, k), most)
+    for n, k, imports, memory in small[: run.repeats(3)]:
+        data = run.data(n, k)
+        yield from guarded("`calibrate`", data.size, against_imports, run, data, imports, memory)
+    for n, k, passes in large[: run.repeats(3)]:
+        yield from guarded("`calibrate`", run.data(n, k).size, against_passes, run.data(n, k), passes)
 
 
 def against_peer(run: Run, data: Data, start: float, most: int) -> Row:
@@ -183,12 +188,23 @@ def against_peer(run: Run, data: Data, start: float, most: int) -> Row:
     return Row("`calibrate`", data.size, used.seconds, ratio, above, limit, fits <= most)
 
 
+def against_imports(run: Run, data: Data, most: float, memory: int | None) -> Row:
+    """Measure a calibration in imports of torch, and its peak memory if that has a limit."""
+    once = min(python("-c", "import torch").seconds for _ in range(run.repeats(5)))
+    used, above = calibration(data)
+    imports = used.seconds / once
+    limit = f"{most:g} imports" + ("" if memory is None else f", {memory:,} MB in all")
+    holds = imports <= most and (memory is None or used.peak <= memory)
+    ratio = f"{imports:.1f} imports of torch"
+    return Row("`calibrate`", data.size, used.seconds, ratio, above, limit, holds)
+
+
 def against_passes(data: Data, most: int | None) -> Row:
     """Measure a calibration in passes of ``log_softmax`` over the validation logits."""
     used, above = calibration(data)
     passes = used.seconds / one_thread("log_softmax", data.val)["seconds"]
-    limit = "" if most is None else f"{most:,} passes, 2,000 MB"
-    holds = None if most is None else passes <= most and above <= 2000
+    limit = "" if most is None else f"{most:,} passes, 1,000 MB"
+    holds = None if most is None else passes <= most and above <= 1000
     return Row("`calibrate`", data.size, used.seconds, f"{passes:,.0f} passes", above, limit, holds)
 
 

@@ -42,6 +42,7 @@ ROWS = {
     "unit_guarantees": 21,
     "sklearn_default": 1,
     "segments": 2,
+    "large_sets": 2,
     "scores": 2,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
@@ -59,6 +60,7 @@ LONG = {
     "sklearn_default",
     "frequencies",
     "judges",
+    "large_sets",
     "scores",
     "loss_training",
     "intervals",

@@ -25,6 +25,11 @@ ProbabilityScore: TypeAlias = Literal["msp", "softmax_margin", "negative_entropy
 _BLOCK = 1 << 16
 
 
+def rows_in_cache(table: Tensor) -> int:
+    """Return how many rows of a table to take at once, so that their float64 copy fits into the cache."""
+    return max(1, 2 * _BLOCK // max(table.shape[1], 1))
+
+
 @dataclass(frozen=True, eq=False)
 class Outcomes:
     """Confidence in the predicted class and whether that class was correct, both of shape ``(n,)``.
@@ -53,18 +58,17 @@ class Outcomes:
         return cls(confidence, predicted == labels)
 
     @classmethod
-    def from_logits(cls, logits: Tensor, labels: Tensor, *, rows_at_once: int = 8192) -> "Outcomes":
+    def from_logits(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
         """Return the confidence in the most probable class of each checked row, in float64.
 
         Float32 rounds very high confidences to exactly 1, which loses their order. Rows are converted to
         float64 in blocks.
         """
         confidence = torch.empty(len(logits), dtype=torch.float64, device=logits.device)
-        for rows in range(0, len(logits), rows_at_once):
-            z = logits[rows : rows + rows_at_once].double()
-            confidence[rows : rows + rows_at_once] = (
-                (z - z.amax(dim=1, keepdim=True)).exp_().sum(dim=1).reciprocal_()
-            )
+        size = rows_in_cache(logits)
+        for into, block in zip(confidence.split(size), logits.split(size), strict=True):
+            z = block.double()
+            into.copy_((z - z.amax(dim=1, keepdim=True)).exp_().sum(dim=1).reciprocal_())
         return cls(confidence, logits.argmax(dim=1) == labels)
 
     def weighed(self, weights: Tensor | None) -> "Outcomes":

@@ -209,7 +209,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing_behind(
 def test_a_stream_is_sampled_for_the_fit_and_measured_as_a_whole(run, tmp_path, monkeypatch):
     """As if files of some kilobytes and samples of some hundred rows were large."""
     monkeypatch.setattr("calibrant.streams.files._LARGE", 10_000)
-    monkeypatch.setattr("calibrant.streams.sampling._MOST_ROWS", 600)
+    monkeypatch.setattr("calibrant.evaluation.large_sets.MOST_ROWS", 600)
     for name in ("val", "test"):
         (tmp_path / name).mkdir()
         for part in range(2):
@@ -231,6 +231,10 @@ def test_a_stream_is_sampled_for_the_fit_and_measured_as_a_whole(run, tmp_path, 
     assert found["whole"]["after"]["nll"] == pytest.approx(after["nll"])
     _, text, _ = run(*given, "--methods", "temperature")
     assert "On all 2,000 test rows: negative log-likelihood" in text
+    code, out, err = run(*given, "--methods", "temperature", "--all-samples", "--json")
+    assert code == 0
+    assert "methods see a sample" not in err
+    assert json.loads(out)["n_validation"] == 2000
 
 
 def test_segments_are_looked_for_in_signals_and_refused_without_any(run, tmp_path):

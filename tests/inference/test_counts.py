@@ -205,6 +205,7 @@ def test_resamples_of_tied_confidences_measure_kinds_and_equal_those_of_rows(nam
     rows = {"confidence": confidence, "correct": rng.random(500) < confidence}
     options = measure.arguments(15)
     resampler = resampler_of(measure.function, rows, options, drawn)
+    assert isinstance(resampler, CountResampler)
     # Bins of equal width of units are summed once; all others see seven confidences, right or wrong.
     assert resampler.weighted.n <= 14 or (units is not None and measure.of_bins is not None)
     plain = RowResampler(
@@ -248,6 +249,8 @@ def test_resamples_of_smooth_measures_need_few_points(name, slope):
     rows = {"confidence": confidence, "correct": rng.random(6000) < confidence**slope}
     measure, units = MEASURES[name], Units.of(None, 6000)
     few, all_rows = (resampler_of(measure.function, rows, {}, units, exact=exact) for exact in (False, True))
+    assert isinstance(few, CountResampler)
+    assert isinstance(all_rows, CountResampler)
     assert few.weighted.n <= 2 * 512 < all_rows.weighted.n
     ours, exact = (each.replicates(100, np.random.default_rng(1)) for each in (few, all_rows))
     hundredth = exact.std() / 100

@@ -1,5 +1,6 @@
 """The command ``calibrant calibrate``."""
 
+import sys
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
@@ -80,6 +81,14 @@ def calibrate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    all_samples: Annotated[
+        bool,
+        typer.Option(
+            "--all-samples",
+            help="Use large sets whole: slower, and hardly better.",
+            rich_help_panel=METHODS,
+        ),
+    ] = False,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -99,8 +108,10 @@ def calibrate(
     Every method is cross-validated on VAL. So is the pool, a mixture of them, which is chosen unless
     temperature scaling (Platt scaling for a black box) is better.
 
-    Folders, patterns and Parquet files above 200 MB are read as a stream: methods are compared on a sample,
-    of whole units if rows have units, and the chosen one is measured on all rows of TEST.
+    Methods are fitted on at most 100,000 samples of VAL and chosen on 20,000 of these (100,000 with two
+    classes), fewer with many classes, and whole units if rows have units; --all-samples uses all. Folders,
+    patterns and Parquet files above 200 MB are read as a stream, of which such a sample is loaded. All rows
+    of TEST are measured.
 
     --by race,sex also corrects the chosen mixture for each race, each sex, and both together. --by auto looks
     for segments of the features, or of the signals of --confidence, and corrects those that differ.
@@ -121,7 +132,9 @@ def calibrate(
     columns = replace(columns, groups=None) if segments else columns
     sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
-        load = partial(_load, columns=columns, sampled=sampled, seed=seed, progress=progress)
+        load = partial(
+            _load, columns=columns, sampled=sampled, whole=all_samples, seed=seed, progress=progress
+        )
         validation = load(path)
         held_out = None if test is None else load(test)
     wanted, fast = fast_or(methods)
@@ -145,6 +158,7 @@ def calibrate(
             fast=fast,
             keep_accuracy=keep_accuracy,
             segments=segments,
+            all_samples=all_samples,
             n_folds=folds,
             seed=seed,
             progress=progress,
@@ -190,14 +204,21 @@ def _open(path: Path, columns: "Columns") -> "PredictionStream":
 
 
 def _load(
-    path: Path, *, columns: "Columns", sampled: Collection[Path], seed: int, progress: "Progress"
+    path: Path,
+    *,
+    columns: "Columns",
+    sampled: Collection[Path],
+    whole: bool,
+    seed: int,
+    progress: "Progress",
 ) -> "Predictions":
     """Load predictions, or a sample of those that are large, and say how many rows it has."""
     if path not in sampled:
         return read(path, columns, graded="keep")
     from calibrant.streams.sampling import sample_stream
 
-    found = sample_stream(_open(path, columns), seed=seed, progress=progress)
+    most = sys.maxsize if whole else None
+    found = sample_stream(_open(path, columns), n_rows=most, seed=seed, progress=progress)
     n, units = found.predictions.n, found.predictions.n_units
     what = f"{n:,} rows" if units is None else f"{n:,} rows of {units:,} whole units"
     if n < found.n:

@@ -17,9 +17,11 @@ from calibrant.errors import CalibrantError, InputError, did_you_mean
 from calibrant.evaluation.calibrated import FittingTask, calibrated, is_of_pairs
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.large_sets import Parts, parts_of
 from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
-from calibrant.inference.paired import PairedDifference, paired_difference
+from calibrant.inference.paired import Measured, PairedDifference, differences_from
+from calibrant.inference.rows import as_rows
 from calibrant.inference.units import Units
 from calibrant.inputs import Progress, at_least_float32, check_count
 from calibrant.metrics.names import MEASURES
@@ -41,12 +43,13 @@ from calibrant.posthoc.names import (
     resolve_methods,
     safe_method,
     that_take_weights,
+    why_not_automatic,
 )
 from calibrant.posthoc.pool import Pool, pool_of
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import rows_of_units
 from calibrant.show.table import Table
-from calibrant.threads import SideBySide, few_threads
+from calibrant.threads import SideBySide, one_thread_each
 
 ProperScore: TypeAlias = Literal["nll", "brier"]
 
@@ -63,7 +66,7 @@ class MethodResult(Result):
 
     Attributes:
         name: Name of the method in :data:`calibrant.posthoc.names.METHODS`, with its options if it has any.
-        calibrator: The calibrator, fitted on the whole validation set.
+        calibrator: The calibrator, fitted on the whole validation set, or on a part of a large one.
         metrics: Measures of the out-of-fold predictions of the validation set: every sample is calibrated by
             a fit on the other folds.
         test_metrics: Measures on the test set, if one was given.
@@ -73,7 +76,8 @@ class MethodResult(Result):
             the pool, the time of all fits with and without folds.
         losses: Proper scores of each out-of-fold prediction, by name of the score.
         held_out: The out-of-fold predictions of the validation set. Samples of weight 0 are in no fold:
-            theirs are those of ``calibrator``, which has not seen them.
+            theirs are those of ``calibrator``, which has not seen them. Of a large set with a test set beside
+            it, those of the part on which methods were chosen.
         predict_test: Returns the predictions of the test set, see :attr:`test`.
     """
 
@@ -143,6 +147,7 @@ class Comparison(Result):
         n_validation: Number of validation samples.
         n_test: Number of test samples, if there are any.
         n_units: Number of units that validation samples belong to; None if none were given.
+        parts: The validation samples that were used; None if all were.
     """
 
     results: tuple[MethodResult, ...]
@@ -151,6 +156,7 @@ class Comparison(Result):
     n_validation: int
     n_test: int | None
     n_units: int | None = None
+    parts: Parts | None = None
 
     def __getitem__(self, name: str) -> MethodResult:
         """Return the result of a method, by its name."""
@@ -170,6 +176,7 @@ class Comparison(Result):
             "n_test": self.n_test,
             **({} if self.n_units is None else {"n_units": self.n_units}),
             "n_folds": self.n_folds,
+            **({} if self.parts is None else self.parts.to_dict()),
             "methods": {result.name: result.to_dict() for result in self.results},
             "skipped": dict(self.skipped),
         }
@@ -183,7 +190,11 @@ class Comparison(Result):
             chosen=chosen,
             title=f"Comparison: {len(self.results)} methods, "
             + rows_of_units(self.n_validation, self.n_units, "validation samples"),
-            notes=[*remarks_on(self.skipped), *self._about_units],
+            notes=[
+                *remarks_on(self.skipped),
+                *self._about_units,
+                *([] if self.parts is None else [self.parts.sentence]),
+            ],
         )
 
     @property
@@ -212,6 +223,7 @@ def compare(
     fast: bool = False,
     keep_accuracy: bool = False,
     segments: bool = False,
+    all_samples: bool = False,
     n_folds: int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -230,6 +242,12 @@ def compare(
     follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
     folds.
 
+    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 (100,000
+    with two classes) to cross-validate, choose and mix, and at most 100,000 for the final fits, which take
+    over what was found by a search. All samples of the test set are measured, and without one all validation
+    samples: those outside the folds by fits that have not seen them. Sets with groups, graded outcomes or a
+    search for segments are used whole.
+
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with
             ``correct``, which methods for two classes, wrong and right, repair; or the path of a file of
@@ -247,6 +265,7 @@ def compare(
             refused.
         segments: Whether segments of the features, or of the signals of a black box, are looked for and
             corrected, too: the method ``"segments"`` beside the others.
+        all_samples: Whether large sets are used whole.
         n_folds: Number of folds of the validation set; each is calibrated by a fit on the others. By default
             5, or 3 if there are more than eight million logits.
         n_bins: Number of bins of the binned measures.
@@ -267,17 +286,23 @@ def compare(
         test = test.in_order(validation.class_names, name="test")
     named = _resolved(validation, methods, fast=fast, keep_accuracy=keep_accuracy)
     named = _with_segments(named, validation, keep_accuracy=keep_accuracy) if segments else named
+    parts = None if all_samples or SEGMENTS in named else parts_of(validation, seed=seed)
     n_folds = _checked_folds(validation, n_folds)
-    work = _Work(validation, test, n_folds, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    work.run(named, progress)
+    work = _Work(validation, test, n_folds, parts, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    work.run(named, progress, automatic=methods == "auto")
     results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
     return Comparison(
-        tuple(results if validation.n == given.n else (_of_all_rows(each, given) for each in results)),
+        tuple(
+            results
+            if validation.n == given.n or (parts is not None and test is not None)
+            else (_of_all_rows(each, given) for each in results)
+        ),
         FrozenDict({name: work.skipped[name] for name in named if name in work.skipped}),
         n_folds,
         validation.n if rows.outcome is None else rows.n,
         None if test is None else n_test,
         rows.n_units,
+        parts,
     )
 
 
@@ -346,12 +371,19 @@ class _Work:
         validation: Predictions,
         test: Predictions | None,
         n_folds: int,
+        parts: Parts | None,
         *,
         n_bins: int,
         n_resamples: int,
         seed: int,
     ) -> None:
-        self._validation, self._test = validation, test
+        self._every, self._test, self._rows = validation, test, None if parts is None else parts.choice
+        # The part on which methods are cross-validated, and that for final fits where that is another one.
+        self._validation = validation = validation if parts is None else validation.take(parts.choice)
+        self._final: FittingTask | None = None
+        if parts is not None and len(parts.fitting) > len(parts.choice):
+            self._final = FittingTask.of(self._every.take(parts.fitting), seed=seed)
+        self._finals: dict[str, Calibrator] = {}
         self._n_bins, self._n_resamples, self._seed = n_bins, n_resamples, seed
         self._task = FittingTask.of(validation, seed=seed)
         self._data, self._logits = self._task.data, self._task.logits
@@ -371,19 +403,20 @@ class _Work:
         self._seconds: dict[_Job, float] = {}
         self._borrowed: dict[_Job, float] = {}
         self._waiting: set[_Job] = set()
+        self._before: Measured | None = None
         self._one_at_a_time = Lock()
         self.results: dict[str, MethodResult] = {}
         self.skipped: dict[str, str] = {}
 
-    def run(self, names: Sequence[str], progress: Progress | None) -> None:
+    def run(self, names: Sequence[str], progress: Progress | None, *, automatic: bool) -> None:
         """Do all jobs, as many at a time as there are cores; methods that cannot be fitted are skipped."""
-        singles = [name for name in names if name != POOL]
+        singles, self._automatic = [name for name in names if name != POOL], automatic
         self.skipped = {name: reason for name in singles if (reason := self._why_not(name))}
         wanted = [name for name in singles if name not in self.skipped]
         self._waiting = {
             _Job(name, fold) for name in wanted for fold in (None, *self._folds.unique().tolist())
         }
-        side_by_side: SideBySide[_Job, Any] = SideBySide(self._logits.numel())
+        side_by_side: SideBySide[_Job, Any] = SideBySide((self._final or self._task).logits.numel())
         with side_by_side:
             # The slowest methods stand last; begun first, they do not keep all others waiting.
             for name in reversed(wanted):
@@ -396,7 +429,8 @@ class _Work:
                 self._forget_parts()
                 if progress is not None:
                     progress(str(next(iter(side_by_side.running()), job)), *self._times(wanted))
-        with few_threads(self._logits.numel()):
+        # Blocks that fit into the cache are too small for torch's threads.
+        with one_thread_each():
             fitted = [self.results[name] for name in wanted if name in self.results]
             if len(singles) < len(names):
                 self._pool(fitted)
@@ -409,7 +443,8 @@ class _Work:
             return "it cannot take weights"
         if self._data.rows_masked and not self._task.method(name).takes_masked:
             return "it cannot take masked classes"
-        return _too_large(name, self._logits)
+        z = (self._final or self._task).logits
+        return _too_large(name, z) or (why_not_automatic(name, *z.shape) if self._automatic else "")
 
     def _note(self, job: _Job, ended: Future[Any]) -> list[_Job]:
         """Keep the result of a job, or why it failed, and return the jobs that can begin now."""
@@ -446,10 +481,13 @@ class _Work:
         method, features = self._task.method(job.name), self._features
         if job.measures:
             # Beside each other, the copies that measures make of many predictions would take much memory.
-            with self._one_at_a_time if self._logits.numel() > MANY_LOGITS else nullcontext():
+            with self._one_at_a_time if self._is_large() else nullcontext():
                 return self._measure(job.name)
         if job.fold is None:
-            return method.fit(self._data)
+            found = method.fit(self._data)
+            if self._final is not None:
+                self._finals[job.name] = method.fit(self._final.data, options=found.for_folds)
+            return found
         held_out = self._folds == job.fold
         part = self._parts.without(job.fold)
         calibrator = method.fit(part, options=self._fitted[job.name].for_folds)
@@ -463,7 +501,7 @@ class _Work:
             return
         start = time.perf_counter()
         held_out, rows = [self._log_probs(member) for member in members], self._data.rows
-        self._fitted[POOL], mixed = Pool.of(
+        pool, mixed = Pool.of(
             {member.name: self._fitted[member.name] for member in members},
             held_out if rows is None else [each[rows] for each in held_out],
             self._data.labels,
@@ -472,6 +510,9 @@ class _Work:
             units=self._data.units,
             safe=safe_method([member.name for member in members], of_pairs=self._task.of_pairs),
         )
+        self._fitted[POOL] = pool
+        if self._final is not None:
+            self._finals[POOL] = pool.with_members(self._finals)
         self._held_out[POOL] = mixed if rows is None else held_out[-1].index_copy(0, rows, mixed)
         spent = sum(seconds for job, seconds in self._seconds.items() if not job.measures)
         self._finish(POOL, spent + time.perf_counter() - start)
@@ -521,11 +562,17 @@ class _Work:
         """Return the out-of-fold log-probabilities; the uncalibrated model has logits instead."""
         if result.name == _UNCALIBRATED:
             return torch.log_softmax(at_least_float32(self._logits), dim=1)
-        return at_least_float32(result.held_out.problem.to_logits())
+        log_probs = at_least_float32(result.held_out.problem.to_logits())
+        return log_probs if len(log_probs) == len(self._logits) else log_probs[self._rows]
 
     def _measure(self, name: str) -> MethodResult:
-        calibrator, predicted = self._task.finished(self._fitted[name]), self._held_out.pop(name)
-        held_out = self._predictions(name, predicted)
+        fitted, final_fit = self._task.finished(self._fitted[name]), self._finals.get(name)
+        calibrator = fitted
+        if self._final is not None and final_fit is not None:
+            calibrator = self._final.finished(final_fit)
+        held_out, before = self._predictions(name, self._held_out.pop(name)), self._validation
+        if self._rows is not None and self._test is None:
+            held_out, before = _with_others(held_out, name, fitted, self._every, self._rows), self._every
         # A repair of classes hardly changes their order; combining signals of a black box does. The accuracy
         # says little about the rare one of two classes.
         of_two = ("recall", "average_precision") if self._validation.k == 2 else ()
@@ -533,18 +580,21 @@ class _Work:
         shown = [key for key, measure in MEASURES.items() if measure.compared or key in also]
         predict_test: Callable[[], Predictions | None] = partial(_predicted, name, calibrator, self._test)
         final = predict_test()
-        if final is not None and not self._is_large():
+        if final is not None and final.n * self._logits.shape[1] <= MANY_LOGITS:
             predict_test = partial(_itself, final)
+        metrics, test_metrics = (
+            None if each is None else evaluate(each, measures=shown, n_bins=self._n_bins).metrics
+            for each in (held_out, final)
+        )
+        assert metrics is not None
         return MethodResult(
             name=name,
             calibrator=calibrator,
-            metrics=evaluate(held_out, measures=shown, n_bins=self._n_bins).metrics,
-            test_metrics=None
-            if final is None
-            else evaluate(final, measures=shown, n_bins=self._n_bins).metrics,
-            improvement=self._improvement(held_out, self._validation)
-            if final is None or self._test is None
-            else self._improvement(final, self._test),
+            metrics=metrics,
+            test_metrics=test_metrics,
+            improvement=self._improvement(held_out, metrics["nll"], before)
+            if final is None or test_metrics is None or self._test is None
+            else self._improvement(final, test_metrics["nll"], self._test),
             fit_seconds=self._seconds[_Job(name)] + self._borrowed[_Job(name)],
             losses=FrozenDict(_losses(held_out)),
             held_out=held_out,
@@ -558,31 +608,32 @@ class _Work:
             return self._validation if own else self._validation.with_scores(log_probs)
         return _scored(self._validation, self._logits if own else log_probs)
 
-    def _improvement(self, after: Predictions, before: Predictions) -> PairedDifference:
-        if isinstance(before, ScorePredictions):
-            before = before.base_rate()
-        given: dict[str, Any] = (
-            {
-                "a": after.confidence,
-                "b": before.confidence,
-                "correct_a": after.correct,
-                "correct_b": before.correct,
-            }
-            if self._task.of_pairs
-            else {"a": after.to_logits(), "b": before.to_logits(), "labels": after.labels, "reads": "logits"}
+    def _improvement(self, after: Predictions, nll: float, before: Predictions) -> PairedDifference:
+        """Return the change of the NLL, as ``paired_difference`` does; the model itself is measured once."""
+        if self._before is None:
+            self._before = self._likelihood(before)
+        # The NLL of logits is known already.
+        models = {"after": self._likelihood(after, nll if after.logits is not None else None)}
+        models["before"] = self._before
+        found = differences_from(
+            models, "before", units=after.units, n_resamples=self._n_resamples, seed=self._seed
         )
-        if after.weights is not None:
-            given["weights"] = after.weights
-        return paired_difference(
-            negative_log_likelihood,
-            **given,
-            n_resamples=self._n_resamples,
-            units=after.units,
-            seed=self._seed,
-        )
+        return found["after"]
+
+    def _likelihood(self, predictions: Predictions, value: float | None = None) -> Measured:
+        if isinstance(predictions, ScorePredictions):
+            predictions = predictions.base_rate()
+        weights = predictions.weights
+        if self._task.of_pairs:
+            rows = as_rows(confidence=predictions.confidence, correct=predictions.correct, weights=weights)
+        else:
+            rows = as_rows(logits=predictions.to_logits(), labels=predictions.labels, weights=weights)
+        return Measured.of(negative_log_likelihood, rows, {}, value=value)
 
     def _is_large(self) -> bool:
-        return self._test is not None and self._test.n * self._logits.shape[1] > MANY_LOGITS
+        """Whether the predictions that are measured have many logits."""
+        n = self._every.n if self._test is None else max(self._validation.n, self._test.n)
+        return n * self._logits.shape[1] > MANY_LOGITS
 
     def _times(self, names: Sequence[str]) -> tuple[int, int]:
         """Return the milliseconds that were spent, and those that everything will take at this rate."""
@@ -604,6 +655,9 @@ class _Work:
             self._data.forget()
             for fold in set(self._folds.unique().tolist()) - folds_in_use:
                 self._parts.forget(fold)
+        if not self._waiting:
+            self._data.forget_everything()
+            self._parts.forget_everything()
 
 
 def _scored(predictions: Predictions, logits: Tensor) -> Predictions:
@@ -619,15 +673,23 @@ def _scored(predictions: Predictions, logits: Tensor) -> Predictions:
 
 def _of_all_rows(result: MethodResult, validation: Predictions) -> MethodResult:
     """Return a result with out-of-fold predictions of the samples of weight 0 too, which no fit has seen."""
-    whole = _predicted(result.name, result.calibrator, validation)
-    assert whole is not None
     assert validation.weights is not None
-    form = "confidence" if is_of_pairs(whole.k) else "logits"
-    values = getattr(result.held_out, form)
-    scores = getattr(whole, form).to(values, copy=True)
-    scores[validation.weights > 0] = values
-    held_out = validation.replaced(confidence=scores) if is_of_pairs(whole.k) else _scored(validation, scores)
+    rows = validation.weights > 0
+    held_out = _with_others(result.held_out, result.name, result.calibrator, validation, rows)
     return replace(result, held_out=held_out, losses=FrozenDict(_losses(held_out)))
+
+
+def _with_others(
+    held_out: Predictions, name: str, calibrator: Calibrator, every: Predictions, rows: Tensor
+) -> Predictions:
+    """Return out-of-fold predictions of some rows, and those of the others by a fit without them."""
+    whole = _predicted(name, calibrator, every)
+    assert whole is not None
+    form = "confidence" if is_of_pairs(whole.k) else "logits"
+    values = getattr(held_out, form)
+    scores = getattr(whole, form).to(values, copy=True)
+    scores[rows.to(values.device)] = values
+    return whole.replaced(confidence=scores) if is_of_pairs(whole.k) else _scored(every, scores)
 
 
 def _losses(held_out: Predictions) -> dict[ProperScore, Tensor]:

@@ -16,6 +16,7 @@ from calibrant.outcomes import mean_of
 from calibrant.posthoc.names import BY_GROUP, POOL, method_named
 from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import percent, points
+from calibrant.threads import one_thread_each
 
 _UNCALIBRATED = "uncalibrated"
 # A class with a smaller share is rare: the accuracy says little about it.
@@ -97,6 +98,11 @@ def effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Ef
         choice: The one to describe.
         before: The model's own predictions of the test set if there was one, else of the validation set.
     """
+    with one_thread_each():
+        return _effect_of(comparison, choice, before)
+
+
+def _effect_of(comparison: Comparison, choice: Choice, before: Predictions) -> Effect:
     result, after = choice.result, choice.result.measured
     of_pairs = is_of_pairs(before.k)
     named = ("accuracy", "ece", "auroc_correct") if of_pairs else ("accuracy", "ece")

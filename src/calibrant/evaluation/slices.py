@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics.accuracy import accuracy, mean, mean_confidence
+from calibrant.metrics.accuracy import accuracy, mean_confidence
 from calibrant.metrics.classwise import class_bins
 from calibrant.metrics.margin import MarginGroup, MarginSlice, margin_groups, margin_slices
 from calibrant.outcomes import counts_of
@@ -48,23 +50,15 @@ def by_class(predictions: Predictions, *, n_bins: int = 15) -> tuple[ClassRow, .
     assert labels is not None
     bins = class_bins(probs, labels, n_bins=n_bins, weights=w)
     errors, means = bins.expected_gap(), bins.confidence_sum.sum(dim=1) / bins.count.sum(dim=1)
-    right = probs.argmax(dim=1) == labels
+    each = counts_of(w, len(labels)).to(labels.device)
     names = predictions.class_names or tuple(str(c) for c in range(probs.shape[1]))
-    each, rows = counts_of(w, len(labels)).to(labels.device), []
-    for c, name in enumerate(names):
-        own = labels == c
-        n = int(own.sum())
-        rows.append(
-            ClassRow(
-                name,
-                n,
-                mean(own, w),
-                float(means[c]),
-                mean(right[own], each[own]),
-                float(errors[c]),
-            )
-        )
-    return tuple(rows)
+    sizes, weights, right = (
+        torch.bincount(labels, weight, minlength=len(names))
+        for weight in (None, each, each * (probs.argmax(dim=1) == labels))
+    )
+    columns = (sizes, weights / weights.sum(), means, right / weights, errors)
+    rows = zip(names, *(column.tolist() for column in columns), strict=True)
+    return tuple(ClassRow(*row) for row in rows)
 
 
 def by_margin(predictions: Predictions, *, n_groups: int = 5) -> tuple[MarginSlice, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, check_choice, check_labelled_logits, check_labels, check_probs
 from calibrant.metrics.accuracy import mean
-from calibrant.outcomes import Pairs, check_outcomes, checked_weights, log_odds, log_probs
+from calibrant.outcomes import Pairs, check_outcomes, checked_weights, log_odds, log_probs, rows_in_cache
 
 
 def negative_log_likelihood(
@@ -115,7 +115,7 @@ def log_losses(
         assert probs is not None
         return -log_probs(_of_label(check_probs(probs), labels))
     z, y = check_labelled_logits(logits, labels)
-    log_sums = [torch.logsumexp(block.double(), dim=1) for block in z.split(8192)]
+    log_sums = [torch.logsumexp(block.double(), dim=1) for block in z.split(rows_in_cache(z))]
     return torch.cat(log_sums) - _of_label(z, y)
 
 
@@ -128,8 +128,8 @@ def squared_errors(
         return (outcomes.confidence.double() - outcomes.correct.double()).square()
     p = check_probs(probs)
     # sum (p - onehot)^2 = |p|^2 - 2 p_y + 1 needs no table of one-hot rows.
-    squares: Tensor = torch.linalg.vector_norm(p, dim=1, dtype=torch.float64).square()
-    return squares - 2 * _of_label(p, labels) + 1
+    norms = [torch.linalg.vector_norm(each, dim=1, dtype=torch.float64) for each in p.split(rows_in_cache(p))]
+    return torch.cat(norms).square() - 2 * _of_label(p, labels) + 1
 
 
 def _of_label(table: Tensor, labels: ArrayLike) -> Tensor:

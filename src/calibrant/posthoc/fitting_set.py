@@ -249,6 +249,10 @@ class FittingSet:
         """Drop what was remembered of this set, or of this set without some folds."""
         self._memory.forget(self._left_out | set(folds))
 
+    def forget_everything(self) -> None:
+        """Drop what was remembered of this set and of all its parts."""
+        self._memory.clear()
+
 
 def _in_order(values: Tensor) -> Tensor:
     """Return values row after row from an aligned address: sums depend on both in their last bits."""
@@ -372,6 +376,11 @@ class _Memory:
         """Drop the results of a part."""
         with self._lock:
             self._results = {key: value for key, value in self._results.items() if key[0] != left_out}
+
+    def clear(self) -> None:
+        """Drop all results."""
+        with self._lock:
+            self._results = {}
 
 
 @dataclass(eq=False)

@@ -215,13 +215,26 @@ _AUTO_PAIRS = (
 _FAST_PAIRS = ("uncalibrated", "temperature", "platt", "beta", "quadratic", "isotonic_centred", POOL)
 # A score has no zero that means one half.
 _KEEP_ZERO = ("uncalibrated", "temperature", "temperature_ece", "temperature_ece_equal_mass", "ensemble")
-_AUTO_MANY_CLASSES = (*_FAST, "structured_vector", "structured_vector_smart")
+_OF_EACH_CLASS = ("structured_vector", "structured_vector_smart")
+_AUTO_MANY_CLASSES = (*_FAST, *_OF_EACH_CLASS)
 
 
 def automatic_methods() -> list[str]:
     """Return the methods that ``"auto"`` compares for some number of classes, from simple to complex."""
     meant = {*_AUTO, *_AUTO_BINARY, *_AUTO_KEEP_ACCURACY, *_AUTO_MANY_CLASSES}
     return [name for name in METHODS if name in meant]
+
+
+def why_not_automatic(name: str, n: int, n_classes: int) -> str:
+    """Return why a method that ``"auto"`` means cannot gain; an empty string if it can.
+
+    Example:
+        >>> why_not_automatic("structured_vector", 200, 10_000)
+        'it learns numbers of each of 10,000 classes, of which 200 samples show few'
+    """
+    if name not in _OF_EACH_CLASS or n >= n_classes:
+        return ""
+    return f"it learns numbers of each of {n_classes:,} classes, of which {n:,} samples show few"
 
 
 def method_for_pairs(name: str) -> Method:

@@ -249,6 +249,17 @@ class Pool(Calibrator):
             name: part for name, part in zip(self.names, found, strict=True) if isinstance(part, Calibrator)
         }
 
+    def with_members(self, fitted: Mapping[str, Calibrator]) -> "Pool":
+        """Return the pool with other fits of its members, such as those on more samples."""
+        curve = self.get_submodule(_CURVE) if self.has_curve else None
+        return Pool(
+            {name: fitted[name] for name in self.names},
+            self.shares.tolist(),
+            smoothing=float(self.smoothing),
+            temperature=float(self.temperature),
+            curve=curve if isinstance(curve, SMART) else None,
+        )
+
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
         parts = (member(logits, features) for member in self.members.values())

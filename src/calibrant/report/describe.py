@@ -35,7 +35,7 @@ from calibrant.report.figures import (
 from calibrant.report.page import Candidate, ComparedMeasure, Fact, Figures, Page, Shift
 from calibrant.report.sources import Sources, count
 from calibrant.report.verdict import verdict, verdict_on_models
-from calibrant.threads import few_threads
+from calibrant.threads import few_threads, one_thread_each
 
 if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
@@ -138,7 +138,7 @@ def describe_comparison(
     """
     if sources.validation is None:
         raise InputError("sources: expected the validation set that methods were fitted on, got none")
-    with few_threads(_size(sources.validation)):
+    with one_thread_each():  # most of it is work on a few numbers for each sample
         page = _page_of_comparison(comparison, choice, sources, sources.validation, measures)
     return _about_labels(page, sources.validation)
 
@@ -151,7 +151,7 @@ def _page_of_comparison(
     validation: Predictions,
     measures: str | Sequence[str],
 ) -> Page:
-    chosen = choice.result
+    chosen, parts = choice.result, comparison.parts
     seed, is_identity = sources.origin.seed, chosen.name == "uncalibrated"
     out_of_fold = sources.test is None
     before = validation if sources.test is None else sources.test
@@ -179,7 +179,7 @@ def _page_of_comparison(
         groups=group_panel(before, None if is_identity else chosen.measured),
         classes=class_lines(_classes(before), None if is_identity else _classes(chosen.measured)),
         temperatures=compared_temperatures(
-            validation,
+            validation if parts is None else validation.counted().take(parts.fitting),
             sources.name("validation"),
             {each.name: each.calibrator for each in comparison.results},
         ),
@@ -188,7 +188,11 @@ def _page_of_comparison(
         ),
         foreign=ood_panel(before, sources.foreign, sources.name("foreign")),
         skipped=dict(comparison.skipped),
-        notes=(*_notes(before, out_of_fold=out_of_fold), *left_out),
+        notes=(
+            *_notes(before, out_of_fold=out_of_fold),
+            *left_out,
+            *([] if parts is None else [parts.sentence]),
+        ),
         facts=sources.facts(sources.by_role, _choices(comparison, choice)),
     )
 

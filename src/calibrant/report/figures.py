@@ -155,7 +155,8 @@ def class_lines(rows: Sequence[ClassRow], others: Sequence[ClassRow] | None = No
         others: The same classes after it.
     """
     after: Sequence[ClassRow | None] = [None] * len(rows) if others is None else others
-    lines = [
+    worst = sorted(zip(rows, after, strict=True), key=lambda pair: -pair[0].ece)[:CLASSES]
+    return tuple(
         ClassLine(
             name=row.name,
             n=row.n,
@@ -166,9 +167,8 @@ def class_lines(rows: Sequence[ClassRow], others: Sequence[ClassRow] | None = No
             mean_probability_after=None if other is None else other.mean_probability,
             ece_after=None if other is None else other.ece,
         )
-        for row, other in zip(rows, after, strict=True)
-    ]
-    return tuple(sorted(lines, key=lambda line: -line.ece)[:CLASSES])
+        for row, other in worst
+    )
 
 
 def group_panel(before: Predictions, after: Predictions | None) -> GroupPanel | None:

@@ -1,5 +1,6 @@
 """A sample of a stream that fits into memory: whole units, the same ones however the stream is cut."""
 
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from calibrant.data.predictions import Predictions, join_predictions
 from calibrant.errors import FormatError
+from calibrant.evaluation.large_sets import most_rows
 from calibrant.inputs import Progress, check_count
 from calibrant.streams.files import rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
@@ -17,8 +19,6 @@ from calibrant.streams.row_groups import StreamBatch
 _Ranks: TypeAlias = npt.NDArray[np.uint64]
 
 _ROWS = 1 << 16
-# The most rows of a sample, and the most numbers that its rows have.
-_MOST_ROWS, _MOST_NUMBERS = 100_000, 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,8 @@ def sample_stream(
 
     Args:
         stream: What :func:`~calibrant.streams.open_stream` returns.
-        n_rows: The most rows; by default 100,000, or fewer if they have more than eight million numbers.
+        n_rows: The most rows; by default as many as methods are fitted on, see
+            :func:`~calibrant.evaluation.large_sets.most_rows`.
         seed: Another seed draws other rows.
         progress: Called with the current file, the rows that are done, and the total.
 
@@ -62,9 +63,7 @@ def sample_stream(
     layouts = stream.layouts()
     total = sum(sum(layout.rows) for layout in layouts.values())
     width = max((layout.width for layout in layouts.values()), default=1)
-    most = (
-        min(_MOST_ROWS, max(1, _MOST_NUMBERS // width)) if n_rows is None else check_count(n_rows, "n_rows")
-    )
+    most = most_rows(width) if n_rows is None else check_count(n_rows, "n_rows", at_most=sys.maxsize)
     drawn = _Drawn(most)
     with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
         for batch in batches:

@@ -35,6 +35,9 @@ _UNDERFLOW = 1e-30
 # Entries handled at once: large enough for fast products of matrices, small beside the data.
 _BLOCK_ENTRIES = 1 << 20
 
+# With at most this many classes and more than so many rows, the numbers of a class stand side by side.
+_FEW_CLASSES, _MANY_ROWS = 32, 10_000
+
 
 @dataclass(frozen=True)
 class Ridge:
@@ -318,7 +321,7 @@ class _Likelihood:
         counts = none if weights is None else weights[:, None].split(rows)
         masks = none if masked is None else masked.split(rows)
         self._blocks = list(zip(*blocks, counts, masks, strict=True))
-        self._scores, self._probs = (torch.empty_like(x[:rows]) for _ in range(2))
+        self._scores, self._probs = (_empty(rows, x, along=len(x) > _MANY_ROWS) for _ in range(2))
         self._minus_one = x.new_full((rows, 1), -1.0)
 
     def __call__(self, affine: AffineMap) -> tuple[float, Tensor]:
@@ -331,7 +334,7 @@ class _Likelihood:
             _mapped(x, weight, intercept, out=u)
             if masked is not None:
                 u.masked_fill_(masked, -torch.inf)
-            torch.softmax(u, dim=1, out=p)
+            _softmax(u, p)
             of_labels = p.gather(1, y)
             if float(of_labels.min()) > _UNDERFLOW:
                 loss -= sum_of(of_labels.log_(), count)
@@ -351,12 +354,26 @@ class _Likelihood:
             _mapped(x, affine.weight, affine.intercept, out=u)
             if masked is not None:
                 u.masked_fill_(masked, -torch.inf)
-            torch.softmax(u, dim=1, out=p)
+            _softmax(u, p)
             p.sub_(torch.square(p, out=u))
             if count is not None:
                 p.mul_(count)
             total += _products(p, torch.square(x, out=u), affine)
         return total.div_(self.n)
+
+
+def _empty(rows: int, like: Tensor, *, along: bool) -> Tensor:
+    """Return an array for some rows; with few classes and ``along`` it stands column after column."""
+    k = like.shape[1]
+    return like.new_empty((k, rows)).T if along and k <= _FEW_CLASSES else like.new_empty((rows, k))
+
+
+def _softmax(u: Tensor, out: Tensor) -> None:
+    """Write the softmax of rows to ``out``; torch takes a sixth of the time along columns."""
+    if u.is_contiguous():
+        torch.softmax(u, dim=1, out=out)
+    else:
+        torch.softmax(u.T, dim=0, out=out.T)
 
 
 def _products(left: Tensor, right: Tensor, like: AffineMap) -> Tensor:

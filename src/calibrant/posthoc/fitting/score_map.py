@@ -5,6 +5,7 @@ they are built from gathers and comparisons only. A table has one row per column
 are filled up with ``+inf``, which no input reaches.
 """
 
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
@@ -117,7 +118,8 @@ def count_below(x: Tensor, thresholds: Tensor) -> Tensor:
         thresholds: Ascending rows of shape ``(m, b)``.
     """
     table = thresholds.to(x.dtype)
-    if not torch.onnx.is_in_onnx_export():
+    # Asked for by its attribute, the exporter would be imported, which takes a quarter of a second.
+    if "torch.onnx" not in sys.modules or not torch.onnx.is_in_onnx_export():
         return torch.searchsorted(table, x.T.contiguous()).T
     bits = table.shape[1].bit_length()
     # Filled up, the halves of a search never end outside of the table.
