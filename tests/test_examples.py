@@ -147,7 +147,7 @@ def test_two_workers_of_ray_learn_what_one_process_learns_and_leave_nothing_behi
 
 
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, "collect_answers", "ray_train"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, "collect_answers", "ray_train", "serve"}
 
 
 class _Model(BaseHTTPRequestHandler):

@@ -6,12 +6,15 @@ Doctests run by ``--doctest-glob``, and the cells of tutorials in ``tests/test_t
 import ast
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from calibrant.posthoc import load_calibrator
 from tests.docs.pages import BLOCKS, ROOT, Block
+from tests.docs.worlds import served as models
 from tests.docs.worlds import streams
 
 # What is not run, by a text in it, and the reason.
@@ -103,7 +106,40 @@ def training(folder):
     return {}
 
 
-SETUPS = {"docs/integrations.md": integrations, "docs/scale.md": scale, "docs/training.md": training}
+def served(folder):
+    """A classifier of scikit-learn, a network, and their calibrator joined with a graph."""
+    import json
+
+    import numpy
+    import onnxruntime
+    from sklearn.linear_model import LogisticRegression
+
+    from calibrant.integrations.onnx_join import join_onnx
+
+    models(folder)
+    fitted = load_calibrator(folder / "calibrated" / "calibrator.safetensors")
+    fitted.class_names = tuple("abcdefghij")
+    join_onnx(folder / "model.onnx", fitted, folder / "both.onnx")
+    rows = numpy.eye(10, dtype=numpy.float32)
+    return {
+        "Path": Path,
+        "json": json,
+        "numpy": numpy,
+        "onnxruntime": onnxruntime,
+        "torch": torch,
+        "classifier": LogisticRegression().fit(rows, range(10)),
+        "network": nn.Linear(10, 10),
+        "x": torch.from_numpy(rows),
+        "rows": rows,
+    }
+
+
+SETUPS = {
+    "docs/howto/serve.md": served,
+    "docs/integrations.md": integrations,
+    "docs/scale.md": scale,
+    "docs/training.md": training,
+}
 
 
 def run(block, names):

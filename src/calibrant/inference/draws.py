@@ -293,7 +293,7 @@ class CountResampler(Resampler):
     is_mean: bool = False
     spread: Spread = ALONE
     key: Hashable = None
-    kinds: scipy.sparse.csr_array | None = None
+    kinds: "scipy.sparse.csr_array | None" = None
 
     @property
     def value(self) -> float:
@@ -423,7 +423,9 @@ def resampler_of(
     return RowResampler(value, lambda drawn: apply_to(metric, take_rows(rows, drawn), options), units, spread)
 
 
-def merged(outcomes: Outcomes, *, cells: int | None = None) -> tuple[Outcomes, scipy.sparse.csr_array | None]:
+def merged(
+    outcomes: Outcomes, *, cells: int | None = None
+) -> "tuple[Outcomes, scipy.sparse.csr_array | None]":
     """Return one outcome of each kind, and a table of kinds by outcomes; None if most differ.
 
     A measure of counts cannot tell equal outcomes apart, so it needs only the sum of their counts. With a
