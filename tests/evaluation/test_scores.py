@@ -146,7 +146,7 @@ def test_a_comparison_keeps_samples_with_graded_outcomes_together(graded):
     both = torch.tensor([place for place in places.tolist() if place < last])
     same = held_out.units[both] == held_out.units[both + 1]
     assert bool(same.any())
-    assert torch.equal(held_out.confidence[both][same], held_out.confidence[both + 1][same])
+    torch.testing.assert_close(held_out.confidence[both][same], held_out.confidence[both + 1][same])
 
 
 def test_soft_labels_are_distributions_over_classes():
