@@ -314,5 +314,7 @@ def _of_one_unit(name: str, found: Interval | None) -> Interval | None:
 
 
 def _interval(value: float, drawn: Floats, spread: Spread, *, biased: bool = False) -> Interval:
-    low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased, spread=spread)
-    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)
+    # A state of an earlier version is believed, whatever its numbers.
+    with np.errstate(over="ignore"):
+        low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased, spread=spread)
+        return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)
