@@ -1,9 +1,10 @@
 """Compare post-hoc methods by cross-validation, and pool them."""
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from threading import Lock
@@ -658,6 +659,13 @@ class _Work:
         if not self._waiting:
             self._data.forget_everything()
             self._parts.forget_everything()
+            _return_memory()
+
+
+def _return_memory() -> None:
+    """Give the system back what fits have freed, where the C library keeps it unless it is told to."""
+    with suppress(OSError, TypeError, AttributeError):  # other systems have no such call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _scored(predictions: Predictions, logits: Tensor) -> Predictions:

@@ -1,7 +1,7 @@
 """Spline calibration (Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self, Unpack
 
 import numpy as np
@@ -139,19 +139,25 @@ def _correction(
     error = np.append(0.0, np.cumsum(groups.hits - believed)) / n
     # Within a tie any order of its samples is as good, so the running error is a straight line there.
     every = np.linspace(0.0, 1.0, round(n) + 1)
-    spline = _spline(every, np.interp(every, rank, error), np.linspace(0.0, 1.0, n_knots))
-    slope = np.diff(spline(rank)) / np.diff(rank)
+    at_knots = np.linalg.lstsq(_natural_splines(every, n_knots), np.interp(every, rank, error), rcond=None)[0]
+    slope = np.diff(_natural_splines(rank, n_knots) @ at_knots) / np.diff(rank)
     chosen = np.unique(np.linspace(0, len(groups) - 1, _TABLE).round().astype(int))
     chosen = np.append(chosen, chosen[-1:]) if len(chosen) == 1 else chosen
     return torch.from_numpy(groups.low[chosen]), torch.from_numpy(slope[chosen])
 
 
-def _spline(x: Floats, y: Floats, knots: Floats) -> Callable[[Floats], Floats]:
-    """Return the natural cubic spline with these knots that fits the points by least squares."""
-    from scipy.interpolate import CubicSpline
+def _natural_splines(x: Floats, n_knots: int) -> Floats:
+    """Return the natural cubic splines, on even knots from 0 to 1, that are 1 at one knot and 0 at the others.
 
-    # The spline is linear in its values at the knots, so each knot's unit vector gives one column.
-    basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
-    values = np.linalg.lstsq(basis(x), y, rcond=None)[0]
-    spline: Callable[[Floats], Floats] = CubicSpline(knots, values, bc_type="natural")
-    return spline
+    Column ``j`` is that of knot ``j``. A spline is linear in its values at the knots, and so are its second
+    derivatives there, which are 0 at both ends and otherwise make the slope continuous.
+    """
+    gap, one = 1 / (n_knots - 1), np.eye(n_knots)
+    bend = np.zeros((n_knots, n_knots))
+    inner = np.eye(n_knots - 2) * 2 / 3 + (np.eye(n_knots - 2, k=1) + np.eye(n_knots - 2, k=-1)) / 6
+    bend[1:-1] = np.linalg.solve(inner, np.diff(one, 2, axis=0)) / gap**2
+    place = np.clip(np.floor(x / gap).astype(np.intp), 0, n_knots - 2)
+    right = (x / gap - place)[:, None]
+    left = 1 - right
+    curved = (left**3 - left) * bend[place] + (right**3 - right) * bend[place + 1]
+    return np.asarray(left * one[place] + right * one[place + 1] + gap**2 / 6 * curved)

@@ -17,7 +17,7 @@ from calibrant.outcomes import Outcomes, mean_of
 from calibrant.posthoc.fitting.masked import finite, mean_of_existing
 from calibrant.posthoc.fitting.weighing import rows_of, sum_of
 from calibrant.posthoc.fitting_set import FittingSet, remembered
-from calibrant.solvers import increasing_root
+from calibrant.solvers import increasing_root, minimum_between
 
 # Temperatures tried for the calibration error, as in Mukhoti et al. (2020) and Ghosh et al. (2022).
 ECE_GRID = tuple(step / 10 for step in range(1, 101))
@@ -150,12 +150,8 @@ def _floor(
     tolerance: float,
 ) -> float:
     """Refine the best point so far (log-temperature and loss) within bounds, and return its temperature."""
-    from scipy.optimize import minimize_scalar
-
-    refined = minimize_scalar(
-        lambda x: loss(math.exp(x)), bounds=bounds, method="bounded", options={"xatol": tolerance}
-    )
-    return math.exp(float(refined.x) if float(refined.fun) < best[1] else best[0])
+    x, value = minimum_between(lambda x: loss(math.exp(x)), *bounds, tolerance=tolerance)
+    return math.exp(x if value < best[1] else best[0])
 
 
 class Deficits:
