@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import torch
 
 from calibrant import Predictions
@@ -93,9 +94,11 @@ def in_errors(name: str, whole: MethodResult, part: MethodResult) -> tuple[float
 def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions]]:
     """Yield sets by name: the bundled one, drawn ones, and those of a folder."""
     yield "bundled CIFAR-10 network", load_bundled("cifar10_val")
-    for n, k in ((30_000, 4),) if quick else ((250_000, 10), (30_000, 1000)):
+    for n, k in ((30_000, 4),) if quick else ((500_000, 4), (250_000, 10), (50_000, 100), (30_000, 1000)):
         logits, labels = draw(n, k, seed=0)
         yield f"drawn, {k:,} classes", Predictions(logits=logits, labels=labels)
+    if not quick:
+        yield "drawn confidences", confidences(1_000_000)
     if folder is None:
         return
     for path in sorted((folder / "predictions").glob("*.npz")):
@@ -107,6 +110,14 @@ def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions
         columns = Columns(confidence=signal, correct="correct", missing="drop")
         answers = load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns)
         yield f"MMLU-Pro, {signal}", answers
+
+
+def confidences(n: int) -> Predictions:
+    """Draw overconfident predictions of which only the confidence and the outcome are known."""
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(5, 2, size=n)
+    correct = rng.random(n) < confidence**1.5 - 0.05 * np.sin(6 * confidence) * (1 - confidence)
+    return Predictions(confidence=confidence, correct=correct)
 
 
 if __name__ == "__main__":

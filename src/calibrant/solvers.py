@@ -281,10 +281,11 @@ def likeliest_shares(
 
 
 def _lowest_from_zero(curvature: Floats, slope: Floats) -> Floats:
-    r"""Return where :math:`x^\top C x / 2 - s^\top x` is lowest over :math:`x \ge 0` (Lawson and Hanson, 1974).
+    r"""Return where :math:`x^\top C x / 2 - s^\top x` is lowest over :math:`x \ge 0`.
 
-    One unknown after the other leaves 0, that which promises most first; those that would become negative
-    return to it. SciPy's solver would take ten times longer to import than this one takes.
+    This is the method of Lawson and Hanson (1974). One unknown after the other leaves 0, that which promises
+    most first; those that would become negative return to it. SciPy's solver would take ten times longer to
+    import than this one takes.
     """
     x, free = np.zeros(len(slope)), np.zeros(len(slope), dtype=bool)
     for _ in range(3 * len(slope)):

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from itertools import pairwise
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -144,7 +145,7 @@ class SideBySide(Generic[J, T]):
 
     def add(self, job: J, work: Callable[[], T]) -> None:
         """Add a job, known by a name of any kind; jobs begin in the order in which they were added."""
-        self._jobs[self._pool.submit(_alone, work)] = job
+        self._jobs[self._pool.submit(copy_context().run, _alone, work)] = job
 
     def ended(self) -> Iterator[tuple[J, Future[T]]]:
         """Yield jobs as they end, until none is left."""

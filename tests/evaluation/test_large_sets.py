@@ -19,8 +19,8 @@ from tests.conftest import draw
 @pytest.fixture(autouse=True)
 def as_if_large(monkeypatch):
     """Sets of some hundred samples are large here."""
-    monkeypatch.setattr(large_sets, "MOST_ROWS", 600)
-    monkeypatch.setattr(large_sets, "MOST_FOR_CHOICE", 150)  # twice as many with four classes
+    monkeypatch.setattr(large_sets, "MOST_ROWS", 300)  # twice as many with four classes
+    monkeypatch.setattr(large_sets, "MOST_FOR_CHOICE", 75)  # four times as many
 
 
 def predictions(n=1000, seed=0, **others):
@@ -33,7 +33,7 @@ METHODS = ["uncalibrated", "temperature", "structured_vector", "pool"]
 
 def test_sets_with_many_numbers_have_fewer_samples_but_some(monkeypatch):
     monkeypatch.setattr(large_sets, "MOST_ROWS", 100_000)
-    assert [most_rows(width) for width in (2, 800, 10**9)] == [100_000, 10_000, 2000]
+    assert [most_rows(width) for width in (2, 10, 800, 10**9)] == [500_000, 100_000, 10_000, 2000]
 
 
 def test_each_class_is_drawn_in_proportion_and_the_choice_is_a_part_of_the_fit():

@@ -108,10 +108,10 @@ def calibrate(
     Every method is cross-validated on VAL. So is the pool, a mixture of them, which is chosen unless
     temperature scaling (Platt scaling for a black box) is better.
 
-    Methods are fitted on at most 100,000 samples of VAL and chosen on 20,000 of these (100,000 with two
-    classes), fewer with many classes, and whole units if rows have units; --all-samples uses all. Folders,
-    patterns and Parquet files above 200 MB are read as a stream, of which such a sample is loaded. All rows
-    of TEST are measured.
+    Methods are fitted on at most 100,000 samples of VAL and chosen on 20,000 of these (500,000 for both with
+    two classes), fewer with many classes, and whole units if rows have units; --all-samples uses all.
+    Folders, patterns and Parquet files above 200 MB are read as a stream, of which such a sample is loaded.
+    All rows of TEST are measured.
 
     --by race,sex also corrects the chosen mixture for each race, each sex, and both together. --by auto looks
     for segments of the features, or of the signals of --confidence, and corrects those that differ.
@@ -126,6 +126,7 @@ def calibrate(
     from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.folder import CALIBRATOR, RESULTS
+    from calibrant.inference.memory import remembering
 
     decisive = checked_criterion(criterion)
     segments = columns.groups == SEGMENTS_BY
@@ -150,6 +151,7 @@ def calibrate(
     with (
         nullcontext() if out is None else one_writer(out),
         progress_bar(visible=not as_json) as progress,
+        remembering(),
     ):
         comparison = compare(
             validation,

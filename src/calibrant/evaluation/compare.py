@@ -21,6 +21,7 @@ from calibrant.evaluation.given import PredictionsLike, given_predictions
 from calibrant.evaluation.large_sets import Parts, parts_of
 from calibrant.evaluation.tables import methods_table, remarks_on
 from calibrant.files import without_nan
+from calibrant.inference.memory import remembering
 from calibrant.inference.paired import Measured, PairedDifference, differences_from
 from calibrant.inference.rows import as_rows
 from calibrant.inference.units import Units
@@ -243,11 +244,11 @@ def compare(
     follows the mixture. Its own out-of-fold predictions use shares and curves that were found on the other
     folds.
 
-    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 (100,000
-    with two classes) to cross-validate, choose and mix, and at most 100,000 for the final fits, which take
-    over what was found by a search. All samples of the test set are measured, and without one all validation
-    samples: those outside the folds by fits that have not seen them. Sets with groups, graded outcomes or a
-    search for segments are used whole.
+    Of large sets random samples are used (:mod:`calibrant.evaluation.large_sets`): at most 20,000 to
+    cross-validate, choose and mix, and at most 100,000 for the final fits, which take over what was found by
+    a search; more with fewer than ten classes, of confidences or two classes 500,000 for both. All samples of
+    the test set are measured, and without one all validation samples: those outside the folds by fits that
+    have not seen them. Sets with groups, graded outcomes or a search for segments are used whole.
 
     Args:
         validation: Logits or probabilities with labels, held out from training; or confidences with
@@ -290,7 +291,8 @@ def compare(
     parts = None if all_samples or SEGMENTS in named else parts_of(validation, seed=seed)
     n_folds = _checked_folds(validation, n_folds)
     work = _Work(validation, test, n_folds, parts, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    work.run(named, progress, automatic=methods == "auto")
+    with remembering():
+        work.run(named, progress, automatic=methods == "auto")
     results = [work.results[name] for name in (*named, BY_GROUP) if name in work.results]
     return Comparison(
         tuple(

@@ -14,12 +14,12 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.posthoc.fitting.folds import shuffled
 
-#: Methods are fitted on at most this many samples, fewer if they have more than ``MOST_NUMBERS`` numbers, but
-#: not on fewer than ``LEAST_ROWS``.
+#: Methods are fitted on at most this many samples of ten classes, up to five times as many of fewer classes;
+#: on fewer if they have more than ``MOST_NUMBERS`` numbers, but not on fewer than ``LEAST_ROWS``.
 MOST_ROWS, MOST_NUMBERS, LEAST_ROWS = 100_000, 8_000_000, 2_000
 
-#: Methods are cross-validated, chosen and mixed on at most this many of them; more with fewer than ten
-#: classes, where a mixture gains from more samples and fits are quick.
+#: Methods are cross-validated, chosen and mixed on at most this many of them; of fewer than ten classes on up
+#: to 25 times as many, which are all: a mixture gains more from samples there, and fits are quick.
 MOST_FOR_CHOICE = 20_000
 
 # With fewer units a part would be too small, however many rows it has.
@@ -30,10 +30,15 @@ def most_rows(width: int) -> int:
     """Return how many samples of so many numbers each are used at most.
 
     Example:
-        >>> most_rows(10), most_rows(1000), most_rows(50_000)
-        (100000, 8000, 2000)
+        >>> most_rows(2), most_rows(10), most_rows(1000), most_rows(50_000)
+        (500000, 100000, 8000, 2000)
     """
-    return min(MOST_ROWS, max(LEAST_ROWS, MOST_NUMBERS // max(width, 1)))
+    return min(MOST_ROWS * _fewer(width), max(LEAST_ROWS, MOST_NUMBERS // max(width, 1)))
+
+
+def _fewer(k: int) -> int:
+    """Return how many times fewer than ten classes there are."""
+    return max(1, 10 // max(k, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +71,10 @@ class Parts:
 
 def parts_of(predictions: Predictions, *, seed: int) -> Parts | None:
     """Draw the samples that are used; None if all are: the set is not large, has groups, or has few units."""
-    most = most_rows(predictions.k or 2)
+    k = predictions.k or 2
+    most = most_rows(k)
     # Units are drawn whole and inform less, so that the choice needs all that fits have.
-    few_classes = max(1, 10 // (predictions.k or 2))
-    at_choice = most if predictions.n_units is not None else min(most, MOST_FOR_CHOICE * few_classes)
+    at_choice = most if predictions.n_units is not None else min(most, MOST_FOR_CHOICE * _fewer(k) ** 2)
     if predictions.n <= at_choice or predictions.groups is not None or predictions.outcome is not None:
         return None
     every = torch.arange(predictions.n)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bins import Binning, Bins, top_label_bins
-from calibrant.inference.memory import continued, key_of
+from calibrant.inference.memory import continued, key_of, remembered
 from calibrant.inference.rows import RowArrays, apply_to, errors_of, take_rows
 from calibrant.inference.units import ALONE, Indices, Spread, Units
 from calibrant.inputs import ArrayLike, Floats, Progress, check_count
@@ -53,6 +53,8 @@ _FINE_WIDTH, _FINE_MASS = 128, 2048
 POINTS = 1 << 10
 # Draws of more units than this are not remembered: they would fill the memory.
 _MOST_UNITS = 1 << 15
+# Nor is what several measures read of resamples of more numbers than this.
+_MOST_SHARED = 1 << 18
 # If more than this share of the outcomes differ, their counts are not added up.
 _MOST_KINDS = 0.75
 # Numbers in memory at once: of terms, of fine bins, and of counts, which fit into the processor's cache.
@@ -283,7 +285,7 @@ class CountResampler(Resampler):
         units: What is drawn.
         is_mean: Whether the measure is a mean over samples, which has no bias.
         spread: What resamples of few units do not show of the variance.
-        key: What tells the measure and its rows from others, if they are remembered.
+        key: What tells the measure and its rows from others, if they are remembered; the rows come first.
         kinds: A table of ones that adds up the counts of rows of a kind, if the measure takes those of kinds.
     """
 
@@ -334,6 +336,7 @@ class CountResampler(Resampler):
     def _replicates(self, n_resamples: int, rng: np.random.Generator, progress: Progress | None) -> Floats:
         values: list[Floats] = []
         waiting: list[Counts] = []
+        drawn = repr(rng.bit_generator.state)
         block = max(1, _COUNT_BLOCK // len(self.units.code))
         for start in range(0, n_resamples, block):
             waiting.append(self._counts(min(block, n_resamples - start), rng))
@@ -342,10 +345,21 @@ class CountResampler(Resampler):
             counts: Counts = np.concatenate(waiting, dtype=np.int64)
             waiting = []
             blocks = range(0, len(counts), self.at_once)
-            values.extend(self.weighted.of(counts[first : first + self.at_once]) for first in blocks)
+            values.extend(
+                self._measured(counts[first : first + self.at_once], (drawn, n_resamples, start, first))
+                for first in blocks
+            )
             if progress is not None:
                 progress("resamples", min(start + block, n_resamples), n_resamples)
         return np.concatenate(values)
+
+    def _measured(self, counts: Counts, which: Hashable) -> Floats:
+        """Return the measure of some resamples; what it reads of them is shared with other measures."""
+        steps = self.weighted.steps
+        if steps is None or not isinstance(self.key, tuple) or self.work > _MOST_SHARED:
+            return self.weighted.of(counts)
+        key = (self.key[0], steps.name, len(counts), which)
+        return steps.measure(remembered(key, lambda: steps.read(counts)))
 
 
 @dataclass(frozen=True, eq=False)

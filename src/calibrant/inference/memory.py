@@ -20,7 +20,7 @@ _kept: ContextVar[dict[Hashable, Any] | None] = ContextVar("_kept", default=None
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Inside, and in this thread, draw and measure equal resamples of equal rows only once.
+    """Inside, and in jobs that run beside it, draw and measure equal resamples of equal rows only once.
 
     Measures of one model are resampled from the same seed, and models are compared on the resamples on which
     each was measured before.

@@ -38,6 +38,7 @@ class Weighted:
         held: Numbers in memory for each row of counts, which limits the rows per call.
         work: Numbers computed for each row of counts, if these are more than are held.
         weights: How much each sample counts, or None if all count the same.
+        steps: The same in two steps, if other measures of the same samples begin with the same one.
     """
 
     n: int
@@ -45,6 +46,7 @@ class Weighted:
     held: int
     work: int = 0
     weights: Tensor | None = None
+    steps: "Steps | None" = None
 
     @property
     def value(self) -> float:
@@ -61,6 +63,21 @@ class Weighted:
         if counted.any():
             result[counted] = self.values(weighted if counted.all() else weighted[counted])
         return result
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What a measure reads of each row of counts, and the measure as a function of it.
+
+    Attributes:
+        name: What is read; measures of the same samples with equal names read the same.
+        read: Takes counts.
+        measure: Takes what was read, and returns the measure of each row.
+    """
+
+    name: str
+    read: Callable[[Counts], Any]
+    measure: Callable[[Any], Floats]
 
 
 def mean_weights(terms: Floats, weights: Tensor | None = None) -> Weighted:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.bins import Bins, equal_width_index, rounded_down
 from calibrant.inputs import Floats
-from calibrant.metrics.counted import Counts, EqualMass, Ordered, Weighted
+from calibrant.metrics.counted import Counts, EqualMass, Ordered, Steps, Weighted
 from calibrant.metrics.ranking import last_of_equals
 from calibrant.outcomes import Outcomes
 
@@ -118,17 +118,23 @@ def mass_class_weights(
         bins = (ordered.sums(counts).bins(n_bins, "mass") for ordered in _ordered_classes(p, y))
         return np.asarray(torch.stack([of_bins(each) for each in bins]).mean(dim=0))
 
-    def values(counts: Counts) -> Floats:
-        if counts.dtype.kind == "f":
-            return weighed(counts)
+    def bins_of(counts: Counts) -> Bins:
         count, gap = (np.diff(each, axis=-1, prepend=0) for each in stretches.up_to_ends(counts, n_bins))
         # The measure reads only counts and gaps; a gap is the difference of the last two sums.
         none = torch.zeros(gap.shape, dtype=torch.float64)
-        bins = Bins(edges, torch.from_numpy(count), none, torch.from_numpy(gap))
+        return Bins(edges, torch.from_numpy(count), none, torch.from_numpy(gap))
+
+    def measure(bins: Bins) -> Floats:
         return np.asarray(of_bins(bins).mean(dim=-1))
 
+    def values(counts: Counts) -> Floats:
+        return weighed(counts) if counts.dtype.kind == "f" else measure(bins_of(counts))
+
     n, k = p.shape
-    return Weighted(n, values, k * n_bins * _STRETCH // 2, n * k, weights)
+    steps = Steps(f"{n_bins} bins of equal count of each class", bins_of, measure)
+    return Weighted(
+        n, values, k * n_bins * _STRETCH // 2, n * k, weights, None if weights is not None else steps
+    )
 
 
 def _ordered_classes(p: Tensor, y: Tensor) -> Iterator[Ordered]:

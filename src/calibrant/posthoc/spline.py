@@ -147,7 +147,7 @@ def _correction(
 
 
 def _natural_splines(x: Floats, n_knots: int) -> Floats:
-    """Return the natural cubic splines, on even knots from 0 to 1, that are 1 at one knot and 0 at the others.
+    """Return the natural cubic splines on even knots from 0 to 1 that are 1 at one knot and 0 at the others.
 
     Column ``j`` is that of knot ``j``. A spline is linear in its values at the knots, and so are its second
     derivatives there, which are 0 at both ends and otherwise make the slope continuous.
