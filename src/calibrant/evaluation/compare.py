@@ -661,6 +661,7 @@ class _Work:
         if not self._waiting:
             self._data.forget_everything()
             self._parts.forget_everything()
+        if not self._waiting or self._is_large():
             _return_memory()
 
 
