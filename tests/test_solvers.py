@@ -1,12 +1,13 @@
-"""The bracketed Newton search, and the shares of a mixture."""
+"""The bracketed Newton search, the search of a valley, non-negative unknowns, and the shares of a mixture."""
 
 import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar, nnls
 
 from calibrant.errors import FitError
-from calibrant.solvers import increasing_root, likeliest_shares
+from calibrant.solvers import increasing_root, likeliest_shares, lowest_from_zero, minimum_between
 
 
 @pytest.mark.parametrize("start", [-300.0, -1.0, 0.0, 5.0, 300.0])
@@ -18,6 +19,41 @@ def test_flat_ends_do_not_throw_the_search_away(start):
 def test_a_function_without_a_root_is_an_error():
     with pytest.raises(FitError, match="did not settle within 200 steps"):
         increasing_root(lambda x: (1.0 + math.exp(min(x, 0.0)), math.exp(min(x, 0.0))))
+
+
+VALLEYS = {
+    "parabola": (lambda x: (x - 1.3) ** 2, -4.0, 5.0),
+    "quartic, flat at the floor": (lambda x: (x - 0.7) ** 4, -4.0, 5.0),
+    "a kink": (lambda x: abs(x - math.pi), 0.0, 10.0),
+    "floor at the lower bound": (lambda x: x, 2.0, 3.0),
+    "floor at the upper bound": (lambda x: -math.exp(x), -1.0, 3.0),
+    "likelihood of a temperature": (lambda x: math.log1p(math.exp(-3 / math.exp(x))) + 0.1 * x, -5.0, 5.0),
+    "flat everywhere": (lambda x: 1.0, 0.0, 1.0),
+    "two valleys": (lambda x: math.sin(3 * x) + x / 10, 0.0, 4.0),
+}
+
+
+@pytest.mark.parametrize("case", VALLEYS)
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-7])
+def test_the_floor_of_a_valley_is_that_of_scipy_at_no_more_calls(case, tolerance):
+    function, low, high = VALLEYS[case]
+    calls = []
+    place, value = minimum_between(lambda x: calls.append(x) or function(x), low, high, tolerance=tolerance)
+    expected = minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": tolerance})
+    assert value == function(place)
+    assert value <= expected.fun + 1e-8
+    assert abs(place - expected.x) <= 2 * tolerance
+    assert all(low < x < high for x in calls)
+    assert len(calls) <= expected.nfev + 1
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 20])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_lowest_point_from_zero_is_that_of_scipy(m, seed):
+    rng = np.random.default_rng(seed)
+    rows, right = rng.normal(size=(3 * m, m)), rng.normal(size=3 * m)
+    x = lowest_from_zero(rows.T @ rows, rows.T @ right)
+    np.testing.assert_allclose(x, nnls(rows, right)[0], atol=1e-9)
 
 
 def mean_log_likelihood(likelihoods, shares):

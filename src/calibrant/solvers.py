@@ -275,12 +275,12 @@ def likeliest_shares(
         curvature = ratios.T @ ratios / n if parts is None else (ratios.T * parts) @ ratios
         # Distributions that are the same leave it singular.
         curvature += 1e-10 * np.trace(curvature) * np.eye(m)
-        step = _lowest_from_zero(curvature, curvature @ shares + gain - 1) - shares
+        step = lowest_from_zero(curvature, curvature @ shares + gain - 1) - shares
         shares = shares + _shortened(step, shares, scaled, parts) * step
     raise FitError(f"the search for shares did not settle within {max_steps} steps")
 
 
-def _lowest_from_zero(curvature: Floats, slope: Floats) -> Floats:
+def lowest_from_zero(curvature: Floats, slope: Floats) -> Floats:
     r"""Return where :math:`x^\top C x / 2 - s^\top x` is lowest over :math:`x \ge 0`.
 
     This is the method of Lawson and Hanson (1974). One unknown after the other leaves 0, that which promises
