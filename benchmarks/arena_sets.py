@@ -209,7 +209,7 @@ def images(out: Path, paths: Sequence[Path]) -> None:
     """CIFAR-10 by 60 principal components of small images: ten classes, and three questions of two."""
     if not paths:
         return
-    x, y = _small_images(paths)
+    x, y = small_images(paths)
     models: Models = {
         "logistic": LogisticRegression(max_iter=200),
         "mlp": MLPClassifier((128,), max_iter=60, random_state=0),
@@ -237,7 +237,8 @@ def images(out: Path, paths: Sequence[Path]) -> None:
         write_all(out, f"cifar2_{name}", models, (some[:3000], answer[:3000]), test)
 
 
-def _small_images(paths: Sequence[Path]) -> tuple[Any, Any]:
+def small_images(paths: Sequence[Path]) -> tuple[Any, Any]:
+    """Return 60 principal components of CIFAR-10's images at 12 x 12 pixels, and the labels."""
     import pyarrow.parquet as pq
     from PIL import Image
 

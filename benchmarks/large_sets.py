@@ -4,19 +4,26 @@
 
 A fifth of each set, at most 25,000 samples, is fresh data; ``compare`` is fitted on the others, once on the
 part that ``calibrant.evaluation.large_sets`` draws and once with ``all_samples=True``. Differences are given
-in standard errors of the measure on the fresh data. The folder may have ``predictions/*.npz``,
-``imagenet_confidences/*.parquet`` and ``llm_mmlu_pro/answers.parquet``; without it there are the bundled
-predictions and two drawn sets.
+in standard errors of the measure on the fresh data. The folder has ``predictions/*.npz``,
+``imagenet_confidences/*.parquet``, ``llm_mmlu_pro/answers.parquet`` and ``cifar10/*.parquet``, of which small
+classifiers are trained on 8,000 images and judged on the other 52,000; without it there are the bundled
+predictions and drawn sets.
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
+from arena_sets import small_images
 from calibrant import Predictions
 from calibrant.data.bundled import load_bundled
 from calibrant.data.columns import Columns
@@ -62,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def row(predictions: Predictions, seed: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
     """Return the measures by all samples and by the part, how far apart they are, and what was chosen."""
     order = shuffled(predictions.n, seed=seed)
-    n_fresh = min(predictions.n // _SHARE, _MOST_FRESH)
+    n_fresh = most_fresh(predictions.n)
     fresh, rest = predictions.take(order[:n_fresh]), predictions.take(order[n_fresh:])
     whole, part = (
         compare(rest, test=fresh, all_samples=every, n_resamples=20, seed=seed) for every in (True, False)
@@ -72,6 +79,11 @@ def row(predictions: Predictions, seed: int) -> tuple[tuple[float, ...], tuple[s
     parts = part.parts
     used = "all" if parts is None else f"{len(parts.fitting):,} and {len(parts.choice):,}"
     return tuple(measured), (used, one.name, other.name)
+
+
+def most_fresh(n: int) -> int:
+    """Return how many of so many samples are fresh data."""
+    return min(n // _SHARE, _MOST_FRESH)
 
 
 def in_errors(name: str, whole: MethodResult, part: MethodResult) -> tuple[float, float, float]:
@@ -99,8 +111,12 @@ def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions
         yield f"drawn, {k:,} classes", Predictions(logits=logits, labels=labels)
     if not quick:
         yield "drawn confidences", confidences(1_000_000)
-    if folder is None:
-        return
+    if folder is not None:
+        yield from real_sets(folder)
+
+
+def real_sets(folder: Path) -> Iterator[tuple[str, Predictions]]:
+    """Yield the sets of a folder by name."""
     for path in sorted((folder / "predictions").glob("*.npz")):
         yield path.stem, load_predictions(path)
     for path in sorted((folder / "imagenet_confidences").glob("*.parquet")):
@@ -110,6 +126,25 @@ def sets(folder: Path | None, *, quick: bool) -> Iterator[tuple[str, Predictions
         columns = Columns(confidence=signal, correct="correct", missing="drop")
         answers = load_predictions(folder / "llm_mmlu_pro/answers.parquet", columns=columns)
         yield f"MMLU-Pro, {signal}", answers
+    yield from images(sorted((folder / "cifar10").glob("*.parquet")))
+
+
+def images(paths: Sequence[Path]) -> Iterator[tuple[str, Predictions]]:
+    """Train three small classifiers on 8,000 images of CIFAR-10 and predict the 52,000 others."""
+    x, y = small_images(paths)
+    order = np.random.default_rng(0).permutation(len(y))
+    few, others = order[:8000], order[8000:]
+    models = {
+        "logistic regression": LogisticRegression(max_iter=200),
+        "a network of one layer": MLPClassifier((128,), max_iter=60, random_state=0),
+        "a forest": RandomForestClassifier(100, random_state=0),
+    }
+    for name, model in models.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(x[few], y[few])
+        probs = model.predict_proba(x[others])
+        yield f"CIFAR-10, {name}", Predictions(probs=probs, labels=y[others])
 
 
 def confidences(n: int) -> Predictions:

@@ -43,6 +43,7 @@ ROWS = {
     "sklearn_default": 1,
     "segments": 2,
     "large_sets": 2,
+    "versions": 1,
     "scores": 2,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
@@ -61,12 +62,16 @@ LONG = {
     "frequencies",
     "judges",
     "large_sets",
+    "versions",
     "scores",
     "loss_training",
     "intervals",
 }
-# Parts that start many processes, or keep a core busy, are left out here.
-ONLY = {"commands": ["--only", "help,growth"]}
+# Parts that start many processes, or keep a core busy, are left out here; a version is compared with itself.
+ONLY = {
+    "commands": ["--only", "help,growth"],
+    "versions": ["--earlier", str(BENCHMARKS.parent / "src")],
+}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ VALLEYS = {
     "floor at the lower bound": (lambda x: x, 2.0, 3.0),
     "floor at the upper bound": (lambda x: -math.exp(x), -1.0, 3.0),
     "likelihood of a temperature": (lambda x: math.log1p(math.exp(-3 / math.exp(x))) + 0.1 * x, -5.0, 5.0),
-    "flat everywhere": (lambda x: 1.0, 0.0, 1.0),
+    "flat everywhere": (lambda _: 1.0, 0.0, 1.0),
     "two valleys": (lambda x: math.sin(3 * x) + x / 10, 0.0, 4.0),
 }
 
