@@ -168,7 +168,7 @@ class Ordered:
 
     @cached_property
     def _tied(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The groups of several samples, and the places of these samples: adding up single ones takes long."""
+        """The groups of several samples, and the places of these samples; others need no sums."""
         sizes = np.diff(self.last, prepend=-1)
         return np.flatnonzero(sizes > 1), np.flatnonzero(np.repeat(sizes > 1, sizes))
 
