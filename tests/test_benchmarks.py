@@ -44,6 +44,7 @@ ROWS = {
     "segments": 2,
     "large_sets": 2,
     "versions": 1,
+    "per_request": 4,
     "scores": 2,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
@@ -63,6 +64,7 @@ LONG = {
     "judges",
     "large_sets",
     "versions",
+    "per_request",
     "scores",
     "loss_training",
     "intervals",

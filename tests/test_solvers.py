@@ -38,7 +38,12 @@ VALLEYS = {
 def test_the_floor_of_a_valley_is_that_of_scipy_at_no_more_calls(case, tolerance):
     function, low, high = VALLEYS[case]
     calls = []
-    place, value = minimum_between(lambda x: calls.append(x) or function(x), low, high, tolerance=tolerance)
+
+    def counted(x):
+        calls.append(x)
+        return function(x)
+
+    place, value = minimum_between(counted, low, high, tolerance=tolerance)
     expected = minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": tolerance})
     assert value == function(place)
     assert value <= expected.fun + 1e-8

@@ -1,5 +1,6 @@
 """Outcomes of predictions: the confidence in the predicted class, and whether it was correct."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypedDict
 
@@ -266,6 +267,17 @@ def log_odds(confidence: Tensor) -> Tensor:
     """
     rounded = (confidence.double() / LEAST_DOUBT).round() * LEAST_DOUBT
     return torch.logit(rounded, eps=LEAST_DOUBT)
+
+
+def log_odds_of(confidence: float) -> float:
+    """Return the log-odds of one confidence, as :func:`log_odds` does.
+
+    Example:
+        >>> round(log_odds_of(1.0), 3)
+        13.816
+    """
+    rounded = min(max(round(confidence / LEAST_DOUBT) * LEAST_DOUBT, LEAST_DOUBT), 1 - LEAST_DOUBT)
+    return math.log(rounded / (1 - rounded))
 
 
 def margin(scores: Tensor) -> Tensor:

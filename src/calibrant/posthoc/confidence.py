@@ -16,9 +16,10 @@ from calibrant.inputs import (
     check_correct,
     check_score,
     same_kind,
+    to_tensor,
 )
-from calibrant.outcomes import LEAST_DOUBT, log_odds
-from calibrant.posthoc.calibrator import Calibrator, GroupsLike
+from calibrant.outcomes import LEAST_DOUBT, log_odds, log_odds_of
+from calibrant.posthoc.calibrator import Calibrator, GroupsLike, groups_of_one
 from calibrant.posthoc.fitting.stored import RISING, Numbers, declare
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
 from calibrant.posthoc.names import method_for_pairs
@@ -144,12 +145,33 @@ class ConfidenceCalibrator(Calibrator):
                 map.
         """
         if _is_number(confidence):
-            group: GroupsLike | None = [groups] if isinstance(groups, str) else groups
-            if isinstance(groups, Mapping):
-                group = {column: [str(name)] for column, name in groups.items()}
-            return cast("list[float]", self.predict_confidence([confidence], features, group))[0]
+            if features is None and groups is None and 0 <= confidence <= 1 and not self.needs_features:
+                return self._of_one(float(confidence))
+            if isinstance(groups, (str, Mapping)):
+                groups = groups_of_one(cast("str | Mapping[str, str]", groups))
+            return cast("list[float]", self.predict_confidence([confidence], features, groups))[0]
         log_probs = self.predict_log_proba(self._logits_of(confidence), features, groups)
         return same_kind(log_probs[:, 1].exp(), like=confidence)
+
+    def predict_one(
+        self,
+        row: ArrayLike | float,
+        features: ArrayLike | None = None,
+        group: str | Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401  # as of other calibrators
+        """Return the repaired confidence of one answer, as ``calibrator(0.9)`` does."""
+        if not _is_number(row):
+            raise InputError(
+                f"row: expected one number, got {type(row).__name__}; predict_confidence takes several"
+            )
+        h = None if features is None else to_tensor(features, "features")[None]
+        return self.predict_confidence(row, h, groups_of_one(group))
+
+    def _of_one(self, confidence: float) -> float:
+        """Repair one number between 0 and 1 as all others, without what looks for errors in arrays."""
+        with torch.inference_mode():
+            scores = torch.tensor([[0.0, log_odds_of(confidence)]], dtype=torch.float64)
+            return math.exp(float(self(scores)[0, 1]))
 
     @staticmethod
     def _logits_of(confidence: ArrayLike) -> Tensor:
@@ -215,6 +237,9 @@ class ScoreCalibrator(ConfidenceCalibrator):
         t = placed(z[:, 1] - z[:, 0], self.place)
         return super().forward(torch.stack([-t / 2, t / 2], dim=1), features, groups)
 
+    def _of_one(self, confidence: float) -> float:
+        return cast("list[float]", self.predict_confidence([confidence]))[0]
+
     @staticmethod
     def _logits_of(confidence: ArrayLike) -> Tensor:
         return check_score(confidence).double()
@@ -260,6 +285,7 @@ def ends_of(logits: Tensor) -> Tensor:
 def within(logits: Tensor, ends: Tensor) -> Tensor:
     """Return logits of wrong and right, shape ``(n, 2)``, whose log-odds do not go beyond both ends."""
     z = at_least_float32(logits)
-    low, high = ends.to(z)
-    s = torch.minimum(torch.maximum(z[:, 1] - z[:, 0], low), high)
-    return torch.stack([-s / 2, s / 2], dim=1)
+    low, high = ends.to(z).unbind()
+    wrong, right = z.unbind(dim=1)
+    half = torch.minimum(torch.maximum(right - wrong, low), high) / 2
+    return torch.stack([-half, half], dim=1)

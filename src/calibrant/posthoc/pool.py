@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Self, TypedDict, Unpack
 
 import numpy as np
@@ -262,7 +263,8 @@ class Pool(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        parts = (member(logits, features) for member in self.members.values())
+        # Its parts are the members in their order, then the curve.
+        parts = (member(logits, features) for member in islice(self.children(), len(self.names)))
         mixed = _mixed(parts, self.shares, self.smoothing, self.temperature)
         if self.has_curve:
             mixed = self.get_submodule(_CURVE)(mixed)
@@ -504,8 +506,8 @@ def _shares(likelihoods: Floats, weights: Floats | None) -> tuple[float, ...]:
 
 def _mixed(parts: Iterable[Tensor], shares: Tensor, smoothing: Tensor, temperature: Tensor) -> Tensor:
     mixed: Tensor | None = None
-    for part, share in zip(parts, shares, strict=True):
-        weighted = part + torch.log((1 - smoothing) * share).to(part)
+    for part, log_share in zip(parts, torch.log((1 - smoothing) * shares).unbind(), strict=True):
+        weighted = part + log_share.to(part)
         mixed = weighted if mixed is None else torch.logaddexp(mixed, weighted)
     assert mixed is not None
     even = torch.log(smoothing.to(mixed) * uniform(mixed))

@@ -27,9 +27,10 @@ def natural_splines(scores: Tensor, knots: Tensor) -> list[Tensor]:
     inside = torch.minimum(torch.maximum(scores, first), last)
     # The cubes of scores far beyond the last knot would cancel each other and lose all digits.
     place, beyond = (inside - first) / width, (scores - last).clamp(min=0)
-    cubes = [(place - each).clamp(min=0) ** 3 / (1 - each) for each in t[:-1]]
-    slopes = 3 * (t[-2] - t[:-2])
-    return [scores, *(width * (c - cubes[-1]) + a * beyond for c, a in zip(cubes[:-1], slopes, strict=True))]
+    each = t.reshape(-1, *(1 for _ in scores.shape))
+    cubes = (place - each[:-1]).clamp(min=0) ** 3 / (1 - each[:-1])
+    curved = width * (cubes[:-1] - cubes[-1]) + 3 * (each[-2] - each[:-2]) * beyond
+    return [scores, *curved.unbind()]
 
 
 def mixed_splines(scores: Tensor, knots: Tensor, mixture: Tensor) -> list[Tensor]:

@@ -71,7 +71,7 @@ class SampleTemperature(Calibrator):
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of each layer."""
         numbers = range(self.n_layers)
-        return [(self.get_buffer(f"weight_{i}"), self.get_buffer(f"bias_{i}")) for i in numbers]
+        return [(getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")) for i in numbers]
 
     def temperature(self, logits: Tensor) -> Tensor:
         """Return the temperature of each sample, shape ``(n,)``."""

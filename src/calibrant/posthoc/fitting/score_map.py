@@ -135,7 +135,9 @@ def count_below(x: Tensor, thresholds: Tensor) -> Tensor:
 def take(table: Tensor, index: Tensor) -> Tensor:
     """Read row ``c`` of a table of shape ``(m, b)`` at the indices in column ``c``, shape ``(n, m)``."""
     rows, size = table.shape
-    return table.reshape(-1)[index + size * torch.arange(rows, device=table.device)]
+    if rows > 1:
+        index = index + size * torch.arange(rows, device=table.device)
+    return table.reshape(-1)[index]
 
 
 def step(x: Tensor, thresholds: Tensor, values: Tensor) -> Tensor:
