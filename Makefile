@@ -124,7 +124,7 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)
 	@echo "Installing Calibrant into $(VENV) (PyTorch takes a while the first time) ..."
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[plots,report,tables]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt $(wildcard locks/*.txt)

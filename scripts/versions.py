@@ -23,7 +23,7 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 # In neither list: constraints.txt pins it for every install.
 PINNED = "torch"
 # The extras for users; the tools of dev have lower bounds too, which nobody has to meet.
-EXTRAS = ("train", "scale", "export", "bench")
+EXTRAS = ("tables", "plots", "report", "sklearn", "train", "scale", "export", "bench")
 
 
 def main() -> None:
@@ -65,6 +65,8 @@ def lowest(project: dict[str, Any]) -> list[str]:
     """Return ``name==version`` with the lower bound of each range of a project and its extras for users."""
     pins = []
     for requirement in map(Requirement, ranges(project, EXTRAS)):
+        if requirement.name == project["name"]:  # one extra that contains others
+            continue
         (bound,) = (part.version for part in requirement.specifier if part.operator == ">=")
         if requirement.name != PINNED:
             pins.append(f"{requirement.name}=={bound}")

@@ -35,7 +35,8 @@ from typing import (
     get_type_hints,
 )
 
-from calibrant.errors import CalibrantError, FormatError, InputError, MissingPackageError, did_you_mean
+from calibrant.errors import CalibrantError, FormatError, InputError, did_you_mean
+from calibrant.extras import optional
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -153,10 +154,8 @@ def _upload(file: Path, address: str) -> None:
 
 def _file_system(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it."""
-    try:
+    with optional(address):
         core = import_module("fsspec.core")
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(address, "fsspec", "scale") from error
     filesystem, place = core.url_to_fs(address)
     return filesystem, str(place)
 

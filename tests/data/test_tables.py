@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.data import Columns, Predictions, load_predictions, save_predictions
+from calibrant.data import Columns, Predictions, files, load_predictions, save_predictions
 from calibrant.data.rewriting import write_columns
 from calibrant.errors import FormatError, InputError
 from calibrant.streams.files import find_files
@@ -20,8 +20,12 @@ def parquet(tmp_path):
     return write
 
 
-@pytest.fixture
-def csv(tmp_path):
+@pytest.fixture(params=["with Arrow", "in Python alone"])
+def csv(tmp_path, request, monkeypatch):
+    """Write a table of text, which is then read with or without pyarrow, to the same end."""
+    if request.param == "in Python alone":
+        monkeypatch.setattr(files, "find_spec", lambda _: None)
+
     def write(text):
         (tmp_path / "preds.csv").write_text(text, encoding="utf-8")
         return tmp_path / "preds.csv"
@@ -163,7 +167,7 @@ def test_scores_that_start_out_whole_and_turn_fractional_are_read(csv, monkeypat
         ("confidence,correct\n0.9,yes\n", "correct: expected numbers, got strings such as 'yes'"),
         (
             "logits_0,logits_1,labels\n1,2,1\n1,2\n",
-            "expected a .csv file, got a file that cannot be read as such (",
+            "row 1: expected 3 columns, as in the header, got 2; it may be truncated",
         ),
         ('logits,labels\n"[1.0, two]",1\n', "logits: expected a list of numbers such as [0.9, 0.1], got"),
     ],

@@ -122,7 +122,7 @@ def calibrate(
 
     Example: calibrant calibrate answers.csv --confidence stated,length,year --by auto --out honest
     """
-    from calibrant.cli.printing import print_calibration
+    from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.folder import CALIBRATOR, RESULTS
@@ -142,9 +142,9 @@ def calibrate(
     if out is not None:
         from calibrant.report.describe import describe_comparison
         from calibrant.report.sources import Origin, Sources
-        from calibrant.report.write import REPORT, save_results
+        from calibrant.report.write import save_results
 
-        saved = [CALIBRATOR, RESULTS, REPORT]
+        saved = [CALIBRATOR, RESULTS, *pages(out)]
         written = [out / name for name in (*saved, _repaired_name(test or path))]
         check_targets(written, [path, *([] if test is None else [test])])
     # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.

@@ -28,7 +28,7 @@ def demo(
 
     Example: calibrant demo
     """
-    from calibrant.cli.printing import print_calibration
+    from calibrant.cli.printing import pages, print_calibration
     from calibrant.data.bundled import load_bundled
     from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
@@ -38,6 +38,7 @@ def demo(
     from calibrant.report.write import REPORT, write_report
 
     make_folder(out)
+    written = pages(out)
     validation = load_bundled("cifar10_val")
     test, noisy = load_bundled("cifar10_test"), load_bundled("cifar10_test_noise")
     with progress_bar() as progress:
@@ -58,7 +59,8 @@ def demo(
             origin=Origin(command_line()),
         )
         page = describe_comparison(comparison, choice, sources)
-        write_report(page, out / REPORT)
+        for name in written:
+            write_report(page, out / name)
 
     console = Console()
     console.print(f"A small network on {test.n:,} CIFAR-10 test images.", highlight=False)
@@ -74,7 +76,8 @@ def demo(
     shifted = {} if page.shift is None else {"before": page.shift.before, chosen.name: page.shift.after}
     console.show(measures_table({name: row.metrics for name, row in shifted.items() if row is not None}))
     console.print()
-    console.print(line("The report, to open in a browser: ", (shown(out / REPORT), "bold")))
+    if written:
+        console.print(line("The report, to open in a browser: ", (shown(out / REPORT), "bold")))
 
 
 def _print_calibration(console: Console, page: "Page", result: "MethodResult", title: str) -> None:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
+from calibrant.files import shown
 from calibrant.show.numbers import count
 from calibrant.show.table import Column, Table
 from calibrant.show.terminal import Console, line
@@ -40,6 +42,16 @@ class Speed:
     def show(self, what: str, done: int, total: int) -> None:
         """Show a step, the rows that are done, and the rows per second."""
         self._progress(f"{what}, {done / self.seconds:,.0f} rows/s", done, total)
+
+
+def pages(folder: Path) -> list[str]:
+    """Return the name of the page that goes into a folder; none, with one line why, if it cannot be made."""
+    from calibrant.report.write import REPORT, why_no_page
+
+    if (missing := why_no_page()) is None:
+        return [REPORT]
+    say(f"calibrant: note: {REPORT} is not written in {shown(folder)}; {missing}", err=True)
+    return []
 
 
 def print_evaluation(console: Console, found: "FullEvaluation", *, title: str) -> None:

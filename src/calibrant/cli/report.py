@@ -83,8 +83,10 @@ def report(
 
     Example: calibrant report test.npz other.npz --measures smece,augrc
     """
-    from calibrant.report.write import REPORT, write_report
+    from calibrant.report.write import REPORT, why_no_page, write_report
 
+    if missing := why_no_page():
+        raise missing
     target = (paths[0] / REPORT if paths[0].is_dir() else Path(REPORT)) if out is None else out
     given = [path for path in (*paths, val, shift, ood) if path is not None]
     check_targets([target], [path for path in given if path.is_file()])

@@ -195,11 +195,10 @@ def _write(run: "Run", outcome: "Outcome", answer: dict[str, Any]) -> None:
 
 
 def _show(run: "Run", outcome: "Outcome") -> None:
-    from calibrant.cli.printing import print_calibration
+    from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation.calibration import Calibration
     from calibrant.evaluation.effect import effect_of
     from calibrant.evaluation.folder import CALIBRATOR
-    from calibrant.report.write import REPORT
     from calibrant.training.outcome import elsewhere_table, stages_table, title_of_run
 
     console, effect = Console(), effect_of(outcome.comparison, outcome.choice, run.predictions["test"])
@@ -212,5 +211,5 @@ def _show(run: "Run", outcome: "Outcome") -> None:
     if any(each.detection or len(each.measures) > 1 for each in outcome.methods.values()):
         console.print("\nShifted and out-of-distribution sets:", highlight=False)
         console.show(elsewhere_table(outcome.as_json()))
-    written = f"model.safetensors, predictions/, metrics.csv, {CALIBRATOR}, {REPORT}"
-    console.say(f"Saved in {run.folder}: {written}")
+    written = ["model.safetensors", "predictions/", "metrics.csv", CALIBRATOR, *pages(run.folder)]
+    console.say(f"Saved in {run.folder}: {', '.join(written)}")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -30,6 +31,8 @@ FORMATS = {
     ".safetensors": ("calibrant.data.archives", "Safetensors"),
     ".jsonl": ("calibrant.data.json_lines", "JsonLines"),
 }
+# What reads tables of text where pyarrow is not installed.
+_PLAIN = {".csv": "PlainCsv", ".tsv": "PlainTsv"}
 # Logs of other tools, which are read but not written.
 LOGS = {".json": ("calibrant.data.logs", "InspectLog")}
 # The most by which the sum of rounded percent may differ from the whole.
@@ -236,6 +239,8 @@ def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:
             "the suffix decides the format"
         )
     module, name = known[suffix_of(path)]
+    if suffix_of(path) in _PLAIN and find_spec("pyarrow") is None:
+        module, name = "calibrant.data.plain_tables", _PLAIN[suffix_of(path)]
     return cast("type[Format]", getattr(import_module(module), name))
 
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import IO, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from calibrant.data.contents import from_text, to_text
 from calibrant.errors import FormatError
+from calibrant.extras import optional
 from calibrant.files import digest
+
+with optional("parquet"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: Options of pyarrow for files that we write.
 CHECKSUMS: Mapping[str, Any] = MappingProxyType({"write_page_checksum": True})

@@ -18,8 +18,10 @@ from calibrant.data.contents import find_columns, of_class_one, under_our_names
 from calibrant.data.files import FORMATS, format_of, save_predictions
 from calibrant.data.json_lines import JsonLines, write_records
 from calibrant.data.labels import LabelPredictions
+from calibrant.data.plain_tables import PlainCsv, PlainTsv
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
+from calibrant.extras import optional
 from calibrant.files import atomic_path, reading, suffix_of, unpacked
 from calibrant.inputs import ArrayLike, check_choice, check_confidence
 from calibrant.outputs import check_targets
@@ -449,9 +451,7 @@ def _records(path: Path) -> Sequence[Mapping[str, Any]]:
     if suffix_of(path) == ".jsonl":
         return JsonLines(path).records
     if suffix_of(path) in _TABLES_OF_TEXT:
-        from calibrant.data.tables import Csv, Tsv
-
-        return (Tsv if suffix_of(path) == ".tsv" else Csv)(path).records()
+        return (PlainTsv if suffix_of(path) == ".tsv" else PlainCsv)(path).records()
     from calibrant.data.parquet import open_parquet
 
     with open_parquet(path) as table:
@@ -480,9 +480,10 @@ def _cell(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 
 def _to_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    import pyarrow as pa
-
     from calibrant.data.parquet import write_parquet
+
+    with optional("parquet"):
+        import pyarrow as pa
 
     write_parquet(pa.table({name: [row.get(name) for row in rows] for name in _names(rows)}), path)
 

@@ -4,21 +4,12 @@ A matrix is one column of lists, or one column per class: ``logits_0, logits_1, 
 ``logits_<class name>``.
 """
 
-import csv
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions, read_csv, write_csv
 
 from calibrant.data.columns import ColumnName, Columns, FileRows
 from calibrant.data.contents import (
@@ -29,26 +20,29 @@ from calibrant.data.contents import (
     from_beside,
     group_columns,
     is_group,
-    label_numbers,
     labels_by_number,
     notes_of,
     present,
     signal_arrays,
-    suffixes,
     to_arrays,
     under_our_names,
 )
 from calibrant.data.parquet import notes_in, open_parquet, with_notes, write_parquet
+from calibrant.data.plain_tables import PlainCsv
 from calibrant.data.predictions import Stored
-from calibrant.errors import FormatError, InputError
+from calibrant.data.text_tables import written_columns
+from calibrant.errors import InputError
+from calibrant.extras import optional
 from calibrant.files import is_packed, unpacked
-from calibrant.text import guarded, unguarded
+from calibrant.text import unguarded
+
+with optional("tables"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, WriteOptions, read_csv, write_csv
 
 # A row must fit into one block of a CSV file, and features may make it long.
 _BLOCK_BYTES = 1 << 24
-# What may separate columns, and the rows that decide which.
-_DELIMITERS = ",;\t|"
-_DECIDING = 6
 
 
 class Parquet:
@@ -105,68 +99,8 @@ class Parquet:
         write_parquet(pa.table(columns, metadata=with_notes(notes_of(predictions))), self.path)
 
 
-class Dialect(NamedTuple):
-    """How a table of text is written.
-
-    Attributes:
-        delimiter: What separates columns.
-        header: The names of all columns; empty for an index without a name.
-        is_named: Whether the header has a name, which may be empty, for each column.
-    """
-
-    delimiter: str
-    header: list[str]
-    is_named: bool = True
-
-
-class Csv:
-    """One column per class, named by its number or its class; numbers become float64, metadata is lost.
-
-    Commas, semicolons, tabs or bars may separate columns.
-
-    Attributes:
-        delimiter: What separates columns in files that are written.
-    """
-
-    delimiter = ","
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @cached_property
-    def dialect(self) -> Dialect:
-        """What separates columns, recognised from the first rows, and the names of the columns."""
-        others = [delimiter for delimiter in _DELIMITERS if delimiter != self.delimiter]
-        found = [(delimiter, self._first_rows(delimiter)) for delimiter in (self.delimiter, *others)]
-        # Of several that give a table, the one with most columns; of equal ones, that of the suffix.
-        delimiter, rows = max(found, key=lambda each: (_fits(each[1]), len(each[1][0]) if each[1] else 0))
-        header = rows[0] if rows else []
-        if len(header) == 1 and len(re.split(r"[\s:]+", header[0].strip())) > 1:
-            raise FormatError(
-                f"expected columns separated by commas, semicolons, tabs or bars, got one column "
-                f"{header[0][:40]!r}; write the table with one of these"
-            )
-        if not _has_index(rows):
-            return Dialect(delimiter, header)
-        at_the_end = all(row[-1] == "" for row in rows[1:])  # a delimiter at the end of each row
-        return Dialect(delimiter, [*header, ""] if at_the_end else ["", *header], is_named=False)
-
-    def _first_rows(self, delimiter: str) -> list[list[str]]:
-        with self._opened() as file:
-            rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
-            try:
-                return list(islice(rows, _DECIDING))
-            except csv.Error:  # a row of many columns is a cell that is too long for another delimiter
-                return []
-
-    @property
-    def header(self) -> list[str]:
-        """The names of all columns."""
-        return self.dialect.header
-
-    def names(self) -> list[str]:
-        """Return the names of all columns."""
-        return self.header
+class Csv(PlainCsv):
+    """Tables of text read by Arrow, many times as fast; numbers that people wrote are left to Python."""
 
     def read(
         self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
@@ -188,11 +122,7 @@ class Csv:
         try:
             table = self._read(include_columns=named, column_types=types).rename_columns(own)
         except pa.ArrowInvalid:
-            types |= {ours[name]: pa.string() for name in numbers}
-            table = self._read(include_columns=named, column_types=types, **_EMPTY_IS_NULL).rename_columns(
-                own
-            )
-            table = _from_texts(table, numbers, percent=columns.percent)
+            return super().read(columns, kept)
         for name in (name for name in own if name == "labels" or is_group(name)):
             if pa.types.is_string(table[name].type):
                 place = table.schema.get_field_index(name)
@@ -209,13 +139,6 @@ class Csv:
         )
         return FileRows({name: _plain(_without_guards(table[name])) for name in names})
 
-    def records(self) -> list[dict[str, str]]:
-        """Return each row as text by the names of the columns."""
-        with self._opened() as file:
-            rows = (row for row in csv.reader(file, delimiter=self.dialect.delimiter) if row)
-            next(rows, None)
-            return [dict(zip(self.header, row, strict=False)) for row in rows]
-
     def _read(self, **convert: Any) -> pa.Table:  # noqa: ANN401  # options of pyarrow
         delimiter, header, is_named = self.dialect
         names = {} if is_named else {"column_names": header, "skip_rows": 1}
@@ -227,34 +150,10 @@ class Csv:
                 convert_options=ConvertOptions(**convert),
             )
 
-    @contextmanager
-    def _opened(self) -> Iterator[TextIO]:
-        with unpacked(self.path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            yield text
-
     def write(self, predictions: Stored) -> None:
-        """Write a header and one row per sample, with enough digits to read back the same number.
-
-        A group that a spreadsheet would take for a formula has an apostrophe before it; reading drops it.
-        """
-        columns: dict[str, Any] = {}
-        for key, array in to_arrays(predictions).items():
-            if array.dtype.kind == "f":
-                array = array.astype(np.float64)
-            if array.ndim == 1:
-                columns[key] = array
-            else:
-                headers = _headers(key, array.shape[1], predictions.class_names)
-                columns |= dict(zip(headers, array.T, strict=True))
-        if (labels := label_numbers(predictions)) is not None:
-            columns["labels"] = labels
-        columns |= signal_arrays(predictions)
-        if predictions.groups is not None:
-            for name, groups in group_columns(predictions.groups).items():
-                names = [guarded(each) for each in groups.names]
-                columns[name] = [names[code] for code in groups.codes.tolist()]
+        """Write a header and one row per sample, with enough digits to read back the same number."""
         with unpacked(self.path, "wb") as file:
-            write_csv(pa.table(columns), file, WriteOptions(delimiter=self.delimiter))
+            write_csv(pa.table(written_columns(predictions)), file, WriteOptions(delimiter=self.delimiter))
 
 
 class Tsv(Csv):
@@ -265,35 +164,6 @@ class Tsv(Csv):
 
 # Options under which empty cells of text are null and everything else is text.
 _EMPTY_IS_NULL: dict[str, Any] = {"null_values": [""], "strings_can_be_null": True}
-_NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
-_DECIMAL_COMMA = r"^[-+]?\d*,\d+([eE][-+]?\d+)?$"
-
-
-def _fits(rows: Sequence[Sequence[str]]) -> bool:
-    """Say whether rows have as many cells as the header, which has several."""
-    if not rows or len(rows[0]) < 2:
-        return False
-    return all(len(row) == len(rows[0]) for row in rows) or _has_index(rows)
-
-
-def _has_index(rows: Sequence[Sequence[str]]) -> bool:
-    """Say whether all rows have one cell more than the header, as in tables of R with names of rows."""
-    return len(rows) > 1 and all(len(row) == len(rows[0]) + 1 for row in rows[1:])
-
-
-def _from_texts(table: pa.Table, numbers: Iterable[str], *, percent: bool) -> pa.Table:
-    """Return a table in which columns of text are numbers, or lists of them."""
-    for name in sorted(numbers):
-        place = table.schema.get_field_index(name)
-        column = pc.utf8_trim_whitespace(table[name])
-        first = next((value for value in column.to_pylist() if value is not None), "")
-        parsed = _lists(column, name) if first.startswith("[") else _numbers(column, name, percent=percent)
-        table = table.set_column(place, name, parsed)
-    for name in ("labels", "correct"):
-        if name in table.column_names and pa.types.is_string(table[name].type):
-            whole = pc.replace_substring_regex(table[name], r"^(\d+),0*$", r"\1")  # 1,0 is 1.0
-            table = table.set_column(table.schema.get_field_index(name), name, whole)
-    return table
 
 
 def _without_guards(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -302,43 +172,6 @@ def _without_guards(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     texts = [None if text is None else unguarded(text) for text in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])
-
-
-def _numbers(column: pa.ChunkedArray, name: str, *, percent: bool) -> pa.ChunkedArray:
-    """Return the numbers in a column of text: with a point, with a decimal comma, or in percent."""
-    marked = pc.ends_with(column, "%")
-    if percent:
-        column = pc.utf8_rtrim_whitespace(pc.utf8_rtrim(column, "%"))
-    if pc.any(pc.match_substring_regex(column, _DECIMAL_COMMA)).as_py():
-        _refuse_unless(
-            pc.invert(pc.match_substring(column, ".")), column, name, "; write all of them with a point"
-        )
-        column = pc.replace_substring(column, ",", ".")
-    advice = "; these are percent: say percent=True, or write fractions" if pc.any(marked).as_py() else ""
-    column = pc.if_else(pc.is_in(pc.utf8_lower(column), pa.array(["nan", "na", "null", "n/a"])), None, column)
-    _refuse_unless(pc.match_substring_regex(column, _NUMBER), column, name, advice)
-    return column.cast(pa.float64())
-
-
-def _refuse_unless(fine: pa.ChunkedArray, column: pa.ChunkedArray, name: str, advice: str) -> None:
-    row = pc.index(fine, False).as_py()
-    if row >= 0:
-        raise InputError(f"{name}: expected a number, got {str(column[row])[:40]!r} in row {row}{advice}")
-
-
-def _lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return the lists in a column of text, such as ``[0.9, 0.1]`` or ``[0.9 0.1]``."""
-    rows = []
-    for row, text in enumerate(column.to_pylist()):
-        try:
-            plain = re.sub(r"np\.float\d+\(([^)]*)\)", r"\1", (text or "").strip("[ ]"))
-            rows.append([float(value) for value in re.split(r"[\s,]+", plain)])
-        except ValueError:
-            raise InputError(
-                f"{name}: expected a list of numbers such as [0.9, 0.1], got {str(text)[:40]!r} in row "
-                f"{row}; write one column for each class"
-            ) from None
-    return pa.chunked_array([pa.array(rows, pa.list_(pa.float64()))])
 
 
 def to_values(table: pa.Table, columns: dict[str, list[str]]) -> dict[str, Any]:
@@ -414,15 +247,3 @@ def _check_complete(column: pa.ChunkedArray, name: str, *, per_row: int = 1) -> 
             f"{name}: expected a value in every row, got an empty one in row {row}; fill such rows, or leave "
             "them out with missing='drop'"
         )
-
-
-def _headers(key: str, width: int, class_names: tuple[str, ...] | None) -> list[str]:
-    if class_names is None or key == "features":
-        return [f"{key}_{i}" for i in range(width)]
-    headers = [f"{key}_{name}" for name in class_names]
-    if suffixes(headers, key) != list(class_names):
-        raise InputError(
-            f"class_names: expected names that do not look like column numbers, got {class_names[0]!r} and "
-            "others; save as .npz, .parquet or .safetensors"
-        )
-    return headers

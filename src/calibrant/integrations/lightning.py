@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError
+from calibrant.extras import optional
 from calibrant.inputs import check_count
 from calibrant.integrations.loggers import (
     Logger,
@@ -32,10 +33,8 @@ from calibrant.metrics.names import resolve_measures
 try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:
-    try:
+    with optional("lightning"):
         from pytorch_lightning import Callback  # type: ignore[assignment]  # the same class under its older name
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("lightning", "lightning", "train") from error
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

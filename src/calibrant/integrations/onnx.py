@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from torch import Tensor, nn
 
 from calibrant.decisions.cascade_rule import CascadeRule
 from calibrant.decisions.rule import Rule
-from calibrant.errors import CalibrantError, InputError, MissingPackageError
+from calibrant.errors import CalibrantError, InputError
+from calibrant.extras import why_missing
 from calibrant.files import atomic_path
 from calibrant.inputs import at_least_float32, check_count, check_flag, column_sets
 from calibrant.outcomes import log_odds
@@ -72,9 +72,8 @@ def export_onnx(
         CalibrantError: The packages of the extra ``export`` are missing, PyTorch cannot express the
             calibrator in ONNX, ONNX Runtime cannot run the graph, or the two disagree.
     """
-    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise MissingPackageError("export", " and ".join(missing), "export")
+    if missing := why_missing("export", "onnx", "onnxruntime", "onnxscript"):
+        raise missing
     frozen, widths = graph_of(
         calibrator, n_classes=n_classes, n_features=n_features, half_precision=half_precision
     )

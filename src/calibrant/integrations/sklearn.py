@@ -7,20 +7,23 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
-from sklearn.utils import _safe_indexing, check_random_state, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from calibrant.errors import FitError, InputError
+from calibrant.extras import optional
 from calibrant.inputs import ArrayLike, Floats, check_choice
 from calibrant.outcomes import LEAST_PROB
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.names import POOL, Method, method_named
+
+with optional("scikit-learn"):
+    from sklearn import get_config
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
+    from sklearn.utils import _safe_indexing, check_random_state, indexable
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 # Rows that samples with whole numbers as weights are repeated to; with more, the ratios of the weights count.
 _MOST_COUNTED = 1_000_000

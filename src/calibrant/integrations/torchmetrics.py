@@ -6,16 +6,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError
+from calibrant.extras import optional
 from calibrant.streams.measures import accumulators, measures_of
 from calibrant.streams.sketch_bounds import Bounded
 from calibrant.streams.sums import check_streamed_batch
 from calibrant.streams.totals import Accumulator, TotalsReduction
 
-try:
+with optional("torchmetrics"):
     from torchmetrics import Metric
-except ModuleNotFoundError as error:
-    raise MissingPackageError("torchmetrics", "torchmetrics", "train") from error
 
 
 class CalibrationMetrics(Metric):

@@ -11,7 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.errors import FormatError, InputError
+from calibrant.extras import optional
 from calibrant.files import atomic_path
 from calibrant.inputs import check_count
 from calibrant.integrations.loggers import (
@@ -35,12 +36,10 @@ from calibrant.losses.parts.batch import IGNORED
 from calibrant.losses.parts.global_batch import global_sum, world_size
 from calibrant.metrics.names import resolve_measures
 
-try:
+with optional("transformers"):
     from transformers import Trainer, TrainerCallback
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.trainer_utils import get_last_checkpoint
-except ModuleNotFoundError as error:
-    raise MissingPackageError("transformers", "transformers", "train") from error
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions

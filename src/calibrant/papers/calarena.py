@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.errors import FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.extras import optional
 from calibrant.inputs import Floats
 from calibrant.metrics.proper import post_hoc_improvement
 from calibrant.papers.model_predictions import load_model_predictions
@@ -67,10 +68,8 @@ def read_tasks(path: Path, *, part: int = 0, parts: int = 1) -> Iterator[CalAren
         part: Number of the part to read, from 0; large files can be processed in parts.
         parts: Number of parts that the tasks are divided into.
     """
-    try:
+    with optional("CalArena"):
         import h5py
-    except ImportError:
-        raise MissingPackageError("CalArena", "h5py", "bench") from None
     if not path.is_file():
         raise InputError(f"file: expected a CalArena file, got {path}, which does not exist")
     if not 0 <= part < parts:

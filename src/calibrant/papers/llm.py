@@ -21,12 +21,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -34,12 +32,16 @@ from calibrant.evaluation import choose, compare
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.compare import Comparison
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.extras import optional
 from calibrant.inputs import Floats
 from calibrant.metrics.binned import expected_calibration_error
 from calibrant.papers.arena_real import CALIBRANT, needed_to_test
 from calibrant.papers.experiment import Job
 from calibrant.papers.rows import Record
 from calibrant.posthoc.names import BY_GROUP, COMBINATION, POOL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The key of jobs that use all confidences of a model.
 COMBINED = "combined"
@@ -114,6 +116,9 @@ def answers_file(settings: Mapping[str, Any], data: Path | None) -> Path:
 def read_model(path: Path, model: str) -> ModelAnswers:
     """Read the answers of one model."""
     confidences = confidence_columns(path)
+    with optional("llm"):
+        import pyarrow.parquet as pq
+
     table = pq.read_table(path, columns=[*_COLUMNS, *confidences], filters=[(_MODEL, "=", model)])
     if not table.num_rows:
         raise InputError(f"{path.name}: expected answers of {model}, got none")
@@ -131,6 +136,10 @@ def read_model(path: Path, model: str) -> ModelAnswers:
 
 def confidence_columns(path: Path) -> list[str]:
     """Return the columns of a file of answers that hold confidences: all that hold fractions."""
+    with optional("llm"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
     schema = pq.read_schema(path)
     for name in _COLUMNS:
         if name not in schema.names:
@@ -242,11 +251,14 @@ def _with_combined(names: list[str]) -> list[str]:
 
 
 def _model_names(path: Path) -> list[str]:
+    with optional("llm"):
+        import pyarrow.parquet as pq
+
     names = pq.read_table(path, columns=[_MODEL])[_MODEL].unique().to_pylist()
     return sorted(name for name in names if name is not None)
 
 
-def _numbers(table: pa.Table, name: str) -> Floats:
+def _numbers(table: "pa.Table", name: str) -> Floats:
     return np.asarray(table[name].to_numpy(), dtype=np.float64)
 
 

@@ -22,10 +22,10 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from calibrant._version import __version__
 from calibrant.errors import CalibrantError, InputError
+from calibrant.extras import optional
 from calibrant.inputs import Progress, check_choice, check_count
 from calibrant.papers.arena_real import expand_files, run_arena_real
 from calibrant.papers.attacks import attack_study
@@ -54,6 +54,9 @@ from calibrant.papers.smart_convergence import convergence_study
 from calibrant.papers.smart_margins import interval_study, margin_study
 from calibrant.papers.smart_theory import bound_study, mismatch_study
 from calibrant.papers.training import run_training
+
+with optional("bench"):
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 # More processes than these no machine has cores for, and more seeds nobody waits for.
 _MOST_JOBS, _MOST_SEEDS = 1000, 10_000

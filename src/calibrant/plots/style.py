@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import CalibrantError
+from calibrant.extras import optional
 from calibrant.plots import layout, words
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def applied() -> Iterator[None]:
     keep the text. Matplotlib's warnings about each of them are not shown.
     """
     try:
-        import matplotlib
-        import matplotlib.font_manager  # which keeps a list of fonts on disk
+        with optional("plot"):
+            import matplotlib
+            import matplotlib.font_manager  # which keeps a list of fonts on disk
     except OSError:
         raise CalibrantError(
             "plot: expected a folder in which matplotlib may keep its list of fonts, got none that can be "

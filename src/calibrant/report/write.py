@@ -5,14 +5,16 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import FormatError
+from calibrant.errors import FormatError, MissingPackageError
 from calibrant.evaluation.folder import CALIBRATOR, DIGEST, RESULTS, calibrator_digest, read_results
-from calibrant.files import atomic_path, write_file
+from calibrant.extras import why_missing
+from calibrant.files import atomic_path, remove_file, write_file
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.report.charts import FEW, specifications
 from calibrant.report.drawing_library import drawing_library
@@ -32,8 +34,15 @@ def write_report(page: Page, path: str | os.PathLike[str]) -> None:
     write_file(path, render(page))
 
 
+def why_no_page() -> MissingPackageError | None:
+    """Return why no page can be made here; None if it can."""
+    return why_missing("report", "jinja2", "vl_convert")
+
+
 def render(page: Page) -> str:
     """Return the page as HTML."""
+    if missing := why_no_page():
+        raise missing
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -71,6 +80,8 @@ def render(page: Page) -> str:
 def save_results(folder: Path, calibrator: Calibrator, answer: Mapping[str, Any], page: Page) -> None:
     """Write the calibrator, the page and the results, below which the numbers that the page draws are a line.
 
+    Where no page can be made, the other two are written; ``calibrant report`` makes a page of them elsewhere.
+
     All files are there before the first one is moved into place, so that a full disk leaves an older folder
     as it was. The results come last and have the digest of the calibrator; the page shows it too.
     """
@@ -79,9 +90,14 @@ def save_results(folder: Path, calibrator: Calibrator, answer: Mapping[str, Any]
     page = replace(page, facts=(*page.facts, made_from))
     results = json.dumps({**answer, DIGEST: digest}, indent=1).removesuffix("}").rstrip()
     drawn = json.dumps(page_to_json(page), allow_nan=False, separators=(",", ":"))
-    with atomic_path(folder / RESULTS) as results_file, atomic_path(folder / REPORT) as report_file:
+    with ExitStack() as written:
+        results_file = written.enter_context(atomic_path(folder / RESULTS))
         results_file.write_text(f'{results},\n "page": {drawn}\n}}\n', encoding="utf-8")
-        report_file.write_text(render(page), encoding="utf-8")
+        if why_no_page() is None:
+            report_file = written.enter_context(atomic_path(folder / REPORT))
+            report_file.write_text(render(page), encoding="utf-8")
+        else:
+            remove_file(folder / REPORT)  # it would be about an older calibrator
         calibrator.save(folder / CALIBRATOR)
 
 

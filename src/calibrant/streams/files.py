@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
-from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.errors import FormatError, InputError
+from calibrant.extras import optional
 from calibrant.files import suffix_of
 from calibrant.outputs import INCOMPLETE, check_complete
 
@@ -134,10 +135,8 @@ def _local(source: str, suffixes: tuple[str, ...]) -> list[StreamFile]:
 
 
 def _remote(source: str) -> list[StreamFile]:
-    try:
+    with optional(source):
         core = import_module("fsspec.core")
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(source, "fsspec", "scale") from error
     try:
         filesystem, path = core.url_to_fs(source)
         if glob.has_magic(path):

@@ -5,16 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from calibrant.data.contents import GROUPS, beside_columns, find_columns, from_beside, select_form
-from calibrant.data.parquet import CHECKSUMS
 from calibrant.data.predictions import Predictions
 from calibrant.data.rewriting import ScoreColumns, Written, arranged, check_written, to_arrow
 from calibrant.errors import InputError
@@ -24,6 +21,9 @@ from calibrant.outputs import check_targets, filling
 from calibrant.streams.files import FileLayout, StreamFile, rows_at_once
 from calibrant.streams.prediction_stream import PredictionStream
 from calibrant.streams.row_groups import LARGE, PIECE, groups_of, naming, read_tables, to_predictions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,11 @@ def _target(source: StreamFile, out: Path, *, alone: bool) -> Path:
 
 def _rewrite(job: FileJob, path: Path) -> Iterator[int]:
     """Write one file and yield the number of rows of each piece as it is written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from calibrant.data.parquet import CHECKSUMS
+
     source, layout, by = job.source, job.layout, job.by
     buffer = PIECE if layout.largest > LARGE else 0
     # A writer that opens the file itself would leave it open if the disk is full.
@@ -171,7 +176,7 @@ def _rewrite(job: FileJob, path: Path) -> Iterator[int]:
 
 
 def _beside(
-    rows: pa.RecordBatch, groups: tuple[tuple[str, ...], npt.NDArray[np.int64] | None], *, pairs: bool
+    rows: "pa.RecordBatch", groups: tuple[tuple[str, ...], npt.NDArray[np.int64] | None], *, pairs: bool
 ) -> dict[str, Any]:
     """Return groups and, beside confidences, signals as arguments of predictions."""
     names, codes = groups
@@ -184,15 +189,17 @@ def _beside(
     return values
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+def _numbers(column: "pa.Array") -> npt.NDArray[np.float64]:
     """Return a column of numbers, NaN where one is missing."""
+    import pyarrow as pa
+
     filled = column.cast(pa.float64()).fill_null(float("nan"))
     return np.array(np.from_dlpack(filled))
 
 
 def _replaced(
-    rows: pa.RecordBatch, before: Predictions, new: Tensor, scores: ScoreColumns | None
-) -> pa.Table:
+    rows: "pa.RecordBatch", before: Predictions, new: Tensor, scores: ScoreColumns | None
+) -> "pa.Table":
     """Return the rows with new predictions in place of the old ones."""
     if scores is None:
         arrays = {"confidence": new.detach().cpu().numpy()}
@@ -201,4 +208,6 @@ def _replaced(
     old = {name: rows.column(name) for name in rows.schema.names}
     types = {name: column.type for name, column in old.items()}
     columns = {name: to_arrow(array, types.get(name)) for name, array in arrays.items()}
+    import pyarrow as pa
+
     return pa.table(arranged(old, columns, () if scores is None else scores.replaced))

@@ -5,13 +5,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -19,10 +16,13 @@ from calibrant.data.contents import class_names, labels_by_number
 from calibrant.data.joined import UNKNOWN, truth_of
 from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions
-from calibrant.data.tables import to_values
 from calibrant.errors import CalibrantError, FormatError, InputError
 from calibrant.files import reading
 from calibrant.streams.files import FileLayout, StreamFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 # A larger row group is read in pieces of this size, and read twice if it must be checked as a whole.
 LARGE = 64 << 20
@@ -104,7 +104,7 @@ class RowGroup:
     rows: int
     k: int | None
 
-    def batches(self, file: pq.ParquetFile, rows: int) -> Iterator[StreamBatch]:
+    def batches(self, file: "pq.ParquetFile", rows: int) -> Iterator[StreamBatch]:
         """Yield the rows in batches, each checked."""
         where = f"{self.source.name}, row group {self.number}"
         start = self.first_row
@@ -119,8 +119,11 @@ class RowGroup:
             yield StreamBatch(predictions, self.source.name, self.number, start, names, codes, truth)
             start += table.num_rows
 
-    def _checked(self, table: pa.RecordBatch) -> tuple[Predictions, npt.NDArray[np.int64] | None]:
+    def _checked(self, table: "pa.RecordBatch") -> tuple[Predictions, npt.NDArray[np.int64] | None]:
         """Return the predictions of rows, and their truth if some rows have none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         layout, truth = self.layout, self.layout.truth
         beside = names_in(table, self.source, {"units": layout.units, "ids": layout.ids})
         columns = dict(layout.columns)
@@ -136,7 +139,7 @@ class RowGroup:
         indices = column.indices.fill_null(len(known))
         return predictions, np.append(known, UNKNOWN)[np.from_dlpack(indices).astype(np.int64)]
 
-    def sound(self, file: pq.ParquetFile, rows: int) -> Iterator[StreamBatch]:
+    def sound(self, file: "pq.ParquetFile", rows: int) -> Iterator[StreamBatch]:
         """Yield the batches after all of them have been checked."""
         if self.layout.largest <= LARGE:
             yield from list(self.batches(file, rows))
@@ -179,12 +182,12 @@ def read_groups(
 
 
 def read_tables(
-    file: pq.ParquetFile,
+    file: "pq.ParquetFile",
     group: int,
     rows: int,
     where: str,
     **options: Any,  # noqa: ANN401  # of pyarrow
-) -> Iterator[pa.RecordBatch]:
+) -> "Iterator[pa.RecordBatch]":
     """Yield the rows of a row group, at most ``rows`` at a time; errors begin with ``where``."""
     with naming(where):
         tables = file.iter_batches(rows, row_groups=[group], **options)
@@ -198,7 +201,7 @@ def read_tables(
 
 
 def groups_of(
-    table: pa.RecordBatch, source: StreamFile, layout: FileLayout, by: str | None
+    table: "pa.RecordBatch", source: StreamFile, layout: FileLayout, by: str | None
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
     """Return the names of the groups of rows, and the index of each row's group; none if all are the first's.
 
@@ -214,13 +217,15 @@ def groups_of(
 
 
 def names_in(
-    table: pa.RecordBatch, source: StreamFile, named: Mapping[str, tuple[str, ...]]
+    table: "pa.RecordBatch", source: StreamFile, named: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Tensor]:
     """Return the units and ids of rows as arguments of predictions, those for which columns are named."""
     return {key: _numbers(table, source, columns) for key, columns in named.items() if columns}
 
 
-def _numbers(table: pa.RecordBatch, source: StreamFile, named: tuple[str, ...]) -> Tensor:
+def _numbers(table: "pa.RecordBatch", source: StreamFile, named: tuple[str, ...]) -> Tensor:
+    import pyarrow as pa
+
     title = ", ".join(named)
     if len(named) == 1 and title in table.schema.names and not table.column(title).null_count:
         column = table.column(title)
@@ -240,7 +245,7 @@ def _numbers(table: pa.RecordBatch, source: StreamFile, named: tuple[str, ...]) 
 
 
 def to_predictions(
-    batch: pa.RecordBatch,
+    batch: "pa.RecordBatch",
     columns: Mapping[str, Sequence[str]],
     names: Sequence[str] | None,
     beside: Mapping[str, Any] | None = None,
@@ -262,6 +267,10 @@ def to_predictions(
         else:
             values[key] = flat
     if others:
+        import pyarrow as pa
+
+        from calibrant.data.tables import to_values
+
         values |= to_values(pa.Table.from_batches([batch]), others)
     if "labels" not in others:  # else they were read together with the columns that name the classes
         values = labels_by_number(values, class_names({key: list(each) for key, each in columns.items()}))
@@ -270,8 +279,10 @@ def to_predictions(
     return Predictions(**values)
 
 
-def _to_groups(column: pa.Array) -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
+def _to_groups(column: "pa.Array") -> tuple[tuple[str, ...], npt.NDArray[np.int64] | None]:
     """Return the names of the groups in a column, and the index of each row's group."""
+    import pyarrow as pa
+
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode(null_encoding="encode")
     values = [_NO_GROUP if value is None else str(value) for value in column.dictionary.to_pylist()]
@@ -283,11 +294,13 @@ def _to_groups(column: pa.Array) -> tuple[tuple[str, ...], npt.NDArray[np.int64]
     return names, None if len(names) == 1 else codes
 
 
-def _flat_view(column: pa.Array) -> npt.NDArray[Any] | None:
+def _flat_view(column: "pa.Array") -> npt.NDArray[Any] | None:
     """Return a view of the numbers of a column; none if some are missing or they are not contiguous.
 
     Arrow's ``to_numpy`` would import pandas, which takes longer than millions of rows.
     """
+    import pyarrow as pa
+
     if column.null_count:
         return None
     if pa.types.is_fixed_size_list(column.type):

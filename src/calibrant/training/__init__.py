@@ -1,13 +1,9 @@
 """Training on Lightning Fabric with calibration measures after every epoch; needs the extra ``train``."""
 
-from calibrant.errors import MissingPackageError as _MissingPackageError
+from calibrant.extras import optional as _optional
 
-try:
+with _optional("training"):
     import lightning_fabric as _fabric
-except ModuleNotFoundError as error:
-    if error.name != "lightning_fabric":
-        raise
-    raise _MissingPackageError("training", "lightning-fabric", "train") from None
 
 from calibrant.training.adversarial import fgsm, fgsm_distance
 from calibrant.training.candidates import train_best

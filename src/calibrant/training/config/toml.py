@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError
+from calibrant.extras import optional
 from calibrant.files import parse_toml, read_dataclass, read_text
 from calibrant.training.config.settings import Config
 
@@ -64,10 +65,8 @@ def config_to_table(config: Config) -> _Table:
 
 def config_to_toml(config: Config) -> str:
     """Return all settings, including defaults, as TOML that reads back as the same configuration."""
-    try:
+    with optional("configuration"):
         import tomli_w
-    except ImportError:
-        raise MissingPackageError("configuration", "tomli-w", "train") from None
     return tomli_w.dumps(config_to_table(config))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError
+from calibrant.extras import optional
 from calibrant.training.datasets.dataset import LabelledData, Splits, check_folder, folder_with, read_data
 from calibrant.training.datasets.pictures import decode
 from calibrant.training.datasets.sampling import divide
@@ -143,7 +144,8 @@ def _read_shards(shards: Sequence[Path], n_classes: int) -> _Part:
 
 
 def _shard(path: Path, n_classes: int) -> _Part:
-    import pyarrow.parquet as pq
+    with optional("CIFAR in parquet"):
+        import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names

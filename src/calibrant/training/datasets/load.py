@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from calibrant.errors import InputError, did_you_mean
+from calibrant.extras import optional
 from calibrant.inputs import check_count
 from calibrant.training.datasets.arrays import load_arrays
 from calibrant.training.datasets.cifar import load_cifar10, load_cifar100
@@ -42,7 +43,8 @@ def load_digits(*, validation: float = 0.1, seed: int = 0) -> Splits:
         >>> load_digits().test
         LabelledData(n=359, image (1, 8, 8), class_names)
     """
-    from sklearn.datasets import load_digits as bundled
+    with optional("digits"):
+        from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
     # The shades are 0 to 16; images here are bytes.

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.errors import FormatError, InputError, MissingPackageError
+from calibrant.errors import FormatError, InputError
+from calibrant.extras import optional
 from calibrant.training.datasets.dataset import LabelledData
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ _RESIZED_AT_ONCE = 1024
 
 def pillow() -> ModuleType:
     """Import ``PIL.Image``, which is needed for pictures only."""
-    try:
+    with optional("pictures"):
         from PIL import Image
-    except ImportError:
-        raise MissingPackageError("pictures", "pillow", "train") from None
     return Image
 
 

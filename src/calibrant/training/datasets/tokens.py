@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError, MissingPackageError
+from calibrant.errors import InputError
+from calibrant.extras import optional
 
 PADDING, UNKNOWN = 0, 1
 
@@ -78,10 +79,8 @@ def pretrained_encoder(
         texts: Training texts; the longest sets the length if none is given, at most 128 tokens.
         length: Number of tokens that every text is padded or cut to.
     """
-    try:
+    with optional("tokenizer"):
         transformers: Any = import_module("transformers")
-    except ImportError:
-        raise MissingPackageError("tokenizer", "transformers", "train") from None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:

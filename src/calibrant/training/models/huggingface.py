@@ -7,7 +7,8 @@ from types import ModuleType
 
 from torch import Tensor, nn
 
-from calibrant.errors import InputError, MissingPackageError, did_you_mean
+from calibrant.errors import InputError, did_you_mean
+from calibrant.extras import optional
 from calibrant.inputs import check_count
 from calibrant.training.models.classifier import Classifier, linear_modules
 
@@ -85,12 +86,8 @@ class HuggingFaceClassifier(Classifier):
 
 
 def _transformers() -> ModuleType:
-    try:
+    with optional("huggingface"):
         return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise MissingPackageError("huggingface", "transformers", "train") from None
 
 
 def _check_keys(config: Mapping[str, object], known: Iterable[str]) -> None:
