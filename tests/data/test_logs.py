@@ -2,7 +2,11 @@
 
 import json
 import math
+import struct
+from binascii import crc32
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
+import pyarrow as pa
 import pytest
 
 from calibrant.data import Columns, load_predictions
@@ -160,6 +164,58 @@ def test_inspect_scorers_are_chosen_by_name(tmp_path):
     assert loaded.correct.tolist() == [False]
 
 
+def inspect_archive(path, samples, *, packed=ZIP_DEFLATED, header="header.json"):
+    """Write a log as Inspect does: a file for each sample, in the order in which they ended."""
+    with ZipFile(path, "w", packed) as archive:
+        for sample in reversed(samples):
+            name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
+            archive.writestr(name, json.dumps(sample))
+        archive.writestr("summaries.json", "[]")
+        archive.writestr(header, json.dumps({"version": 2, "status": "success", "eval": {"task": "t"}}))
+    return path
+
+
+def with_zstandard(path):
+    """Pack a file of stored entries again by Zstandard, which Python's own module learned in 3.14."""
+    with ZipFile(path) as archive:
+        entries = [(each.filename, archive.read(each)) for each in archive.infolist()]
+    body, directory = b"", b""
+    for name, content in entries:
+        data, title = pa.compress(content, codec="zstd", asbytes=True), name.encode()
+        extra = struct.pack("<HHI", 0xCAFE, 4, 1)
+        fields = (93, 0, 0, crc32(content), len(data), len(content), len(title))
+        local = struct.pack("<IHHHHHIIIHH", 0x04034B50, 63, 0, *fields, len(extra)) + title + extra
+        directory += struct.pack(
+            "<IHHHHHHIIIHHHHHII", 0x02014B50, 63, 63, 0, *fields, 0, 0, 0, 0, 0, len(body)
+        )
+        directory += title
+        body += local + data
+    end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, len(entries), len(entries), len(directory), len(body), 0)
+    path.write_bytes(body + directory + end)
+    return path
+
+
+@pytest.mark.parametrize("packing", ["stored", "deflated", "zstandard"])
+def test_an_inspect_archive_is_read_as_the_log_in_json(tmp_path, packing):
+    samples = [inspect_sample(n, "C" if n % 3 else "I", confidence=n / 12) for n in range(1, 12)]
+    path = tmp_path / "log.eval"
+    inspect_archive(path, samples, packed=ZIP_DEFLATED if packing == "deflated" else ZIP_STORED)
+    if packing == "zstandard":
+        with_zstandard(path)
+    in_json = load_predictions(inspect_log(tmp_path / "log.json", samples))
+    loaded = load_predictions(path)
+    assert loaded.confidence.tolist() == in_json.confidence.tolist()
+    assert loaded.correct.tolist() == in_json.correct.tolist()
+
+
+def test_inspect_archives_that_cannot_be_read_get_a_sentence(tmp_path):
+    path = inspect_archive(tmp_path / "log.eval", [inspect_sample(1, "C")], header="_journal/start.json")
+    assert "expected a finished log of Inspect with header.json, got an archive without it" in refusal(path)
+    assert refusal(inspect_archive(path, [])).startswith("expected at least one sample, got none")
+    path.write_bytes(b"no archive at all")
+    assert "got a file that cannot be read as such" in refusal(path)
+
+
 def chat(*log_probs):
     content = [{"token": "x", "logprob": p, "bytes": None, "top_logprobs": []} for p in log_probs]
     logprobs = {"content": content, "refusal": None} if log_probs else None
@@ -214,6 +270,6 @@ def test_a_layout_needs_its_format(tmp_path):
         tmp_path / "a.csv", Columns(layout="openai")
     )
     path = write(tmp_path / "a.jsonl", [{"confidence": 0.5, "correct": 1}])
-    assert "expected a .json file of inspect, got .jsonl" in refusal(path, Columns(layout="inspect"))
+    assert "expected a .json or .eval file of inspect, got .jsonl" in refusal(path, Columns(layout="inspect"))
     assert "expected a log-likelihood for each" in refusal(path, Columns(layout="lm-eval"))
     assert "got none in line 1" in refusal(path, Columns(layout="openai"))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import torch
@@ -171,6 +172,17 @@ def _lm_eval(folder: Path) -> Path:
     ]
     path = folder / "samples_task.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def _inspect(folder: Path) -> Path:
+    path = folder / "log.eval"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        for number in range(6):
+            scores = {"match": {"value": "CI"[number % 2], "metadata": {"confidence": 0.5 + number / 20}}}
+            sample = {"id": number, "epoch": 1, "output": {"choices": []}, "scores": scores}
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+        archive.writestr("header.json", json.dumps({"version": 2, "eval": {"task": "t"}}))
     return path
 
 
@@ -341,6 +353,7 @@ DOCUMENTS = (
     ),
     Document("stream of predictions, parquet", _saved(class_predictions(), "p.parquet"), _stream, True),
     Document("log of lm-evaluation-harness, jsonl", _lm_eval, load_predictions),
+    Document("log of Inspect, eval", _inspect, load_predictions),
     Document("words of confidence, JSON", _words, read_words, text=json.dumps),
     *(
         Document(f"calibrator, {method}", _calibrator(method), _read_calibrator, checksum=True)

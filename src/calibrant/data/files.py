@@ -34,7 +34,7 @@ FORMATS = {
 # What reads tables of text where pyarrow is not installed.
 _PLAIN = {".csv": "PlainCsv", ".tsv": "PlainTsv"}
 # Logs of other tools, which are read but not written.
-LOGS = {".json": ("calibrant.data.logs", "InspectLog")}
+LOGS = {".json": ("calibrant.data.logs", "InspectLog"), ".eval": ("calibrant.data.logs", "InspectArchive")}
 # The most by which the sum of rounded percent may differ from the whole.
 _ROUNDING = 0.05
 
@@ -72,7 +72,8 @@ def load_predictions(
     ``labels`` next to a full pair; a file with both logits and probabilities is refused. Nothing is ever
     unpickled.
 
-    Logs of lm-evaluation-harness and of OpenAI's API (``.jsonl``) and of Inspect (``.json``) are recognised.
+    Logs of lm-evaluation-harness and of OpenAI's API (``.jsonl``) and of Inspect (``.eval``, ``.json``) are
+    recognised.
 
     Args:
         path: The file; its suffix decides the format.

@@ -1,18 +1,24 @@
 """Logs of other tools: samples of lm-evaluation-harness, Inspect logs, and records of OpenAI's API."""
 
 import json
+import os
 import re
+import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
 from calibrant.data.columns import Columns, FileRows, Layout
 from calibrant.data.json_lines import JsonLines, value_at
 from calibrant.errors import FormatError, InputError
+from calibrant.extras import optional
 from calibrant.files import parse_json
 from calibrant.signals import token_confidence
 
@@ -22,6 +28,7 @@ _OPTIONS, _ANSWER, _CORRECT, _GROUP = "options", "answer", "correct", "group"
 
 # Where a record holds the response of the API, from the inside out: itself, a batch, a wrapper.
 _RESPONSES = ("", "response.body", "response", "completion")
+_HEADER, _ZSTANDARD = "header.json", 93
 # Inspect's marks: correct, incorrect, no answer. Partial credit, P, is neither right nor wrong.
 _MARKS = {"C": True, "I": False, "N": False}
 
@@ -53,6 +60,44 @@ class InspectLog(JsonLines):
     def numbers(self) -> list[int]:
         """The number of each sample, counted from zero."""
         return list(range(len(self.records)))
+
+
+class InspectArchive(InspectLog):
+    """The samples of a log of Inspect in its own format, ``.eval``: a zip archive of JSON files."""
+
+    @cached_property
+    def log(self) -> dict[str, Any]:
+        """The whole log, its samples in the order in which Inspect shows them."""
+        with BytesIO(self.path.read_bytes()) as file, ZipFile(file) as archive:
+            if _HEADER not in archive.namelist():
+                raise FormatError(
+                    f"expected a finished log of Inspect with {_HEADER}, got an archive without it; if the "
+                    "run was cut off, 'inspect log recover' may finish it"
+                )
+            files = [each for each in archive.infolist() if each.filename.startswith("samples/")]
+            samples = [json.loads(_unpacked(file, archive, each)) for each in files]
+        if not samples:
+            raise FormatError("expected at least one sample, got none; the evaluation may have failed")
+        return {"samples": sorted(samples, key=_place_in_log)}
+
+
+def _place_in_log(sample: Mapping[str, Any]) -> tuple[int, bool, Any]:
+    name = sample.get("id")
+    return int(sample.get("epoch", 1)), isinstance(name, str), name
+
+
+def _unpacked(file: IO[bytes], archive: ZipFile, entry: ZipInfo) -> bytes:
+    """Return the content of a file in an archive; newer logs are packed by Zstandard, new to Python 3.14."""
+    if entry.compress_type != _ZSTANDARD or sys.version_info >= (3, 14):
+        return archive.read(entry)
+    with optional("logs of Inspect that are packed by Zstandard"):
+        import pyarrow as pa
+    # The local header repeats the name and may have fields of its own.
+    file.seek(entry.header_offset + 26)
+    name, fields = struct.unpack("<HH", file.read(4))
+    file.seek(name + fields, os.SEEK_CUR)
+    packed = file.read(entry.compress_size)
+    return bytes(pa.decompress(packed, entry.file_size, codec="zstd"))
 
 
 def read_log(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns] | None:
@@ -154,7 +199,7 @@ def _task(path: Path) -> str:
 def _inspect(source: JsonLines, columns: Columns) -> tuple[FileRows, Columns]:
     """Read the score of each sample and its confidence: from its metadata, else from its tokens."""
     if not isinstance(source, InspectLog):
-        raise InputError("layout: expected a .json file of inspect, got .jsonl; leave out layout=")
+        raise InputError("layout: expected a .json or .eval file of inspect, got .jsonl; leave out layout=")
     samples = source.records
     if columns.correct == "correct":
         values = [_score(sample, row).get("value") for row, sample in enumerate(samples)]
