@@ -57,6 +57,11 @@ def installs_what_is_there(words):
         assert set(extra.split(",")) <= EXTRAS.keys()
 
 
+def names_a_commit(words):
+    """Check that the last word may be a commit."""
+    assert re.fullmatch("[0-9a-f]{7,}|COMMIT", words[-1])
+
+
 def is_a_part_of_lint(words):
     """Check that ``make lint`` runs the program."""
     assert re.search(rf"^\t\$\(BIN\)/{words[0]}$", MAKEFILE, re.MULTILINE)
@@ -118,6 +123,7 @@ class Instead:
 
 
 NOT_RUN = (
+    Instead(r"git worktree add ", "needs a history; what follows runs in small", names_a_commit),
     Instead(r"make ", "creates an environment, or runs these tests", names_a_target),
     Instead(r"pip ", "changes the environment and needs the network", installs_what_is_there),
     Instead(r"lint-imports", "a part of make lint, which runs before the tests", is_a_part_of_lint),

@@ -78,7 +78,13 @@ def integrations(folder):
 def with_texts(names):
     """Replace the network and its data by those of a small text classifier."""
     small = importlib.import_module("tests.integrations.small_transformers")
-    return {**names, "model": small.classifier(), "train": small.TRAIN, "validation": small.VAL}
+    return {
+        **names,
+        "model": small.classifier(),
+        "train": small.TRAIN,
+        "validation": small.VAL,
+        "test": small.VAL,
+    }
 
 
 def scale(folder):
