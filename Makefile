@@ -82,7 +82,7 @@ docs-serve: docs
 	$(BIN)/python -m http.server 8000 --bind localhost --directory build/site
 
 # For maintainers: `make tests` with each supported Python that is there, each in its own environment below build/.
-PYTHONS := 3.11 3.12 3.13
+PYTHONS := 3.11 3.12 3.13 3.14
 matrix:
 	@for version in $(PYTHONS); do \
 		if command -v python$$version > /dev/null; then \

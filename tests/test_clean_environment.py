@@ -20,6 +20,17 @@ BLOCK = """
 import sys
 
 sys.modules.update(dict.fromkeys({undeclared!r}))  # None: as if they were not installed
+import importlib.metadata
+present = importlib.metadata.version
+
+
+def version(name):
+    if name in {absent!r}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return present(name)
+
+
+importlib.metadata.version = version
 import pkgutil, importlib, calibrant
 from tests.offline import no_network
 # Modules that do nothing without an extra; every other one must import.
@@ -134,7 +145,8 @@ def test_the_core_alone_imports_runs_the_demo_and_names_the_extra_of_what_it_lac
     rows = "".join(f"{confidence},{correct}\n" for confidence, correct in ANSWERS)
     (tmp_path / "answers.csv").write_text(f"stated,correct\n{rows}", encoding="utf-8")
     (tmp_path / "answers.parquet").write_bytes(b"PAR1")
-    code = BLOCK.format(undeclared=sorted(undeclared), features=FEATURES, commands=COMMANDS)
+    absent = sorted({owner for module in undeclared for owner in packages_distributions()[module]})
+    code = BLOCK.format(absent=absent, undeclared=sorted(undeclared), features=FEATURES, commands=COMMANDS)
     result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

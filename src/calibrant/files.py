@@ -135,6 +135,23 @@ def is_there(path: Path) -> bool:
         return bool(filesystem.exists(place))
 
 
+@contextmanager
+def local_copy(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a path on this machine to read: the file itself, or a copy of what is at an address.
+
+    The copy has the name of the original, and is removed at the end.
+    """
+    if (address := address_of(path)) is None:
+        yield local_path(path)
+        return
+    with TemporaryDirectory(prefix="calibrant-") as folder:
+        copy = Path(folder, address.rpartition("/")[2] or "file")
+        with _storing(address, "an address that can be read"):
+            filesystem, place = _file_system(address)
+            filesystem.get_file(place, os.fspath(copy))
+        yield copy
+
+
 def remove_file(path: Path) -> None:
     """Remove a file, on this machine or at an address, if it is there."""
     if (address := address_of(path)) is None:

@@ -11,6 +11,7 @@ import typer
 from calibrant.cli.options import COLUMNS, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError, did_you_mean
+from calibrant.files import shown
 
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
@@ -271,7 +272,9 @@ def files_of(path: str | Path) -> dict[str, str | Path]:
     from calibrant.streams.files import find_files, is_many
 
     return (
-        {file.name: file.path for file in find_files(str(path))} if is_many(str(path)) else {str(path): path}
+        {file.name: file.path for file in find_files(str(path))}
+        if is_many(str(path))
+        else {shown(path): path}
     )
 
 

@@ -1,9 +1,10 @@
 """Which columns of a file hold what, and how the answers of a black box are written there."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,16 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 _FORMS = ("logits", "probs", "confidence")
 _SEVERAL = (*_FORMS, "units", "ids")
 
+
+@runtime_checkable
+class FrameLike(Protocol):
+    """A frame of pandas, Polars, Arrow or another library: it gives its columns to Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+#: Where predictions are read from: a file, its address, or a frame.
+Source: TypeAlias = str | os.PathLike[str] | FrameLike
 #: A column as it was read: numbers, or a value of any kind in each row.
 ColumnName: TypeAlias = npt.NDArray[Any] | Sequence[Any]
 

@@ -1,7 +1,8 @@
 """Predictions on disk: the suffix of the file decides the format."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -13,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.data.answers import Answers, complete_rows, read_answers, wanted_columns
-from calibrant.data.columns import ColumnName, Columns, FileRows
+from calibrant.data.columns import ColumnName, Columns, FileRows, FrameLike, Source
 from calibrant.data.contents import select_form, with_classes
 from calibrant.data.labels import is_label_matrix, read_labels
 from calibrant.data.numbering import joined, numbered
 from calibrant.data.predictions import Predictions, Stored
 from calibrant.data.repeats import find_repeats
 from calibrant.errors import FormatError, InputError
-from calibrant.files import atomic_path, reading, suffix_of
+from calibrant.files import atomic_path, local_copy, reading, suffix_of
 
 # Module and class by name, so that pyarrow is imported only if a table is read or written.
 FORMATS = {
@@ -60,11 +61,16 @@ class Format(Protocol):
 
 
 def load_predictions(
-    path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
+    path: Source,
+    *,
+    need_labels: bool = True,
+    columns: Columns | None = None,
+    **named: Any,  # noqa: ANN401  # fields of Columns
 ) -> Predictions:
     """Read predictions: ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.safetensors`` or ``.jsonl``.
 
-    Text may be compressed, as in ``.csv.gz``. The file names ``logits``, ``probs``, or ``confidence`` with
+    Text may be compressed, as in ``.csv.gz``. A frame of pandas, Polars or Arrow is read as a Parquet file of
+    its columns would be; its index is not read. The file names ``logits``, ``probs``, or ``confidence`` with
     ``correct``; ``labels``; and may name ``features``, ``weights``, ``units``, ``class_names``, ``metadata``,
     ``groups`` and, beside a confidence, ``signal_<name>``.
     Tables may spread a matrix over columns ``logits_0``, ``logits_1``, ... or ``logits_<class name>``. Other
@@ -76,26 +82,27 @@ def load_predictions(
     recognised.
 
     Args:
-        path: The file; its suffix decides the format.
+        path: The file, whose suffix decides the format; its address, such as ``s3://bucket/test.csv.gz``; or
+            a frame.
         need_labels: Whether a file without labels, or without ``correct``, is refused.
         columns: Which columns hold what, if they have other names; how answers of a black box are written.
+        **named: The same in short: fields of ``columns``, such as ``confidence="stated"``.
 
     Raises:
         FormatError: The file is missing, has another format than its suffix, or lacks something needed.
         InputError: The values are not valid predictions; the message starts with the file's name.
     """
+    if named and columns is not None:
+        first = next(iter(named))
+        raise InputError(f"{first}: expected none beside columns, got {named[first]!r}; put it there")
+    columns = Columns(**named) if named else columns
     return load_answers(path, columns=columns, need_labels=need_labels).predictions
 
 
-def load_answers(
-    path: str | os.PathLike[str], *, need_labels: bool = True, columns: Columns | None = None
-) -> Answers:
+def load_answers(path: Source, *, need_labels: bool = True, columns: Columns | None = None) -> Answers:
     """Read predictions as :func:`load_predictions` does; say which rows they are, and whether rows repeat."""
-    path, columns = Path(path), columns or Columns()
-    form = format_of(path)
-    with reading(path.name, f"a {path.suffix} file"):
-        _check_is_file(path)
-        source = form(path)
+    columns = columns or Columns()
+    with open_source(path, FORMATS | LOGS) as source:
         answers = _with_row_names(_answers(source, columns, need_labels=need_labels), source, columns)
         repeats = find_repeats(answers.predictions, source.names(), partial(_column, source))
         return replace(answers, repeats=repeats)
@@ -225,12 +232,33 @@ def format_of(path: Path) -> type[Format]:
     return _format(path, FORMATS | LOGS)
 
 
-def open_format(path: Path) -> Format:
-    """Return a file of predictions or labels under the format that its suffix names."""
-    form = _format(path, FORMATS)
-    with reading(path.name, f"a {path.suffix} file"):
-        _check_is_file(path)
-    return form(path)
+@contextmanager
+def open_source(path: Source, known: Mapping[str, tuple[str, str]] = FORMATS) -> Iterator[Format]:
+    """Open a file, an address or a frame of predictions or labels; errors inside the block name it.
+
+    Args:
+        path: The file, whose suffix names the format; its address; or a frame.
+        known: Formats that are read.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        with reading("frame", "a frame"):
+            yield _frame(path)
+        return
+    form = _format(Path(path), known)
+    with local_copy(path) as file, reading(file.name, f"a {file.suffix} file"):
+        _check_is_file(file)
+        yield form(file)
+
+
+def _frame(frame: object) -> Format:
+    if not isinstance(frame, FrameLike):
+        raise InputError(
+            "expected the path of a file, or a frame of pandas, Polars or Arrow, got "
+            f"{type(frame).__name__}; pass one of these, or Predictions(...)"
+        )
+    from calibrant.data.frames import Frame
+
+    return Frame(frame)
 
 
 def _format(path: Path, known: Mapping[str, tuple[str, str]]) -> type[Format]:

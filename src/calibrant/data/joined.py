@@ -13,7 +13,7 @@ import numpy as np
 from calibrant.data.answers import HITS
 from calibrant.data.columns import ColumnName, Columns, folded
 from calibrant.data.contents import labels_by_number
-from calibrant.data.files import load_answers, load_predictions, open_format
+from calibrant.data.files import load_answers, load_predictions, open_source
 from calibrant.data.numbering import as_name, joined, numbered
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FormatError, InputError, listed
@@ -133,7 +133,8 @@ def _read_partly(path: Path, columns: Columns, *, need_labels: bool) -> PartlyLa
 
 def _truth_column(path: Path, columns: Columns, outputs: Predictions) -> ColumnName | None:
     name = truth_name(columns, pairs=outputs.k is None)
-    return open_format(path).read_columns([], [name]).columns.get(name)
+    with open_source(path) as source:
+        return source.read_columns([], [name]).columns.get(name)
 
 
 def truth_name(columns: Columns, *, pairs: bool) -> str:
@@ -197,9 +198,7 @@ def read_label_file(path: str | os.PathLike[str], columns: Columns, *, pairs: bo
             beside the ids has the labels.
         pairs: Whether labels say which answers were right, instead of classes.
     """
-    path = Path(path)
-    source = open_format(path)
-    with reading(path.name, f"a {path.suffix} file"):
+    with open_source(path) as source:
         wanted = truth_name(columns, pairs=pairs)
         others = [name for name in source.names() if name not in columns.ids]
         name = wanted if wanted in others or len(others) != 1 else others[0]

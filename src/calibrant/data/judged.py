@@ -2,18 +2,16 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrant.data.answers import HITS
 from calibrant.data.columns import FileRows, folded
-from calibrant.data.files import open_format
+from calibrant.data.files import open_source
 from calibrant.data.numbering import joined
 from calibrant.data.repeats import Repeats, repeating_column
 from calibrant.errors import InputError
-from calibrant.files import reading
 from calibrant.inputs import Floats
 
 _NOTHING = ("", "nan", "null", "none", "n/a", "na")
@@ -46,9 +44,7 @@ def load_judged(
         policy: The column of the policies.
         units: The columns that together name the unit of a row.
     """
-    path = Path(path)
-    source = open_format(path)
-    with reading(path.name, f"a {path.suffix} file"):
+    with open_source(path) as source:
         named = [score, outcome, *([] if policy is None else [policy]), *units]
         rows = source.read_columns(list(dict.fromkeys(named)))
         others = [name for name in source.names() if name not in named]

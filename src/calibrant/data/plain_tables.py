@@ -126,7 +126,11 @@ def _array(key: str, column: Texts, name: str, *, percent: bool) -> npt.NDArray[
         return _lists(column, name)
     else:
         values = _numbers(column, name, percent=percent)
-    missing = values != values if values.dtype.kind == "f" else np.equal(values, None)
+    missing = (
+        values != values
+        if values.dtype.kind == "f"
+        else np.asarray([each is None for each in values.tolist()])
+    )
     if missing.any():
         raise InputError(
             f"{name}: expected a value in every row, got an empty one in row {int(missing.argmax())}; fill "

@@ -5,6 +5,7 @@ A matrix is one column of lists, or one column per class: ``logits_0, logits_1, 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,20 @@ class Parquet:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def opened(self) -> AbstractContextManager[Any]:
+        """Open the file."""
+        return open_parquet(self.path)
+
     def names(self) -> list[str]:
         """Return the names of all columns, and of fields within structures."""
-        with open_parquet(self.path) as file:
+        with self.opened() as file:
             return list(dict(_paths(file.schema_arrow)))
 
     def read(
         self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
     ) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, whether lists or one column per class, and all names."""
-        with open_parquet(self.path) as file:
+        with self.opened() as file:
             schema = file.schema_arrow
             paths = dict(_paths(schema))
             given = [name for several in columns.other_names.values() for name in several]
@@ -78,7 +83,7 @@ class Parquet:
 
     def read_columns(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> FileRows:
         """Return columns by name; dots lead into columns of structures."""
-        with open_parquet(self.path) as file:
+        with self.opened() as file:
             paths = dict(_paths(file.schema_arrow))
             names = present(wanted, optional, list(paths))
             table = file.read(columns=list(dict.fromkeys(paths[name][0] for name in names)))

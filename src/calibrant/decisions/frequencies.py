@@ -15,7 +15,7 @@ from torch import Tensor
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated, of_classes
-from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.given import PredictionsLike, given_predictions, is_source
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
 from calibrant.inference.units import Units
@@ -266,7 +266,7 @@ def given_unlabelled(given: PredictionsLike, *, name: str = "unlabelled") -> Pre
     """Return predictions, or those of a file, which need no labels."""
     from calibrant.data.files import load_predictions
 
-    if isinstance(given, (str, Path)):
+    if is_source(given):
         return load_predictions(given, need_labels=False)
     return given_predictions(given, name=name)
 

@@ -125,13 +125,14 @@ def evaluate(
     seed: int = 0,
     chance: bool = False,
     progress: Progress | None = None,
+    **named: Any,  # noqa: ANN401  # fields of Columns
 ) -> Evaluation:
     """Compute measures of labelled predictions.
 
     Args:
         predictions: Logits or probabilities with labels, or confidences with ``correct``; or the path of a
-            file of them; or probabilities of shape ``(n, k)``, with ``labels``. Logits are passed as
-            ``Predictions(logits=..., labels=...)``.
+            file of them, or a frame; or probabilities of shape ``(n, k)``, with ``labels``. Logits are
+            passed as ``Predictions(logits=..., labels=...)``.
         labels: Classes of shape ``(n,)``, beside probabilities.
         measures: ``"core"``, ``"all"``, or names from :data:`calibrant.metrics.names.MEASURES`.
         n_bins: Number of bins of the binned measures.
@@ -144,6 +145,8 @@ def evaluate(
             error, with the p-value of :func:`~calibrant.inference.calibration_test`.
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
+        **named: Which columns of a file or a frame hold what, as :class:`~calibrant.data.Columns` takes them,
+            such as ``confidence="stated"``.
 
     Example:
         >>> from calibrant import Predictions
@@ -153,7 +156,7 @@ def evaluate(
         >>> round(evaluate([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10).metrics["ece"], 3)
         0.35
     """
-    given_rows = given_predictions(predictions, labels)
+    given_rows = given_predictions(predictions, labels, **named)
     predictions = given_rows.ranked() if isinstance(given_rows, ScorePredictions) else given_rows
     predictions = predictions.split()
     n_bins = check_bins(n_bins)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -22,6 +21,7 @@ from calibrant.files import (
     atomic_path,
     between,
     digest,
+    local_copy,
     parse_json,
     read_dataclass,
     read_value,
@@ -95,11 +95,11 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
 
 def format_of(path: str | os.PathLike[str]) -> str | None:
     """Return what kind of file the header of a safetensors file names; None if it names none."""
-    path = Path(path)
-    if not path.is_file():
-        return None
-    with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
-        return (file.metadata() or {}).get("format")
+    with local_copy(path) as place:
+        if not place.is_file():
+            return None
+        with reading(place.name, "a safetensors file"), safe_open(place, framework="pt") as file:
+            return (file.metadata() or {}).get("format")
 
 
 @contextmanager
@@ -117,12 +117,12 @@ def reading_described(
         kind_version: The version that is known here.
         name: The name of the description in the header, and of the thing in error messages.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FormatError(f"{path.name}: expected a saved {name}, got no such file in {path.parent}")
-    with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
-        header = file.metadata() or {}
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+    with local_copy(path) as path:
+        if not path.is_file():
+            raise FormatError(f"{path.name}: expected a saved {name}, got no such file in {path.parent}")
+        with reading(path.name, "a safetensors file"), safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
     if header.get("format") != kind:
         raise FormatError(f"{path.name}: expected a saved {name}, got a safetensors file of another kind")
     if header.get("format_version") != str(kind_version):

@@ -71,9 +71,7 @@ class Sources:
             choices: Further lines, label to text.
         """
         origin = self.origin
-        packages = ", ".join(
-            f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "scikit-learn")
-        )
+        packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scipy"))
         versions = f"Calibrant {__version__}, Python {platform.python_version()}, {packages}"
         return (
             *([] if origin.command is None else [Fact("Command", (origin.command,), is_code=True)]),
