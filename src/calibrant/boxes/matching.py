@@ -12,6 +12,8 @@ from calibrant.inputs import Floats, Integers, check_count
 
 #: Boxes of an image that count, those of the highest scores of each class.
 MOST_BOXES = 100
+#: The thresholds of COCO's main measure.
+COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +25,7 @@ class Matching:
         iou: The thresholds, shape ``(t,)``.
         rows: Numbers of the boxes that count, sorted by image, class and falling score, shape ``(r,)``.
         matched: Number of the object that each of these was matched with, -1 for none, shape ``(t, r)``.
-        overlap: The largest overlap of each of these with any object of its class that is no crowd, shape
-            ``(r,)``.
+        overlap: The overlap of each of these with its object, 0 without one, shape ``(t, r)``.
         ignored: Whether each of these is neither right nor wrong, shape ``(t, r)``.
         counted: Whether each object counts, shape ``(m,)``; crowds do not.
     """
@@ -93,9 +94,9 @@ def match_boxes(
         _match_rank(
             _Pairs(*(each[start:stop] for each in pairs)), thresholds, truth.crowd, ignored, taken, matched
         )
-    overlap = np.zeros(len(rows))
-    whole = ~truth.crowd[pairs.thing]
-    np.maximum.at(overlap, pairs.row[whole], pairs.iou[whole])
+    t, row = np.nonzero(matched >= 0)
+    overlap = np.zeros(matched.shape)
+    overlap[t, row] = overlaps(detections.boxes[rows[row]], truth.boxes[matched[t, row]])
     passed = (matched >= 0) & ignored[matched] if truth.n else np.zeros(matched.shape, dtype=bool)
     if area is not None:
         own = detections.area[rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args, Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -21,6 +21,8 @@ SIZES = {"small": 0.0, "medium": 32.0**2, "large": 96.0**2}
 #: What a box says beside its score, as shares of the image.
 SIGNALS = ("cx", "cy", "w", "h")
 
+# The least overlap that counts as one.
+_ANY = 1e-9
 _ACROSS, _DOWN = ("left", "centre", "right"), ("top", "middle", "bottom")
 
 
@@ -35,7 +37,8 @@ class BoxPairs:
         iou: The overlap from which a box is right.
         rows: Number of each box that counts, ascending, shape ``(n,)``.
         predictions: Their scores as confidences with outcomes; the image is the unit.
-        overlap: The largest overlap of each of them with an object of its class.
+        overlap: The overlap of each of them with its object, 0 for those that are wrong.
+        loose_overlap: The same if any overlap at all were right.
         objects: Number of objects of each class, without crowds, by name.
         missed: Number of those that no box was matched with.
         missed_image: Place of the image of each missed object.
@@ -49,6 +52,7 @@ class BoxPairs:
     rows: Integers
     predictions: Predictions
     overlap: Floats
+    loose_overlap: Floats
     objects: FrozenDict[str, int]
     missed: FrozenDict[str, int]
     missed_image: Integers
@@ -96,12 +100,10 @@ def match_pairs(
     truth = detections.truth
     if detections.n == 0:
         raise InputError("detections: expected at least one box, got none")
-    matching = match_boxes(detections, iou=float(iou), most=most)
-    order = np.argsort(matching.rows[~matching.ignored[0]])
-    rows, correct, overlap = (
-        values[~matching.ignored[0]][order]
-        for values in (matching.rows, matching.correct[0], matching.overlap)
-    )
+    matching = match_boxes(detections, iou=[float(iou), _ANY], most=most)
+    kept = np.flatnonzero(~matching.ignored[0])
+    kept = kept[np.argsort(matching.rows[kept])]
+    rows = matching.rows[kept]
     found = np.zeros(truth.n, dtype=bool)
     found[matching.matched[0][matching.matched[0] >= 0]] = True
     missed = matching.counted & ~found
@@ -117,8 +119,9 @@ def match_pairs(
         detections,
         float(iou),
         rows,
-        box_predictions(detections, rows=rows, by=by).replaced(correct=correct),
-        overlap,
+        box_predictions(detections, rows=rows, by=by).replaced(correct=matching.correct[0][kept]),
+        matching.overlap[0][kept],
+        matching.overlap[1][kept],
         counted(matching.counted),
         counted(missed),
         truth.image[missed],
