@@ -11,14 +11,14 @@ from calibrant.boxes import Detections, GroundTruth
 def random_case(rng, *, images=3, classes=2, most=6, size=100):
     """Return random detections; some overlap objects well, scores and overlaps often tie."""
     n_objects = rng.integers(0, most + 1, (images, classes))
-    boxes, image, label = [], [], []
+    parts, image, label = [], [], []
     for i in range(images):
         for c in range(classes):
             corner = rng.integers(0, size - 50, (n_objects[i, c], 2))
-            boxes.append(np.concatenate([corner, rng.integers(2, 50, (n_objects[i, c], 2))], axis=1))
+            parts.append(np.concatenate([corner, rng.integers(2, 50, (n_objects[i, c], 2))], axis=1))
             image += [i] * n_objects[i, c]
             label += [c] * n_objects[i, c]
-    boxes = np.concatenate(boxes).astype(float)
+    boxes = np.concatenate(parts).astype(float)
     truth = GroundTruth.of(
         images=range(images),
         sizes=(size, size),
@@ -37,14 +37,13 @@ def random_case(rng, *, images=3, classes=2, most=6, size=100):
     wild = np.concatenate([rng.integers(0, size - 1, (n_wild, 2)), rng.integers(1, 60, (n_wild, 2))], axis=1)
     found = np.concatenate([moved, wild]).astype(float)
     found[:, :2] = found[:, :2].clip(0, size - 1)
-    detections = Detections.of(
+    return Detections.of(
         truth,
         boxes=found,
         score=rng.integers(1, 11, len(found)) / 10,
         image=np.concatenate([truth.image[near], rng.integers(0, images, n_wild)]).tolist(),
         label=np.concatenate([truth.label[near], rng.integers(0, classes, n_wild)]).tolist(),
     )
-    return detections
 
 
 def with_pycocotools(detections, iou=(0.5, 0.75), most=100, *, summary=False):
@@ -92,7 +91,7 @@ def with_pycocotools(detections, iou=(0.5, 0.75), most=100, *, summary=False):
     return evaluation
 
 
-def same_matches(detections, matching, evaluation, area="all"):
+def same_matches(matching, evaluation, area="all"):
     """Return whether every box was matched with the object that pycocotools matched it with."""
     place = [name for name, _ in zip(evaluation.params.areaRngLbl, range(4), strict=True)].index(area)
     n_images = len(evaluation.params.imgIds)

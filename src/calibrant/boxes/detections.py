@@ -105,7 +105,9 @@ class GroundTruth:
             tuple(files),
         )
         _check_lengths(found, m, ("image", "label", "crowd", "area"), "ground truth")
-        _check_inside(shaped, found.sizes[found.image], [found.images[p] for p in found.image], "ground truth")
+        _check_inside(
+            shaped, found.sizes[found.image], [found.images[p] for p in found.image], "ground truth"
+        )
         return found
 
     @property
@@ -249,7 +251,7 @@ def _of_dict(each: Mapping[str, Any], place: int, name: str) -> tuple[Floats, Fl
         own = key if key in each else _OTHER_NAMES[key]
         if own not in each:
             raise InputError(
-                f"{name}: expected {key} in each dictionary, got {listed(list(each))} in that of image {place}"
+                f"{name}: expected {key} in each dictionary, got {listed(list(each))} for image {place}"
             )
         values[key] = np.asarray(to_array(each[own], key), dtype=np.float64)
     corners = values["boxes"].reshape(-1, 4)
@@ -322,8 +324,7 @@ def _check_inside(boxes: Floats, sizes: Floats, images: Sequence[Any], name: str
 
 
 def _twice(values: Sequence[Any]) -> Any:  # noqa: ANN401  # a name or a number
-    seen: set[Any] = set()
-    return next(each for each in values if each in seen or seen.add(each))
+    return next(each for place, each in enumerate(values) if each in values[:place])
 
 
 def _classes(names: Sequence[str]) -> str:

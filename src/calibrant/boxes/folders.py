@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-import numpy as np
-
 from calibrant.boxes.detections import Detections, GroundTruth
 from calibrant.errors import FormatError, InputError, listed
 
@@ -122,7 +120,7 @@ def _read(path: Path, pictures: Path | None, *, scored: bool) -> list[_File]:
     return files
 
 
-def _read_yolo(file: Path, scored: bool) -> _File:  # noqa: FBT001  # as _read_voc
+def _read_yolo(file: Path, scored: bool) -> _File:  # as _read_voc
     classes, boxes, scores = [], [], []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -142,9 +140,9 @@ def _read_yolo(file: Path, scored: bool) -> _File:  # noqa: FBT001  # as _read_v
     return _File(file.stem, classes, boxes, scores, [False] * len(boxes), None, shares=True)
 
 
-def _read_voc(file: Path, scored: bool) -> _File:  # noqa: FBT001
+def _read_voc(file: Path, scored: bool) -> _File:
     try:
-        root = ElementTree.parse(file).getroot()  # noqa: S314  # expat refuses entities that grow
+        root = ElementTree.parse(file).getroot()  # expat refuses entities that grow
     except ElementTree.ParseError as error:
         raise FormatError(f"{file.name}: expected XML of Pascal VOC, got {error}") from None
     classes, boxes, scores, ignored = [], [], [], []
@@ -153,7 +151,7 @@ def _read_voc(file: Path, scored: bool) -> _File:  # noqa: FBT001
             left, top, right, bottom = (
                 float(each.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
             )
-            scores += [float(each.findtext("score") or each.findtext("confidence", ""))] if scored else []
+            scores += [float(each.findtext("score", each.findtext("confidence", "")))] if scored else []
         except ValueError:
             wanted = "name, bndbox and score" if scored else "name and bndbox"
             raise FormatError(f"{file.name}: expected {wanted} in object {number}, got others") from None
@@ -163,7 +161,9 @@ def _read_voc(file: Path, scored: bool) -> _File:  # noqa: FBT001
     try:
         size = (float(root.findtext("size/width", "")), float(root.findtext("size/height", "")))
     except ValueError:
-        raise FormatError(f"{file.name}: expected the width and height of the image in size, got none") from None
+        raise FormatError(
+            f"{file.name}: expected the width and height of the image in size, got none"
+        ) from None
     return _File(file.stem, classes, boxes, scores, ignored, size, shares=False)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,10 @@ class _Pairs(NamedTuple):
     thing: Integers
     iou: Floats
 
+    def take(self, some: "Integers | slice") -> "_Pairs":
+        """Return some of the pairs."""
+        return _Pairs(self.row[some], self.thing[some], self.iou[some])
+
 
 def match_boxes(
     detections: Detections,
@@ -88,12 +93,10 @@ def match_boxes(
     matched = np.full((len(thresholds), len(rows)), -1, dtype=np.int64)
     taken = np.zeros((len(thresholds), truth.n), dtype=bool)
     order = np.argsort(rank[pairs.row], kind="stable")
-    pairs = _Pairs(*(each[order] for each in pairs))
+    pairs = pairs.take(order)
     starts = np.searchsorted(rank[pairs.row], np.arange(rank.max(initial=-1) + 2))
-    for start, stop in zip(starts[:-1], starts[1:], strict=True):
-        _match_rank(
-            _Pairs(*(each[start:stop] for each in pairs)), thresholds, truth.crowd, ignored, taken, matched
-        )
+    for start, stop in pairwise(starts):
+        _match_rank(pairs.take(slice(start, stop)), thresholds, truth.crowd, ignored, taken, matched)
     t, row = np.nonzero(matched >= 0)
     overlap = np.zeros(matched.shape)
     overlap[t, row] = overlaps(detections.boxes[rows[row]], truth.boxes[matched[t, row]])

@@ -9,6 +9,7 @@ import scipy
 from calibrant.boxes.detections import Bools, Detections
 from calibrant.boxes.matching import COCO_IOU, MOST_BOXES, Matching, match_boxes
 from calibrant.boxes.pairs import SIGNALS, BoxPairs
+from calibrant.data.predictions import Predictions
 from calibrant.inference.chance import redrawn
 from calibrant.inference.draws import RESAMPLES, CountResampler, affordable
 from calibrant.inference.intervals import Interval, corrected_ends
@@ -47,9 +48,7 @@ class ImageMeasure:
         """The measure of the images themselves."""
         return self.weighted.value
 
-    def interval(
-        self, *, n_resamples: int = RESAMPLES, level: float = 0.95, seed: int = 0
-    ) -> Interval:
+    def interval(self, *, n_resamples: int = RESAMPLES, level: float = 0.95, seed: int = 0) -> Interval:
         """Return the measure with its bootstrap interval, for which images are drawn again.
 
         Args:
@@ -112,8 +111,10 @@ def detection_ece(pairs: BoxPairs, *, n_bins: int = 5, at_least: int = 1) -> Ima
 
         return Weighted(n_images, values, held=max(n_images, number.shape[1]))
 
-    rows = {"confidence": pairs.predictions.confidence, "correct": pairs.predictions.correct}
-    redraw = redrawn(rows, Units.of(pairs.predictions.units, len(pairs.rows), at_least=1))
+    redraw = redrawn(
+        {"confidence": pairs.score, "correct": pairs.correct},
+        Units.of(pairs.predictions.units, len(pairs.rows), at_least=1),
+    )
 
     def calibrated(rng: np.random.Generator) -> float:
         return of(np.asarray(redraw(rng)["correct"])).value
@@ -133,7 +134,7 @@ def localisation_ece(pairs: BoxPairs, *, n_bins: int = 25, loose: bool = False) 
     Args:
         pairs: The boxes.
         n_bins: Number of bins of equal width of the score.
-        loose: Whether any overlap counts (LaECE with a threshold of 0), and not only those from the threshold.
+        loose: Whether any overlap counts (a threshold of 0), and not only those from the threshold.
 
     References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification
@@ -194,7 +195,9 @@ def average_precision(
 
     n, t = sum(len(each.image) for each in classes), len(matching.iou)
     work = t * (6 * n + _SEARCH * len(classes))
-    which = "0.5 to 0.95" if tuple(matching.iou) == COCO_IOU else ", ".join(f"{each:g}" for each in matching.iou)
+    which = (
+        "0.5 to 0.95" if tuple(matching.iou) == COCO_IOU else ", ".join(f"{each:g}" for each in matching.iou)
+    )
     weighted = Weighted(len(truth.images), values, held=max(len(truth.images), 2 * n, 1), work=work)
     return ImageMeasure(f"AP, overlap from {which}", weighted, better="higher")
 
@@ -230,7 +233,7 @@ class _RankedClass:
         return cls(image, right, ~right & ~matching.ignored[:, places], objects)
 
     def precision(self, counts: Integers) -> Floats:
-        """Return the mean precision over recalls and thresholds for each row of counts, NaN without objects."""
+        """Return the mean over recalls and thresholds for each row of counts; NaN without objects."""
         total = counts @ self.objects
         each = counts[:, self.image].astype(np.float64)
         found = np.zeros(len(counts))
@@ -247,18 +250,18 @@ class _RankedClass:
         return np.where(total > 0, found, np.nan)
 
 
-def with_misses(pairs: BoxPairs) -> dict[str, Floats | Integers | Bools]:
-    """Return scores, outcomes and images of the boxes, and each missed object as a wrong answer of score 0.
+def with_misses(pairs: BoxPairs) -> Predictions:
+    """Return the boxes, and each missed object as a wrong answer with a confidence of 0.
 
     AURC of these is the detection AURC: at each threshold the risk is the share of wrong boxes, and below the
     lowest score the objects that no box has found count as wrong too.
     """
     missed = len(pairs.missed_image)
-    return {
-        "confidence": np.append(pairs.score, np.zeros(missed)),
-        "correct": np.append(pairs.correct, np.zeros(missed, dtype=bool)),
-        "units": np.append(_image(pairs), pairs.missed_image),
-    }
+    return Predictions(
+        confidence=np.append(pairs.score, np.zeros(missed)),
+        correct=np.append(pairs.correct, np.zeros(missed, dtype=bool)),
+        units=np.append(_image(pairs), pairs.missed_image),
+    )
 
 
 def _by_class(pairs: BoxPairs, gaps: Floats, cells: Integers, title: str) -> ImageMeasure:
@@ -302,4 +305,4 @@ def _sums(images: Integers, cells: Integers, values: Floats, n_images: int) -> s
 
 
 def _ratio(part: Floats, whole: Floats | Integers) -> Floats:
-    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0)
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))

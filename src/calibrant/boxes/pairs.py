@@ -1,7 +1,7 @@
 """Boxes as predictions: a score is a confidence, being right is the outcome, and the image is the unit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -10,7 +10,7 @@ from calibrant.boxes.detections import Bools, Detections
 from calibrant.boxes.matching import MOST_BOXES, match_boxes
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.inputs import Floats, Integers, check_choice
+from calibrant.inputs import ArrayLike, Floats, Integers, check_choice
 from calibrant.results import FrozenDict
 
 #: What boxes can be grouped by.
@@ -24,6 +24,8 @@ SIGNALS = ("cx", "cy", "w", "h")
 # The least overlap that counts as one.
 _ANY = 1e-9
 _ACROSS, _DOWN = ("left", "centre", "right"), ("top", "middle", "bottom")
+#: The nine parts of an image, row by row.
+POSITIONS = tuple(f"{down} {across}" for down in _DOWN for across in _ACROSS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,10 @@ class BoxPairs:
     missed_label: Integers
     thing_image: Integers
     thing_label: Integers
+
+    def with_predictions(self, predictions: Predictions) -> "BoxPairs":
+        """Return the same boxes with other predictions of them, such as repaired ones."""
+        return replace(self, predictions=predictions)
 
     @property
     def correct(self) -> Bools:
@@ -142,7 +148,7 @@ def box_predictions(
         by: What makes the groups.
     """
     rows = np.arange(detections.n) if rows is None else rows
-    groups = {name: np.asarray(_group(detections, name))[rows] for name in by}
+    groups: dict[str, ArrayLike] = {name: np.asarray(_group(detections, name))[rows] for name in by}
     shares = _shares(detections)[rows]
     return Predictions(
         confidence=detections.score[rows],
@@ -162,13 +168,13 @@ def _group(detections: Detections, by: str) -> list[str]:
     if by == "size":
         if detections.truth.sizes.max(initial=0) <= 1:
             raise InputError(
-                "by: expected the sizes of the images for groups by size, got boxes as shares of images; give "
-                "the folder of the pictures, or leave out size"
+                "by: expected the sizes of the images for groups by size, got boxes as shares of images; "
+                "give the folder of the pictures, or leave out size"
             )
         edges = list(SIZES.values())[1:]
         return [list(SIZES)[place] for place in np.searchsorted(edges, detections.area, side="right")]
     third = np.clip(_shares(detections)[:, :2] * 3, 0, 2).astype(int)
-    return [f"{_DOWN[down]} {_ACROSS[across]}" for across, down in third]
+    return [POSITIONS[3 * down + across] for across, down in third]
 
 
 def _shares(detections: Detections) -> Floats:
