@@ -109,8 +109,10 @@ def match_boxes(
 
 def _check_iou(iou: float | Sequence[float]) -> Floats:
     thresholds = np.atleast_1d(np.asarray(iou, dtype=np.float64))
-    if thresholds.ndim != 1 or not len(thresholds) or not bool(((thresholds > 0) & (thresholds <= 1)).all()):
-        raise InputError(f"iou: expected overlaps above 0 and at most 1, got {iou}")
+    bad = thresholds[~((thresholds > 0) & (thresholds <= 1))]
+    if thresholds.ndim != 1 or not len(thresholds) or len(bad):
+        got = f"{bad[0]:g}" if len(bad) else f"shape {thresholds.shape}"
+        raise InputError(f"iou: expected overlaps above 0 and at most 1, got {got}")
     return thresholds
 
 

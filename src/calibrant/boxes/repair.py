@@ -22,7 +22,7 @@ from calibrant.posthoc.calibrator import Calibrator
 #: Methods whose maps rise with the score, so that the order of the boxes of a class and its AP stay.
 MONOTONE_METHODS = ("uncalibrated", "temperature", "platt", "beta", "isotonic_centred", "pool")
 # The part of a repaired score that is the rank of the score, so that different scores stay different.
-_OF_RANK = 1e-9
+_OF_RANK, _ROUNDING = 1e-9, 1e-12
 
 
 def repaired_scores(calibrator: Calibrator, detections: Detections) -> Floats:
@@ -43,13 +43,20 @@ def repaired_scores(calibrator: Calibrator, detections: Detections) -> Floats:
 
 
 def in_order_of(repaired: Floats, detections: Detections) -> Floats:
-    """Return repaired scores; the order of the own scores of a class decides between equal ones."""
-    rank = np.zeros(detections.n)
+    """Return repaired scores that are in the order of the own scores of a class wherever they are equal.
+
+    Where own scores are equal, repaired ones that differ by rounding alone become equal.
+    """
+    found = repaired.copy()
     for label in np.unique(detections.label):
-        inside = detections.label == label
+        inside = np.flatnonzero(detections.label == label)
         values, place = np.unique(detections.score[inside], return_inverse=True)
-        rank[inside] = (place + 1) / len(values)
-    return np.asarray((1 - _OF_RANK) * repaired + _OF_RANK * rank)
+        high, low = np.zeros(len(values)), np.ones(len(values))
+        np.maximum.at(high, place, repaired[inside])
+        np.minimum.at(low, place, repaired[inside])
+        one = np.where((high - low < _ROUNDING)[place], high[place], repaired[inside])
+        found[inside] = (1 - _OF_RANK) * one + _OF_RANK * (place + 1) / len(values)
+    return found
 
 
 def kept_boxes(rule: Rule, detections: Detections) -> Bools:

@@ -9,6 +9,9 @@ import typer
 from calibrant.cli.options import COLUMNS
 from calibrant.errors import InputError
 
+#: The overlap from which a box is right, by default.
+IOU = 0.5
+
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
 
@@ -35,7 +38,7 @@ def box_columns(
             help="Overlap (intersection over union) from which a box is right.",
             rich_help_panel=COLUMNS,
         ),
-    ] = 0.5,
+    ] = IOU,
     classes: Annotated[
         str | None,
         typer.Option(
@@ -66,8 +69,8 @@ def box_columns(
         images: The folder of the pictures.
     """
     if ground_truth is None:
-        if classes is not None or images is not None:
-            option = "--images" if classes is None else "--classes"
+        given = {"--iou": iou != IOU, "--classes": classes is not None, "--images": images is not None}
+        for option in (name for name, value in given.items() if value):
             raise InputError(f"{option}: expected together with --ground-truth, which boxes have, got none")
         return columns
     from calibrant.boxes.columns import BoxColumns

@@ -200,6 +200,7 @@ def _evaluate_boxes(
         return
     console = Console()
     print_evaluation(console, found.full, title=Path(source).name)
+    console.say(found.heading)
     for table in (found.to_table(), *found.tables):
         console.show(table)
 
