@@ -42,6 +42,7 @@ ROWS = {
     "unit_guarantees": 21,
     "sklearn_default": 1,
     "segments": 2,
+    "boxes": 10,
     "large_sets": 2,
     "scores": 2,
 }
@@ -64,6 +65,7 @@ LONG = {
     "scores",
     "loss_training",
     "intervals",
+    "boxes",
 }
 # Parts that start many processes, or keep a core busy, are left out here.
 ONLY = {"commands": ["--only", "help,growth"]}
