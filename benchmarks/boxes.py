@@ -27,7 +27,8 @@ from calibrant.boxes import (
 )
 from calibrant.boxes.pairs import SIGNALS, BoxPairs
 from calibrant.data.predictions import Predictions
-from calibrant.evaluation import Comparison, compare, evaluate
+from calibrant.evaluation import compare, evaluate
+from calibrant.evaluation.compare import Comparison
 from calibrant.inputs import Floats
 from timing import benchmark_parser, print_head, print_row
 
@@ -54,9 +55,9 @@ def matching(cases: int) -> None:
     """Print how many random cases are matched as by pycocotools."""
     print("## Matching\n")
     print(
-        f"{cases:,} random cases of three images and two classes: up to seven objects of each class in an "
-        "image, 15 % of them crowds, scores and overlaps that often tie. Equal means that each box is matched "
-        "with the same object, or ignored, at all three thresholds (0.3, 0.5 and 0.75).\n"
+        f"{cases:,} random cases of three images and two classes: up to seven objects of each class in "
+        "an image, 15 % of them crowds, scores and overlaps that often tie. Equal means that each box is "
+        "matched with the same object, or ignored, at all three thresholds (0.3, 0.5 and 0.75).\n"
     )
     print_head("objects that count", "boxes of a class that count", "cases", "boxes", "equal cases")
     for name, most in (("all", 100), ("all", 2), ("small", 100), ("medium", 100)):
@@ -110,8 +111,8 @@ def coverage(runs: int, images: int, large: int) -> None:
     print(
         "Simulated detectors whose scores promise more in some images than in others (log-odds differ with a "
         f"standard deviation of 1.5), {images} images with 2 to 14 boxes each. The truth is what {large:,} "
-        f"other images show. {runs:,} runs; 95 % intervals should cover the truth in 95 % of them, of which so "
-        f"many runs show {95 - chance:.1f} to {95 + chance:.1f} %. By box, every box is drawn alone.\n"
+        f"other images show. {runs:,} runs; 95 % intervals should cover the truth in 95 % of them, of which "
+        f"so many runs show {95 - chance:.1f} to {95 + chance:.1f} %. By box, every box is drawn alone.\n"
     )
     whole = match_pairs(drawn(large, 10**6), by=())
     truth = dict(evaluate(whole.predictions, measures=_MEASURES).metrics)
@@ -217,10 +218,10 @@ def weeds(folder: Path, splits: int) -> None:
     print(
         f"{n} boxes of a Faster R-CNN in {images} images of fields, right from an overlap of 0.5. {splits} "
         "random splits of the images into halves; the boxes of each half are repaired by a fit on the other "
-        "half, and all are measured together. Means over the splits; the interval (95 %, by image) is the mean "
-        "of its ends. *By chance* is the mean D-ECE that the same scores show if they are calibrated: bins of "
-        "five dimensions hold few boxes. *Lower* is the share of splits in which D-ECE is below that of the "
-        "uncalibrated scores. AP is of both halves together, whose scores two fits have repaired: a monotone "
+        "half, and all are measured together. Means over the splits; the interval (95 %, by image) is the "
+        "mean of its ends. *By chance* is the mean D-ECE that the same scores show if they are calibrated: "
+        "bins of five dimensions hold few boxes. *Lower* is the share of splits in which D-ECE is below that of "
+        "the uncalibrated scores. AP is of both halves together, whose scores two fits have repaired: a monotone "
         "repair by one fit leaves it as it is.\n"
     )
     head = ("repair", "D-ECE, %", "95 % interval", "by chance", "lower", "ECE, %", "smECE, %", "Brier", "NLL")
