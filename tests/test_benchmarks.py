@@ -42,6 +42,7 @@ ROWS = {
     "unit_guarantees": 21,
     "sklearn_default": 1,
     "segments": 2,
+    "boxes": 10,
     "large_sets": 2,
     "versions": 1,
     "per_request": 4,
@@ -68,6 +69,7 @@ LONG = {
     "scores",
     "loss_training",
     "intervals",
+    "boxes",
 }
 # Parts that start many processes, or keep a core busy, are left out here; a version is compared with itself.
 ONLY = {

@@ -20,6 +20,7 @@ PACKAGES = (
     "calibrant.posthoc",
     "calibrant.losses",
     "calibrant.decisions",
+    "calibrant.boxes",
     "calibrant.plots",
     "calibrant.report",
     "calibrant.streams",

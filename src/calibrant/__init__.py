@@ -7,6 +7,7 @@ from calibrant.errors import CalibrantError, FitError, FormatError, InputError
 from calibrant.lazy import import_when_used as _import_when_used
 
 if _typing.TYPE_CHECKING:
+    from calibrant import boxes as boxes
     from calibrant import data as data
     from calibrant import decisions as decisions
     from calibrant import evaluation as evaluation

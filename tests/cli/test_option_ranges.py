@@ -15,6 +15,7 @@ from tests.conftest import draw
 COMMANDS = {
     "evaluate": "evaluate x.npz --intervals {}",
     "calibrate": "calibrate x.npz --methods temperature {}",
+    "report": "report x.npz --out page.html {}",
     "plot": "plot reliability x.npz --out figure.svg {}",
     "export": "export c.safetensors --out graph.onnx {}",
     "monitor": "monitor x.npz x.npz {}",

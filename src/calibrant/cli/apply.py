@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calibrant.streams.rewriting import Engine
 
 
-@partial(with_columns, without=("unit",))
+@partial(with_columns, without=("unit", "iou"), boxes_by=())
 def apply(
     calibrator: SavedCalibrator,
     source: Annotated[
@@ -141,6 +141,8 @@ def apply(
 
     Example: calibrant apply calibrated/calibrator.safetensors predictions/ --out calibrated/
 
+    Example: calibrant apply honest/calibrator.safetensors new.json --ground-truth images.json --out out.json
+
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --prior new.csv --out corrected.npz
 
     Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
@@ -152,7 +154,7 @@ def apply(
     from calibrant.inputs import check_choice
     from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
-    from calibrant.streams.applying import apply_joined, apply_rule, apply_to_files, is_rule, targets_of
+    from calibrant.streams.applying import apply_joined, apply_to_files, is_rule, targets_of
     from calibrant.streams.files import is_streamed
 
     named = {
@@ -167,12 +169,12 @@ def apply(
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
     if frequencies:
         check_corrections(frequencies, fitted)
+    if columns.of_boxes:
+        _apply_to_boxes(fitted, calibrator, source, out, columns)
+        return
     if fitted is None:
-        if write is not None or on_ray:
-            option = "--engine" if write is None else "--write"
-            raise InputError(f"{option}: expected none for {calibrator.name}, which is a rule, got one")
-        decided = apply_rule(calibrator, source, out, columns, tell_dropped)
-        say(f"{shown(out)}: {decided.n:,} decisions by the rule of {calibrator.name}")
+        given = {"--write": write is not None, "--engine": on_ray}
+        _apply_rule(calibrator, source, out, columns, [name for name, value in given.items() if value])
         return
     check_targets([out], [value for value in frequencies.values() if value != "balanced"])
     fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
@@ -203,6 +205,36 @@ def apply(
     else:
         done = apply_to_files(fitted, targets, out, columns, tell_dropped, write=written, labels=known)
     say(f"{shown(out)}: {done:,} predictions calibrated by {type(fitted).__name__}")
+
+
+def _apply_rule(path: Path, source: str, out: Path, columns: "Columns", options: list[str]) -> None:
+    """Write what a rule decides for each sample; refuse options that only calibrators have."""
+    from calibrant.streams.applying import apply_rule
+
+    for option in options:
+        raise InputError(f"{option}: expected none for {path.name}, which is a rule, got one")
+    decided = apply_rule(path, source, out, columns, tell_dropped)
+    say(f"{shown(out)}: {decided.n:,} decisions by the rule of {path.name}")
+
+
+def _apply_to_boxes(
+    fitted: "Calibrator | None", path: Path, source: str, out: Path, columns: "Columns"
+) -> None:
+    """Write results of COCO with repaired scores, or those boxes that a rule keeps."""
+    from calibrant.boxes.columns import read_boxes
+    from calibrant.boxes.repair import kept_boxes, repaired_scores, write_repaired
+    from calibrant.decisions.rule import load_rule
+
+    if suffix_of(out) != ".json":
+        raise InputError(f"--out: expected a .json file for boxes, got {out.name}")
+    check_targets([out], [path, source])
+    boxes = read_boxes(source, columns)
+    if fitted is None:
+        n = write_repaired(source, out, boxes, boxes.score, kept=kept_boxes(load_rule(path), boxes))
+        say(f"{shown(out)}: {n:,} of {boxes.n:,} boxes kept by the rule of {path.name}")
+        return
+    n = write_repaired(source, out, boxes, repaired_scores(fitted, boxes))
+    say(f"{shown(out)}: {n:,} boxes repaired by {type(fitted).__name__}")
 
 
 def _corrected(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SEGMENTS_BY = "auto"
 
 
-@with_columns
+@partial(with_columns, boxes_by=("class", "size"))
 def calibrate(
     path: Annotated[
         Path, typer.Argument(metavar="VAL", help="Predictions with labels, held out from training.")
@@ -52,7 +52,8 @@ def calibrate(
         bool,
         typer.Option(
             "--keep-accuracy",
-            help="Compare only methods that never change the predicted class.",
+            help="Compare only methods that never change the predicted class; of boxes, that keep the order "
+            "of each class, and so AP.",
             rich_help_panel=METHODS,
         ),
     ] = False,
@@ -121,6 +122,8 @@ def calibrate(
     Example: calibrant calibrate answers.jsonl --confidence stated --correct is_right --out honest
 
     Example: calibrant calibrate answers.csv --confidence stated,length,year --by auto --out honest
+
+    Example: calibrant calibrate detections.json --ground-truth instances.json --out honest
     """
     from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
@@ -131,6 +134,11 @@ def calibrate(
     decisive = checked_criterion(criterion)
     segments = columns.groups == SEGMENTS_BY
     columns = replace(columns, groups=None) if segments else columns
+    if columns.of_boxes and keep_accuracy:
+        from calibrant.boxes.repair import MONOTONE_METHODS, keeping_order
+
+        columns = keeping_order(columns)
+        methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
     sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
         load = partial(
@@ -259,6 +267,8 @@ def _write_repaired(
     Only files of answers have rows to keep. Without a test set each answer is repaired by a fit that has not
     seen it.
     """
+    if columns.of_boxes:
+        return _write_boxes(measured, columns, choice, out)
     from calibrant.data.files import load_answers, save_predictions
     from calibrant.data.rewriting import ROW_FORMATS, write_answers
     from calibrant.errors import CalibrantError
@@ -280,6 +290,20 @@ def _write_repaired(
             raise
         say(f"{name} is not written: {error}", err=True)
         return []
+    return [name]
+
+
+def _write_boxes(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:
+    """Write the boxes that were measured with repaired scores, as results of COCO."""
+    from calibrant.boxes.columns import read_box_pairs
+    from calibrant.boxes.repair import in_order_of, repaired_scores, write_repaired
+
+    pairs, repaired = read_box_pairs(measured, columns), choice.result.measured.confidence
+    assert repaired is not None
+    scores = repaired_scores(choice.result.calibrator, pairs.detections)
+    scores[pairs.rows] = repaired.numpy(force=True)
+    name = _repaired_name(Path("boxes.json"))
+    write_repaired(measured, out / name, pairs.detections, in_order_of(scores, pairs.detections))
     return [name]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from calibrant.cli.boxes import box_columns
 from calibrant.cli.options import COLUMNS, split_list
 from calibrant.cli.printing import say
 from calibrant.errors import InputError, did_you_mean
@@ -176,22 +177,28 @@ def _pairs(
 
 
 def with_columns(
-    command: Callable[..., None], *, without: Sequence[str] = ("identity",)
+    command: Callable[..., None],
+    *,
+    without: Sequence[str] = ("identity",),
+    boxes_by: Sequence[str] | None = None,
 ) -> Callable[..., None]:
     """Give a command the options of :func:`columns_from`; it gets their result as ``columns``.
 
     Args:
         command: The command, with a parameter ``columns``.
         without: Parameters that this command does not have.
+        boxes_by: If the command also reads the boxes of a detector: what makes their groups by default.
     """
-    shared = {
-        name: each for name, each in inspect.signature(columns_from).parameters.items() if name not in without
-    }
+    of_boxes = {} if boxes_by is None else _parameters(box_columns, (*without, "columns", "by"))
+    of_columns = _parameters(columns_from, without)
+    shared = of_columns | of_boxes
     own = inspect.signature(command).parameters
 
     @functools.wraps(command)
     def run(**given: Any) -> None:  # noqa: ANN401  # the arguments of the command
-        columns = columns_from(**{name: given.pop(name) for name in shared})
+        columns = columns_from(**{name: given.pop(name) for name in of_columns})
+        if boxes_by is not None:
+            columns = box_columns(columns, boxes_by, **{name: given.pop(name) for name in of_boxes})
         command(**given, columns=columns)
 
     parameters = [*(each for each in own.values() if each.name != "columns"), *shared.values()]
@@ -199,6 +206,12 @@ def with_columns(
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # no attribute of a type
     return run
+
+
+def _parameters(function: Callable[..., Any], without: Sequence[str]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function that stand for options, but for some."""
+    every = inspect.signature(function).parameters
+    return {name: each for name, each in every.items() if name not in without}
 
 
 def read(
@@ -218,6 +231,10 @@ def read(
         judged: Whether chance is judged or folds are made, so that rows that repeat are worth a line.
         graded: What is done with outcomes between 0 and 1: nothing, samples are split, or they are refused.
     """
+    if columns.of_boxes:
+        from calibrant.boxes.columns import read_box_pairs
+
+        return read_box_pairs(path, columns).predictions
     from calibrant.data.files import load_answers
     from calibrant.data.predictions import join_predictions
 

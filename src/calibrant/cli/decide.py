@@ -1,5 +1,6 @@
 """The command ``calibrant decide``."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from calibrant.posthoc.calibrator import Calibrator
 
 
-@with_columns
+@partial(with_columns, boxes_by=("class",))
 def decide(
     path: Annotated[
         Path,
@@ -102,6 +103,8 @@ def decide(
     Example: calibrant decide answers.csv --risk 0.1 --confidence stated --unit question_id
 
     Example: calibrant decide answers.csv --risk 0.3 --by race,sex --out rule.safetensors
+
+    Example: calibrant decide detections.json --ground-truth instances.json --risk 0.2
 
     Example: calibrant decide val.npz --costs costs.csv --ask 2
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calibrant.streams.measures import StreamEvaluation
 
 
-@partial(with_columns, without=())
+@partial(with_columns, without=(), boxes_by=("class", "size"))
 def evaluate(
     source: Annotated[
         str,
@@ -106,6 +106,8 @@ def evaluate(
     Example: calibrant evaluate predictions.parquet --labels labels/ --id request_id
 
     Example: calibrant evaluate s3://bucket/predictions --engine ray
+
+    Example: calibrant evaluate detections.json --ground-truth instances.json --intervals
     """
     from calibrant.cli.printing import print_evaluation
     from calibrant.evaluation.full import evaluate_fully
@@ -127,6 +129,10 @@ def evaluate(
     by_unit = {"--intervals"} if columns.units else set()  # which a stream has, too
     needs_all = [name for name, value in whole.items() if value and name not in by_unit] + _unserved(wanted)
     needs_all += ["columns under other names"] if columns.needs_whole_files else []
+    if columns.of_boxes:
+        refused = {name: value for name, value in whole.items() if name != "--intervals"}
+        _evaluate_boxes(source, columns, wanted, bins, refused, intervals=intervals, as_json=as_json)
+        return
     if is_streamed(source, asked=skip_bad or on_ray, needs_all=needs_all, unless_small=intervals):
         options = {"n_bins": bins, "skip_bad": skip_bad, "intervals": intervals}
         _evaluate_stream(source, wanted, columns, as_json=as_json, on_ray=on_ray, **options)
@@ -159,6 +165,44 @@ def evaluate(
     else:
         title = Path(source).name if Path(source).is_file() else source
         print_evaluation(Console(), found, title=title)
+
+
+def _evaluate_boxes(
+    source: str,
+    columns: "Columns",
+    measures: str | list[str],
+    bins: int,
+    options: "Mapping[str, object]",
+    *,
+    intervals: bool,
+    as_json: bool,
+) -> None:
+    """Print the measures of a detector: those of pairs, those of boxes, and its classes."""
+    from calibrant.boxes.columns import read_box_pairs
+    from calibrant.boxes.evaluation import evaluate_boxes
+    from calibrant.cli.printing import print_evaluation
+    from calibrant.show.terminal import Console
+
+    for name in (name for name, value in options.items() if value):
+        raise InputError(f"{name}: expected none beside --ground-truth, got one; boxes have no such part")
+    pairs = read_box_pairs(source, columns)
+    with progress_bar(visible=not as_json) as progress:
+        found = evaluate_boxes(
+            pairs,
+            measures=measures,
+            n_bins=bins,
+            intervals=intervals,
+            by=columns.by or "group",
+            progress=progress,
+        )
+    if as_json:
+        typer.echo(found.to_json())
+        return
+    console = Console()
+    print_evaluation(console, found.full, title=Path(source).name)
+    console.say(found.heading)
+    for table in (found.to_table(), *found.tables):
+        console.show(table)
 
 
 def _compare_models(

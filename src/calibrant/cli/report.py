@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from calibrant.report.page import Page
 
 
-@partial(with_columns, without=())
+@partial(with_columns, without=(), boxes_by=("class", "size"))
 def report(
     paths: Annotated[
         list[Path],

@@ -189,6 +189,11 @@ class Columns:
         return others or len(self.group_columns) > 1
 
     @property
+    def of_boxes(self) -> bool:
+        """Whether rows are the boxes of a detector, which :mod:`calibrant.boxes` reads: no."""
+        return False
+
+    @property
     def makes_groups(self) -> bool:
         """Whether the samples are put into groups."""
         return self.groups is not None or self.missing == "group" or self.words is True

@@ -104,9 +104,12 @@ def _digest(source: Path) -> str:
     """Return the SHA-256 of a file, or of all files of a folder or pattern one after the other."""
     digest, files = hashlib.sha256(), [source]
     if not source.is_file():
+        from calibrant.boxes.folders import is_box_folder
         from calibrant.streams.files import find_files
 
-        files = [Path(file.path) for file in find_files(str(source))]
+        of_boxes = is_box_folder(source)
+        found = sorted(source.iterdir()) if of_boxes else [file.path for file in find_files(str(source))]
+        files = [Path(file) for file in found]
     for path in files:
         with path.open("rb") as file:
             hashlib.file_digest(file, lambda: digest)

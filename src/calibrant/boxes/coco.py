@@ -1,0 +1,111 @@
+"""Files of COCO: a list of results, and a ground truth with images, categories and annotations."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.boxes.detections import Detections, GroundTruth
+from calibrant.errors import FormatError, InputError, listed
+from calibrant.files import read_json
+
+_OF_RESULT = ("image_id", "category_id", "bbox", "score")
+_OF_ANNOTATION = ("image_id", "category_id", "bbox")
+
+
+def read_coco_truth(path: Path, class_names: Sequence[str] | None = None) -> GroundTruth:
+    """Read ground truth; without annotations it says which images and classes there are, and their sizes.
+
+    Args:
+        path: A JSON object with ``images`` and ``categories``, and ``annotations`` if the truth is known.
+        class_names: Other names of the categories, in the order of their ids.
+    """
+    value = read_json(path, "a ground truth of COCO")
+    if not isinstance(value, dict) or not {"images", "categories"} <= set(value):
+        got = listed(list(value)) if isinstance(value, dict) else f"a {type(value).__name__}"
+        raise FormatError(
+            f"{path.name}: expected an object with images, categories and annotations, got {got}; name a "
+            "ground truth in the format of COCO"
+        )
+    images, categories = value["images"], sorted(value["categories"], key=lambda each: int(each["id"]))
+    annotations = value.get("annotations", [])
+    for place, each in enumerate(annotations):
+        _check_keys(each, _OF_ANNOTATION, f"{path.name}: annotation {place}")
+    boxes = [each["bbox"] for each in annotations]
+    names = [str(each.get("name", each["id"])) for each in categories]
+    if class_names is not None and len(class_names) != len(names):
+        raise InputError(
+            f"classes: expected {len(names)} names, one for each category of {path.name}, got "
+            f"{len(class_names)}"
+        )
+    return GroundTruth.of(
+        images=[each["id"] for each in images],
+        sizes=[_size(each) for each in images] or np.empty((0, 2)),
+        class_names=names if class_names is None else class_names,
+        class_ids=[int(each["id"]) for each in categories],
+        boxes=boxes,
+        image=[each["image_id"] for each in annotations],
+        label=[each["category_id"] for each in annotations],
+        crowd=[bool(each.get("iscrowd", 0)) for each in annotations],
+        area=[float(each.get("area", each["bbox"][2] * each["bbox"][3])) for each in annotations],
+        files=[str(each.get("file_name", "")) for each in images],
+    )
+
+
+def read_coco_results(path: Path) -> list[dict[str, Any]]:
+    """Read the results of a detector as they are: a list of objects with a box and a score."""
+    value = read_json(path, "results of COCO")
+    if not isinstance(value, list):
+        got = listed(list(value)) if isinstance(value, dict) else f"a {type(value).__name__}"
+        raise FormatError(
+            f"{path.name}: expected a list of objects with {listed(list(_OF_RESULT))}, got {got}; name "
+            "the results of a detector"
+        )
+    for place, each in enumerate(value):
+        _check_keys(each, _OF_RESULT, f"{path.name}: result {place}")
+    return value
+
+
+def coco_detections(results: Sequence[Mapping[str, Any]], truth: GroundTruth) -> Detections:
+    """Return results of COCO as detections in the images of a ground truth."""
+    return Detections.of(
+        truth,
+        boxes=[each["bbox"] for each in results],
+        score=[float(each["score"]) for each in results],
+        image=[each["image_id"] for each in results],
+        label=[each["category_id"] for each in results],
+    )
+
+
+def as_coco_results(detections: Detections) -> list[dict[str, Any]]:
+    """Return detections as results of COCO."""
+    truth = detections.truth
+    rows = zip(detections.image, detections.label, detections.boxes, detections.score, strict=True)
+    return [
+        {
+            "image_id": truth.images[image],
+            "category_id": truth.class_ids[label],
+            "bbox": box.tolist(),
+            "score": float(score),
+        }
+        for image, label, box, score in rows
+    ]
+
+
+def _size(image: Mapping[str, Any]) -> tuple[float, float]:
+    return float(image.get("width", np.nan)), float(image.get("height", np.nan))
+
+
+def _check_keys(each: object, keys: Sequence[str], name: str) -> None:
+    if not isinstance(each, dict) or any(key not in each for key in keys):
+        got = listed(list(each)) if isinstance(each, dict) else repr(each)[:40]
+        raise FormatError(f"{name}: expected an object with {listed(list(keys))}, got {got}")
+    if not isinstance(each["bbox"], list) or len(each["bbox"]) != 4:
+        raise FormatError(
+            f"{name}: expected bbox to be left, top, width and height, got {str(each['bbox'])[:60]}"
+        )
+    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in each["bbox"]):
+        raise FormatError(f"{name}: expected bbox to be four numbers, got {str(each['bbox'])[:60]}")
+    if "score" in keys and (isinstance(each["score"], bool) or not isinstance(each["score"], (int, float))):
+        raise FormatError(f"{name}: expected the score to be a number, got {str(each['score'])[:40]!r}")

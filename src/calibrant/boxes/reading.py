@@ -1,0 +1,54 @@
+"""Detections from the files that people have: COCO, YOLO and Pascal VOC, recognised by what is there."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.boxes.coco import coco_detections, read_coco_results, read_coco_truth
+from calibrant.boxes.detections import Detections, GroundTruth
+from calibrant.boxes.folders import is_box_folder, read_folder_detections, read_folder_truth
+from calibrant.errors import FormatError
+from calibrant.files import reading
+
+
+def read_ground_truth(
+    path: str | os.PathLike[str],
+    *,
+    class_names: Sequence[str] | None = None,
+    pictures: str | os.PathLike[str] | None = None,
+) -> GroundTruth:
+    """Read ground truth: a file of COCO, or a folder of YOLO's text or Pascal VOC's XML.
+
+    Args:
+        path: The file or the folder.
+        class_names: The names of the classes, which YOLO's files do not have.
+        pictures: The folder of the pictures, whose sizes YOLO's files do not have.
+    """
+    path = _existing(path)
+    if is_box_folder(path):
+        return read_folder_truth(path, class_names, None if pictures is None else Path(pictures))
+    with reading(path.name, "a ground truth of COCO"):
+        return read_coco_truth(path, class_names)
+
+
+def read_detections(path: str | os.PathLike[str], truth: GroundTruth) -> Detections:
+    """Read what a detector found: results of COCO, or a folder of YOLO's text or Pascal VOC's XML.
+
+    Args:
+        path: The file or the folder.
+        truth: The ground truth of the same images.
+    """
+    path = _existing(path)
+    if is_box_folder(path):
+        return read_folder_detections(path, truth)
+    with reading(path.name, "results of COCO"):
+        return coco_detections(read_coco_results(path), truth)
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    found = Path(path)
+    if not found.exists():
+        raise FormatError(f"{found.name}: no such file or folder in {found.parent}; check the path")
+    if found.is_dir() and not is_box_folder(found):
+        raise FormatError(f"{found.name}: expected a .txt or .xml file for each image, got none")
+    return found
