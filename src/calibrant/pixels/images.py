@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.inputs import ArrayLike, to_tensor
-from calibrant.posthoc.model import evaluating
+from calibrant.posthoc.model import evaluating, logits_of
 from calibrant.posthoc.score_maps import IGNORED_PIXEL, check_maps, check_masks
 
 #: What score maps hold; it is never guessed from the numbers.
@@ -132,7 +132,4 @@ def images_of_batches(
 
 def _scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
     with evaluating(model), torch.inference_mode():
-        output = model(inputs)
-    # Networks of torchvision return a mapping with the scores under "out".
-    scores: Tensor = output["out"] if isinstance(output, dict) and "out" in output else output
-    return scores
+        return logits_of(model(inputs))

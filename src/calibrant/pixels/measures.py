@@ -155,6 +155,13 @@ class PixelMeasures:
         self._n_ignored = 0
         self._worst: list[tuple[float, int, ImageRow]] = []
 
+    @classmethod
+    def of(cls, sums: dict[str, Floats], *, n_bins: int = 15) -> Self:
+        """Return measures that continue sums, such as those of several processes together."""
+        measures = cls(n_bins=n_bins)
+        measures.sums = sums if sums["images"][0] else {}
+        return measures
+
     @property
     def k(self) -> int | None:
         """Number of classes; none without images."""

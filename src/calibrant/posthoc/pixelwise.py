@@ -101,14 +101,21 @@ class PixelCalibration(Calibrator):
                 f"{name}: expected none for pixels, got some; the image is the unit, and every pixel that is "
                 "not ignored counts the same"
             )
-        sample = PixelSample(
-            pixels_per_image=pixels_per_image,
-            ignore_index=ignore_index,
-            radius=radius if kind.needs_features else None,
-            seed=rows.get("seed", 0),
-        )
+        drawn = {"pixels_per_image": pixels_per_image, "ignore_index": ignore_index}
+        sample = cls.sample(kind, radius=radius, seed=rows.get("seed", 0), **drawn)
         sample.add(logits, labels)
         return cls(kind.fit(sample.fitting_set(), **options), radius=radius)
+
+    @staticmethod
+    def sample(method: str | type[Calibrator], *, radius: int = 2, **options: int) -> PixelSample:
+        """Return an empty sample that holds what a method reads; ``fit`` takes its fitting set.
+
+        Args:
+            method: The method.
+            radius: The radius of the neighbourhood.
+            **options: ``pixels_per_image``, ``ignore_index`` and ``seed``.
+        """
+        return PixelSample(radius=radius if pixel_method(method).needs_features else None, **options)
 
     @property
     def uses_features(self) -> bool:
