@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from calibrant import losses as losses
     from calibrant import metrics as metrics
     from calibrant import monitoring as monitoring
+    from calibrant import pixels as pixels
     from calibrant import plots as plots
     from calibrant import posthoc as posthoc
     from calibrant import report as report

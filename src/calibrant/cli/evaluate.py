@@ -30,7 +30,7 @@ def evaluate(
             metavar="SOURCE",
             help="Predictions: a .npz, .parquet, .csv, .tsv, .safetensors or .jsonl file, or a log of "
             "another tool; a folder or pattern of such files; or an address of Parquet files. Parquet "
-            "files may be larger than memory.",
+            "files may be larger than memory. Or score maps of images: .npz, .npy or a folder of them.",
         ),
     ],
     measures: Annotated[
@@ -60,11 +60,15 @@ def evaluate(
         str | None,
         typer.Option(
             "--labels",
-            help="Labels in files of their own, joined by --id: a file, a folder or a pattern.",
+            help="Labels in files of their own, joined by --id: a file, a folder or a pattern. Of score maps "
+            "in .npy files: a .npy file, or a folder of masks.",
             metavar="FILE|FOLDER",
         ),
     ] = None,
     ood: Ood = None,
+    ignore_index: Annotated[
+        int, typer.Option("--ignore-index", help="Label of the pixels of score maps that do not count.")
+    ] = 255,
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -91,6 +95,9 @@ def evaluate(
     The file contains logits or probs with labels, or confidence with correct. Parquet files above 200 MB,
     folders and patterns of them, and addresses are read as a stream.
 
+    Logits or probs of shape (n, k, h, w) with labels of shape (n, h, w) are score maps of a segmentation:
+    they are read image by image, and intervals draw images.
+
     Example: calibrant evaluate test.npz --measures all --intervals
 
     Example: calibrant evaluate answers.csv --by subject
@@ -107,14 +114,29 @@ def evaluate(
 
     Example: calibrant evaluate s3://bucket/predictions --engine ray
 
+<<<<<<< HEAD
     Example: calibrant evaluate detections.json --ground-truth instances.json --intervals
+=======
+    Example: calibrant evaluate val_logits.npy --labels val_labels.npy --intervals
+>>>>>>> pixels
     """
     from calibrant.cli.printing import print_evaluation
     from calibrant.evaluation.full import evaluate_fully
     from calibrant.inputs import check_choice
+    from calibrant.pixels.files import holds_images
     from calibrant.show.terminal import Console
     from calibrant.streams.files import is_streamed
 
+    if holds_images(source):
+        given: dict[str, object] = {
+            "--compare": compare,
+            "--models": models,
+            "--ood": ood,
+            "--per-margin": per_margin,
+        }
+        given |= {"--skip-bad": skip_bad, "--by": columns.by, "--unit": columns.units, "--id": columns.ids}
+        _evaluate_pixels(source, labels, ignore_index, measures, given, bins, intervals, as_json=as_json)
+        return
     on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
     wanted = word_or_list(measures, "core", "all")
     whole = {
@@ -167,6 +189,7 @@ def evaluate(
         print_evaluation(Console(), found, title=title)
 
 
+<<<<<<< HEAD
 def _evaluate_boxes(
     source: str,
     columns: "Columns",
@@ -203,6 +226,46 @@ def _evaluate_boxes(
     console.say(found.heading)
     for table in (found.to_table(), *found.tables):
         console.show(table)
+=======
+def _evaluate_pixels(
+    source: str,
+    labels: str | None,
+    ignore_index: int,
+    measures: str,
+    unused: "Mapping[str, object]",
+    bins: int,
+    intervals: bool,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the measures of score maps, of their classes, and by distance to the border of a region."""
+    from calibrant.cli.printing import diagram_of, print_heading
+    from calibrant.evaluation.full import verdict_sentence
+    from calibrant.pixels import evaluate_pixels, open_images
+    from calibrant.show.terminal import Console
+
+    if measures != "core":
+        raise InputError(
+            f"--measures: expected core for score maps, which have the measures of sums, got {measures!r}"
+        )
+    for name in (name for name, value in unused.items() if value):
+        raise InputError(
+            f"{name}: expected none for score maps, whose unit is the image, got one; leave it out"
+        )
+    images = open_images(source, labels, ignore_index=ignore_index)
+    with progress_bar(visible=not as_json) as progress:
+        found = evaluate_pixels(images, n_bins=bins, intervals=intervals, progress=progress)
+    if as_json:
+        typer.echo(found.to_json())
+        return
+    console, table = Console(), found.to_table()
+    print_heading(console, source, table.title, verdict_sentence(found.metrics))
+    console.show(table)
+    console.print()
+    console.print(diagram_of(found.bins))
+    for each in found.tables:
+        console.show(each)
+>>>>>>> pixels
 
 
 def _compare_models(

@@ -21,6 +21,7 @@ from calibrant.integrations.loggers import (
 )
 from calibrant.integrations.validation import (
     DEFAULT_MEASURES,
+    ValidationPixels,
     validation_measures,
     validation_predictions,
     validation_rows,
@@ -65,11 +66,16 @@ class CalibrationCallback(Callback):
     computed from all samples, including the few that Lightning's sampler repeats to make shares equal.
     Measures are NaN for fewer than two predictions, or if a prediction is not finite.
 
+    If logits are score maps of shape ``(n, k, h, w)``, the measures that follow from sums are logged, and
+    ``mean_iou``; no pixel is held in memory, unless the loss learns from the validation set.
+
     Args:
         loss: The loss that the module trains with; by default the loss that is a part of the module, if any.
         measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
         n_bins: Number of bins of the binned measures.
         prefix: Prefix of the names of measures in the log.
+        ignore_index: The label of the pixels of score maps that do not count; by default that of the loss, or
+            255 without one.
         report: An HTML file: at the end of ``fit`` or ``validate``, a page about the last validation is
             written, and added to the runs of the trainer's MLflow, TensorBoard and Weights & Biases loggers.
 
@@ -85,6 +91,7 @@ class CalibrationCallback(Callback):
         measures: str | Sequence[str] = DEFAULT_MEASURES,
         n_bins: int = 15,
         prefix: str = "val_",
+        ignore_index: int | None = None,
         report: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
@@ -101,6 +108,8 @@ class CalibrationCallback(Callback):
         self._updated: int | None = None
         self._batches: list[tuple[Tensor, Tensor]] = []
         self._weights: list[Tensor] = []
+        self.ignore_index = ignore_index
+        self._pixels: ValidationPixels | None = None
         self._latest: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -125,6 +134,7 @@ class CalibrationCallback(Callback):
         place = next((name for name, part in pl_module.named_modules() if part is self._loss), None)
         self._outside = self._loss is not None and place is None
         self._updated, self._latest, self._batches, self._weights = None, None, [], []
+        self._pixels = None
         if self._loss is not None and place is not None:
             # DistributedDataParallel would copy the buffers of the first process to all others at each step.
             known = getattr(pl_module, "_ddp_params_and_buffers_to_ignore", [])
@@ -148,7 +158,7 @@ class CalibrationCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:  # noqa: ARG002  # Lightning's hook
         """Drop the predictions of the previous validation."""
-        self._batches, self._weights = [], []
+        self._batches, self._weights, self._pixels = [], [], None
 
     def on_validation_batch_end(
         self,
@@ -163,7 +173,13 @@ class CalibrationCallback(Callback):
         if dataloader_idx:
             return
         logits, labels = _logits_and_labels(outputs)
-        if not trainer.sanity_checking:
+        learns = self._loss is not None and self._loss.validates
+        if logits.ndim == 4 and not learns:
+            if not trainer.sanity_checking:
+                pixels = ValidationPixels(n_bins=self.n_bins, ignore_index=self.ignore_index)
+                self._pixels = self._pixels or pixels
+                self._pixels.add(logits, labels, self._loss)
+        elif not trainer.sanity_checking:
             self._batches.append(validation_rows(logits, labels, self._loss))
             if isinstance(outputs, Mapping) and outputs.get("weights") is not None:
                 self._weights.append(validation_weights(outputs["weights"], labels, self._loss))
@@ -208,6 +224,11 @@ class CalibrationCallback(Callback):
         self, trainer: "Trainer", pl_module: "LightningModule", prefix: str
     ) -> tuple[Tensor, Tensor] | None:
         """Log the measures of all processes; return the logits and labels of this one, if there are any."""
+        if self._pixels is not None:
+            # Sums of all processes are one number already.
+            for name, value in self._pixels.results(self.measures, pl_module.device).items():
+                pl_module.log(f"{prefix}{name}", value, sync_dist=trainer.world_size > 1)
+            self._pixels = None
         if not self._batches:
             return None
         logits, labels = (torch.cat(parts) for parts in zip(*self._batches, strict=True))

@@ -25,6 +25,7 @@ from calibrant.inputs import at_least_float32, check_count, check_flag, column_s
 from calibrant.outcomes import log_odds
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.confidence import ConfidenceCalibrator, ScoreCalibrator
+from calibrant.posthoc.pixelwise import PixelCalibration
 
 # How far probabilities may be from PyTorch's, and log-probabilities, relative to their size.
 TOLERANCE = 1e-5
@@ -55,7 +56,8 @@ def export_onnx(
     answers. Give 1 for a model that was not asked yet: the stage is then the one to ask next. The names that
     are known, of classes, groups, signals and stages, are in the metadata of the graph, as JSON lists under
     ``class_names``, ``group_names``, ``group_columns``, ``signal_names`` and ``models``; signals are the
-    columns of ``features``.
+    columns of ``features``. The graph of a :class:`~calibrant.posthoc.PixelCalibration` takes and returns
+    maps of shape ``(n, k, h, w)`` for images of any size.
 
     Before the file is written, ONNX Runtime and PyTorch must agree to 1e-5 for batches of 1, 2 and 257 random
     samples, some of which have masked classes if the calibrator takes them.
@@ -143,7 +145,7 @@ def _inputs(
     of_pairs = isinstance(calibrator, ConfidenceCalibrator) if rule is None else rule.n_classes is None
     widths = {"confidence": 1} if of_pairs else {"logits": _known("n_classes", n_classes, fitted.n_classes)}
     widths = {"score": 1} if isinstance(calibrator, ScoreCalibrator) else widths
-    if calibrator is None:
+    if calibrator is None or isinstance(calibrator, PixelCalibration):
         return widths
     parts = [part for part in calibrator.modules() if isinstance(part, Calibrator)]
     known = next((n for part in parts if (n := getattr(part, "n_features", None)) is not None), None)
@@ -227,6 +229,11 @@ class Graph(nn.Module):
         return self.rule is None and self.calibrator is not None and self.calibrator.applies_to_masked
 
     @property
+    def takes_maps(self) -> bool:
+        """Whether logits are maps of shape ``(n, k, h, w)``."""
+        return isinstance(self.calibrator, PixelCalibration)
+
+    @property
     def kind(self) -> str:
         """The name of what is exported, for error messages."""
         return type(self.calibrator if self.rule is None else self.rule).__name__
@@ -245,16 +252,18 @@ def _known(name: str, given: int | None, own: int | None) -> int:
 
 
 def _write(graph: Graph, path: Path, widths: dict[str, int]) -> None:
-    batch = torch.export.Dim("batch")
+    sizes = {0: torch.export.Dim("batch")}
+    if graph.takes_maps:
+        sizes |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
     try:
         with _quiet():
             torch.onnx.export(
                 graph,
-                tuple(_samples(2, widths, seed=0, half_precision=graph.half_precision, n_sets=graph.n_sets)),
+                tuple(drawn_inputs(graph, 2, widths, seed=0, masked=False)),
                 path,
                 input_names=list(widths),
                 output_names=list(graph.outputs),
-                dynamic_shapes=(tuple({0: batch} for _ in widths),),
+                dynamic_shapes=(tuple(sizes for _ in widths),),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
@@ -286,14 +295,18 @@ def _verify(graph: Graph, session: Any, widths: dict[str, int]) -> None:  # noqa
         refuse_difference(graph, inputs, session.run(list(graph.outputs), fed))
 
 
-def drawn_inputs(graph: Graph, n: int, widths: dict[str, int], *, seed: int) -> list[Tensor]:
+def drawn_inputs(
+    graph: Graph, n: int, widths: dict[str, int], *, seed: int, masked: bool | None = None
+) -> list[Tensor]:
     """Return random inputs of a graph, in the order of ``widths``."""
+    if graph.takes_maps:
+        return [_maps(n, widths["logits"], seed=seed, half_precision=graph.half_precision)]
     return _samples(
         n,
         widths,
         seed=seed,
         half_precision=graph.half_precision,
-        masked=graph.takes_masked,
+        masked=graph.takes_masked if masked is None else masked,
         place=graph.place,
         n_sets=graph.n_sets,
     )
@@ -364,6 +377,14 @@ def _samples(
         drawn["groups"] = rng.integers(-2, widths["groups"] + 2, size=size)  # some that the fit has not seen
     samples = [torch.from_numpy(drawn[name]) for name in widths]
     return [each.half() if half_precision and each.is_floating_point() else each for each in samples]
+
+
+def _maps(n: int, k: int, *, seed: int, half_precision: bool) -> Tensor:
+    """Draw score maps of few pixels, whose height and width differ."""
+    rng = np.random.default_rng(seed)
+    maps = rng.normal(size=(n, k, 5 + seed, 7)) * np.geomspace(20, 0.1, n)[:, None, None, None]
+    drawn = torch.from_numpy(maps.astype(np.float32))
+    return drawn.half() if half_precision else drawn
 
 
 @contextmanager

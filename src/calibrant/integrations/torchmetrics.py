@@ -8,6 +8,10 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.extras import optional
+from calibrant.inputs import check_choice, check_count
+from calibrant.pixels.images import MapForm, images_of_batches
+from calibrant.pixels.measures import PixelMeasures, empty_sums
+from calibrant.posthoc.score_maps import IGNORED_PIXEL
 from calibrant.streams.measures import accumulators, measures_of
 from calibrant.streams.sketch_bounds import Bounded
 from calibrant.streams.sums import check_streamed_batch
@@ -137,6 +141,80 @@ class CalibrationMetrics(Metric):
             )
             for part, empty in self._empty.items()
         }
+
+
+class PixelCalibrationMetrics(Metric):
+    """Calibration measures of segmentation over all batches on all processes, by name; the image is the unit.
+
+    The measures are those of :func:`~calibrant.pixels.evaluate_pixels` that have one value: of all pixels,
+    mean IoU (``"mean_iou"``), the gap of each class (``"gap_class_0"``, confidence minus accuracy where it is
+    predicted), and that of each distance to the border (``"gap_at_1"``). A part without pixels is left out.
+
+    Args:
+        n_classes: Number of classes.
+        reads: What ``preds`` holds: ``"logits"`` or ``"probs"`` of shape ``(n, k, h, w)``.
+        n_bins: Number of bins of the binned errors.
+        ignore_index: The label of pixels that do not count.
+        **kwargs: Options of every torchmetrics ``Metric``.
+
+    Example:
+        >>> import torch
+        >>> metric = PixelCalibrationMetrics(n_classes=2, reads="probs")
+        >>> metric.update(torch.tensor([[[[0.9, 0.6]], [[0.1, 0.4]]]]), torch.tensor([[[0, 1]]]))
+        >>> round(float(metric.compute()["ece"]), 6)
+        0.35
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(
+        self,
+        *,
+        n_classes: int,
+        reads: MapForm = "logits",
+        n_bins: int = 15,
+        ignore_index: int = IGNORED_PIXEL,
+        **kwargs: Any,  # noqa: ANN401  # torchmetrics' own options
+    ) -> None:
+        super().__init__(**kwargs)
+        forms: tuple[MapForm, ...] = ("logits", "probs")
+        self.reads = check_choice(reads, "reads", forms)
+        self.n_classes = check_count(n_classes, "n_classes", at_least=2)
+        self.n_bins, self.ignore_index = n_bins, ignore_index
+        for name, value in empty_sums(n_classes, n_bins).items():
+            self.add_state(name, torch.from_numpy(value), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Read a batch of maps ``(n, k, h, w)`` and masks ``(n, h, w)``."""
+        measures = self._measures()
+        batches = [(preds.detach().cpu(), target.cpu())]
+        for image in images_of_batches(batches, form=self.reads, ignore_index=self.ignore_index):
+            if image.k != self.n_classes:
+                raise InputError(f"preds: expected {self.n_classes} classes, got {image.k}")
+            measures.add(image)
+        for name, value in measures.sums.items():
+            setattr(self, name, torch.from_numpy(value).to(self.device))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the measures of all images so far; none while there are no pixels."""
+        measures = self._measures()
+        if not measures.n_images:
+            return {}
+        found = measures.compute()
+        numbers = {**found.metrics, "mean_iou": found.mean_iou}
+        numbers |= {f"gap_class_{part.name}": part.test.gap for part in found.classes}
+        numbers |= {f"gap_at_{part.name.replace(' ', '_')}": part.test.gap for part in found.bands}
+        return {
+            name: torch.tensor(number, dtype=torch.float64, device=self.device)
+            for name, number in numbers.items()
+        }
+
+    def _measures(self) -> PixelMeasures:
+        """Return measures with the sums of this metric."""
+        names = empty_sums(self.n_classes, self.n_bins)
+        sums = {name: getattr(self, name).cpu().double().numpy().copy() for name in names}
+        return PixelMeasures.of(sums, n_bins=self.n_bins)
 
 
 def _combine(reduction: TotalsReduction, parts: Tensor) -> Tensor:

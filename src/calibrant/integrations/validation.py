@@ -11,6 +11,10 @@ from calibrant.errors import InputError
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.losses.loss import Loss
 from calibrant.losses.parts.batch import IGNORED, rows
+from calibrant.losses.parts.global_batch import global_sum, world_size
+from calibrant.pixels.images import images_of_batches
+from calibrant.pixels.measures import PixelMeasures, empty_sums
+from calibrant.posthoc.score_maps import IGNORED_PIXEL
 
 #: The measures that are logged by default.
 DEFAULT_MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass")
@@ -34,6 +38,44 @@ def validation_weights(weights: Tensor, labels: Tensor, loss: Loss | None) -> Te
 def _ignored(loss: Loss | None) -> int:
     labels_to_ignore = [getattr(part, "ignore_index", None) for part in loss.modules()] if loss else []
     return next((label for label in labels_to_ignore if label is not None), IGNORED)
+
+
+class ValidationPixels:
+    """The score maps of a validation, as sums: no pixel is held in memory.
+
+    Args:
+        n_bins: Number of bins of the binned measures.
+        ignore_index: The label of pixels that do not count; by default that of the loss, or 255 without one.
+    """
+
+    def __init__(self, *, n_bins: int, ignore_index: int | None = None) -> None:
+        self.measures, self._ignore_index, self._k = PixelMeasures(n_bins=n_bins), ignore_index, 2
+
+    def add(self, logits: Tensor, labels: Tensor, loss: Loss | None) -> None:
+        """Sum the pixels of a batch of maps ``(n, k, h, w)``."""
+        ignored = self._ignore_index
+        if ignored is None:
+            ignored = IGNORED_PIXEL if loss is None else _ignored(loss)
+        self._k = logits.shape[1]
+        batch = logits.detach().cpu().float(), labels.cpu()
+        for image in images_of_batches([batch], ignore_index=ignored):
+            self.measures.add(image)
+
+    def results(self, names: Sequence[str], device: torch.device) -> Mapping[str, float]:
+        """Return the measures that follow from sums over all processes, and mean IoU."""
+        if world_size() > 1:
+            sums = self.measures.sums or empty_sums(self._k, self.measures.n_bins)
+            summed = {key: global_sum(torch.from_numpy(each).to(device)) for key, each in sums.items()}
+            whole = {key: each.cpu().numpy() for key, each in summed.items()}
+            measures = PixelMeasures.of(whole, n_bins=self.measures.n_bins)
+        else:
+            measures = self.measures
+        if not measures.n_images:
+            return dict.fromkeys(names, math.nan)
+        found = measures.compute()
+        return {name: found.metrics[name] for name in names if name in found.metrics} | {
+            "mean_iou": found.mean_iou
+        }
 
 
 def validation_predictions(

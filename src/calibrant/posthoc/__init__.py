@@ -23,16 +23,19 @@ if _typing.TYPE_CHECKING:
     from calibrant.posthoc.intra_order import IntraOrderPreserving
     from calibrant.posthoc.isotonic import IsotonicCalibration
     from calibrant.posthoc.labels import LabelCalibrator
+    from calibrant.posthoc.local_temperature import LocalTemperature
     from calibrant.posthoc.logistic_spline import LogisticSpline
     from calibrant.posthoc.matrix import MatrixScaling
     from calibrant.posthoc.metacal import MetaCal
     from calibrant.posthoc.methods import METHODS
     from calibrant.posthoc.model import CalibratedModel
     from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, PTSPaper
+    from calibrant.posthoc.pixelwise import PixelCalibration
     from calibrant.posthoc.platt import PlattScaling
     from calibrant.posthoc.pool import Pool
     from calibrant.posthoc.proximity import ProximityCalibration
     from calibrant.posthoc.quadratic import QuadraticCalibration
+    from calibrant.posthoc.score_maps import PixelSample
     from calibrant.posthoc.segments import SegmentCalibration
     from calibrant.posthoc.smart import SMART, SMARTPaper
     from calibrant.posthoc.spline import SplineCalibration
@@ -64,11 +67,14 @@ __all__ = [
     "IntraOrderPreserving",
     "IsotonicCalibration",
     "LabelCalibrator",
+    "LocalTemperature",
     "LogisticSpline",
     "MatrixScaling",
     "MetaCal",
     "PTSPaper",
     "ParameterizedTemperatureScaling",
+    "PixelCalibration",
+    "PixelSample",
     "PlattScaling",
     "Pool",
     "ProximityCalibration",
