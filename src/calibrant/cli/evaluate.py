@@ -114,11 +114,9 @@ def evaluate(
 
     Example: calibrant evaluate s3://bucket/predictions --engine ray
 
-<<<<<<< HEAD
     Example: calibrant evaluate detections.json --ground-truth instances.json --intervals
-=======
+
     Example: calibrant evaluate val_logits.npy --labels val_labels.npy --intervals
->>>>>>> pixels
     """
     from calibrant.cli.printing import print_evaluation
     from calibrant.evaluation.full import evaluate_fully
@@ -189,7 +187,6 @@ def evaluate(
         print_evaluation(Console(), found, title=title)
 
 
-<<<<<<< HEAD
 def _evaluate_boxes(
     source: str,
     columns: "Columns",
@@ -226,7 +223,8 @@ def _evaluate_boxes(
     console.say(found.heading)
     for table in (found.to_table(), *found.tables):
         console.show(table)
-=======
+
+
 def _evaluate_pixels(
     source: str,
     labels: str | None,
@@ -265,7 +263,6 @@ def _evaluate_pixels(
     console.print(diagram_of(found.bins))
     for each in found.tables:
         console.show(each)
->>>>>>> pixels
 
 
 def _compare_models(
