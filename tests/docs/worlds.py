@@ -354,10 +354,37 @@ def served(folder):
     TemperatureScaling.fit(val.logits, val.labels).save(folder / "calibrated" / "calibrator.safetensors")
 
 
+def boxes(folder):
+    """What an overconfident detector found in sixty images, and what is there, in COCO's files."""
+    rng = np.random.default_rng(0)
+    images, there, found = [], [], []
+    for i in range(60):
+        images.append({"id": i, "width": 300, "height": 200, "file_name": f"{i}.png"})
+        for place in range(4):
+            score, c = round(float(rng.uniform(0.3, 1)), 3), int(rng.integers(2))
+            box = {"image_id": i, "category_id": c + 1, "bbox": [75 * place, 20, 60, 30 + 70 * c]}
+            found.append({**box, "score": score})
+            if rng.random() < score**2:
+                there.append({**box, "id": len(there)})
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    truth = {"images": images, "annotations": there, "categories": categories}
+    (folder / "instances.json").write_text(json.dumps(truth), encoding="utf-8")
+    (folder / "detections.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def score_maps(folder):
+    """Logits of eight small images with three classes, and the class of each pixel."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=(8, 1, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)[:, 0]
+    logits = 2 * np.eye(3)[labels].transpose(0, 3, 1, 2) + rng.normal(size=(8, 3, 16, 16))
+    np.save(folder / "val_logits.npy", logits.astype(np.float32))
+    np.save(folder / "val_labels.npy", labels)
+
+
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
 MODELS = (few_classes, days, answers)
 WORLDS = {
-    "README.md": (*MODELS, scored, judged, cascade),
+    "README.md": (*MODELS, scored, judged, cascade, boxes, score_maps),
     "docs/benchmark.md": (rows,),
     "docs/black_boxes.md": (answers, judged),
     "docs/decisions.md": (two_classes, costs, fitted, cascade),
