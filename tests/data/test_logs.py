@@ -153,6 +153,12 @@ def test_inspect_logs_that_cannot_be_read_get_a_sentence(tmp_path, samples, sent
     assert refusal(inspect_log(tmp_path / "log.json", samples)).startswith(sentence)
 
 
+def test_boxes_of_a_detector_are_told_from_a_log(tmp_path):
+    path = tmp_path / "detections.json"
+    path.write_text(json.dumps([{"image_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]), encoding="utf-8")
+    assert refusal(path).endswith("whose ground truth is needed too; name its file with --ground-truth")
+
+
 def test_inspect_scorers_are_chosen_by_name(tmp_path):
     sample = inspect_sample(1, "C", confidence=0.5)
     sample["scores"]["judge"] = {"value": "I"}

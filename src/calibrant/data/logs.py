@@ -42,6 +42,11 @@ class InspectLog(JsonLines):
     def log(self) -> dict[str, Any]:
         """The whole log."""
         log = parse_json(self.path.read_text(encoding="utf-8-sig"))
+        if isinstance(log, list) and log and isinstance(log[0], dict) and "bbox" in log[0]:
+            raise FormatError(
+                "expected predictions, got boxes of a detector, whose ground truth is needed too; name its file "
+                "with --ground-truth"
+            )
         if not isinstance(log, dict) or not isinstance(log.get("samples"), list) or "eval" not in log:
             raise FormatError(
                 "expected a log of Inspect with the keys eval and samples, got another JSON file; write "
