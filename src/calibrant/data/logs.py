@@ -44,8 +44,8 @@ class InspectLog(JsonLines):
         log = parse_json(self.path.read_text(encoding="utf-8-sig"))
         if isinstance(log, list) and log and isinstance(log[0], dict) and "bbox" in log[0]:
             raise FormatError(
-                "expected predictions, got boxes of a detector, whose ground truth is needed too; name its file "
-                "with --ground-truth"
+                "expected predictions, got boxes of a detector, whose ground truth is needed too; name its "
+                "file with --ground-truth"
             )
         if not isinstance(log, dict) or not isinstance(log.get("samples"), list) or "eval" not in log:
             raise FormatError(
