@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 # Confidence, whether it was right, and the weight of each sample.
@@ -67,6 +68,18 @@ def cumulative_gaps(pairs: Pairs) -> list[float]:
     ]
 
 
+def two_bins(pairs: Pairs) -> float:
+    """Return the mean squared error of two bins over all places that part them."""
+    total = math.fsum(w for _, _, w in pairs)
+    ends = sorted({0.0, 1.0, *(c for c, _, _ in pairs)})
+    found = 0.0
+    for low, high in pairwise(ends):
+        for side in (True, False):
+            gap = math.fsum((right - c) * w for c, right, w in pairs if (c <= low) == side)
+            found += (high - low) * (gap / total) ** 2
+    return found
+
+
 def _log_loss(p: float) -> float:
     return -math.log(max(p, 1e-12))
 
@@ -84,6 +97,7 @@ OF_PAIRS: dict[str, Callable[[Pairs, int], float]] = {
     "auroc_correctness": lambda pairs, _: auroc(pairs),
     "ks_error": lambda pairs, _: max(map(abs, cumulative_gaps(pairs))),
     "kuiper_error": lambda pairs, _: max(cumulative_gaps(pairs)) - min(cumulative_gaps(pairs)),
+    "averaged_two_bin_error": lambda pairs, _: two_bins(pairs),
 }
 
 #: By name of the measure: (probs, labels, weights, number of bins) to the value.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from calibrant.inference.calibration_test import calibration_test, cumulative_test
-from calibrant.metrics import ks_error, kuiper_error
+from calibrant.metrics import averaged_two_bin_error, expected_calibration_error, ks_error, kuiper_error
 from calibrant.metrics.cumulative import CumulativeDifference, brownian_tail
 from calibrant.metrics.names import MEASURES
 from calibrant.outcomes import check_outcomes
@@ -159,3 +159,38 @@ def test_agrees_with_mcgrad_where_nothing_is_tied():
     c, hits = np.full(20, 0.5), np.arange(20) < 10
     assert kuiper_error(confidence=c, correct=hits) == 0.0
     assert theirs.ecce(hits * 1, c) == pytest.approx(0.25)
+
+
+def by_integration(confidence, correct, n=200_000):
+    """The averaged two-bin error at the middles of many short intervals."""
+    places = (np.arange(n) + 0.5) / n
+    below = (confidence[:, None] < places[None]).astype(float)
+    errors = (correct - confidence)[:, None]
+    return float((((errors * below).mean(axis=0)) ** 2 + ((errors * (1 - below)).mean(axis=0)) ** 2).mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_averaged_two_bin_error_is_the_integral(seed):
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(12).round(1 if seed else 8)  # with and without ties
+    correct = rng.random(12) < 0.5
+    found = averaged_two_bin_error(confidence=confidence, correct=correct)
+    assert found == pytest.approx(by_integration(confidence, correct), abs=1e-5)
+
+
+def test_no_confidences_have_a_lower_two_bin_error_on_average_than_the_true_ones():
+    truth = np.array([0.2, 0.3, 0.6, 0.9, 0.95])
+    outcomes = np.array(np.meshgrid(*[[0, 1]] * 5)).reshape(5, -1).T
+    likelihood = np.where(outcomes, truth, 1 - truth).prod(axis=1)
+
+    def expected(error, confidence):
+        return sum(
+            w * error(confidence=confidence, correct=y) for w, y in zip(likelihood, outcomes, strict=True)
+        )
+
+    others = [truth.round(), np.full(5, truth.mean()), truth**1.3, (truth + 0.5) / 2]
+    others += list(np.random.default_rng(0).random((40, 5)))
+    honest = expected(averaged_two_bin_error, truth)
+    assert all(expected(averaged_two_bin_error, other) > honest - 1e-12 for other in others)
+    # The error of bins of equal width is not truthful: saying the mean of all has a lower one.
+    assert expected(expected_calibration_error, others[1]) < expected(expected_calibration_error, truth)

@@ -23,7 +23,7 @@ if _typing.TYPE_CHECKING:
         static_calibration_error,
     )
     from calibrant.metrics.corp import corp_reliability
-    from calibrant.metrics.cumulative import ks_error, kuiper_error
+    from calibrant.metrics.cumulative import averaged_two_bin_error, ks_error, kuiper_error
     from calibrant.metrics.debiased import debiased_calibration_error
     from calibrant.metrics.decomposition import (
         brier_calibration,
@@ -81,6 +81,7 @@ __all__ = [
     "auroc_ovr",
     "average_calibration_error",
     "average_precision",
+    "averaged_two_bin_error",
     "base_rate",
     "brier_calibration",
     "brier_refinement",

@@ -1,4 +1,4 @@
-"""Cumulative differences between hits and confidence: the Kuiper and Kolmogorov-Smirnov errors."""
+"""Cumulative differences between hits and confidence: the Kuiper, Kolmogorov-Smirnov and two-bin errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +76,29 @@ def ks_error(
     """
     found = CumulativeDifference.from_outcomes(check_outcomes(probs, labels, **pairs))
     return float(_EXTENTS["ks"](found.difference))
+
+
+def averaged_two_bin_error(
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]
+) -> float:
+    r"""Return the squared error of two bins, averaged over all confidences that may part them (ATB).
+
+    .. math:: \int_0^1 \Big( \frac1n \sum_{p_i < t} (a_i - p_i) \Big)^2
+              + \Big( \frac1n \sum_{p_i \ge t} (a_i - p_i) \Big)^2 dt
+
+    It is truthful: in expectation over the outcomes, no confidences have a lower error than the true
+    probabilities, however few the samples, whereas a model can lower its ECE by saying what it does not
+    believe. The integral is exact. Arguments are those of :func:`kuiper_error`.
+
+    Example:
+        >>> round(averaged_two_bin_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
+        0.013556
+
+    References:
+        Hartline, Hu and Wu, "A Perfectly Truthful Calibration Measure", COLT 2026.
+    """
+    found = CumulativeDifference.from_outcomes(check_outcomes(probs, labels, **pairs))
+    return float(_two_bins(found.difference, found.confidence))
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,6 +338,26 @@ def cumulative_weights(statistic: CumulativeStatistic) -> Callable[..., Weighted
         return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
 
     return weighted
+
+
+def two_bin_weights(**arguments: Any) -> Weighted:  # noqa: ANN401  # those of check_outcomes
+    """Return the averaged two-bin error as a function of counts."""
+    ordered = Ordered.from_outcomes(check_outcomes(**arguments))
+
+    def values(counts: Counts) -> Floats:
+        cumulative = ordered.errors(counts).cumsum(axis=1)
+        return _two_bins(cumulative / counts.sum(axis=1, keepdims=True), ordered.values.astype(np.float64))
+
+    return Weighted(len(ordered), values, held=4 * len(ordered), weights=ordered.weights)
+
+
+def _two_bins(cumulative: Floats, confidence: Floats) -> Floats:
+    """Return the averaged two-bin error of sums up to each of the distinct confidences, row by row."""
+    total = cumulative[..., -1:]
+    squares = np.square(cumulative) + np.square(total - cumulative)
+    # Below the first confidence, all samples are in the upper bin.
+    below = confidence[0] * np.square(total[..., 0])
+    return np.asarray(squares @ np.diff(confidence, append=1.0) + below)
 
 
 def _range(cumulative: Floats) -> Floats:

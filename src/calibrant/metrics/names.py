@@ -25,7 +25,13 @@ from calibrant.metrics.classwise import (
     static_calibration_error,
     static_weights,
 )
-from calibrant.metrics.cumulative import cumulative_weights, ks_error, kuiper_error
+from calibrant.metrics.cumulative import (
+    averaged_two_bin_error,
+    cumulative_weights,
+    ks_error,
+    kuiper_error,
+    two_bin_weights,
+)
 from calibrant.metrics.debiased import debiased_calibration_error, debiased_weights
 from calibrant.metrics.decomposition import (
     brier_calibration,
@@ -268,6 +274,14 @@ MEASURES: Catalogue[Measure] = Catalogue(
             "cumulative difference (Kuiper)",
             "Kuiper",
             weighted=cumulative_weights("kuiper"),
+            noise_floor=True,
+        ),
+        "two_bin": Measure(
+            averaged_two_bin_error,
+            "averaged two-bin error (ATB)",
+            "ATB",
+            percent=False,
+            weighted=two_bin_weights,
             noise_floor=True,
         ),
         "mmce": Measure(
