@@ -87,6 +87,7 @@ FEATURES = [
     ),
     ("from calibrant.report import render; render(None)", "vl-convert-python", "report"),
     ("import calibrant.integrations.sklearn", "scikit-learn", "sklearn"),
+    ("import calibrant.integrations.mlflow", "mlflow-skinny", "mlflow"),
     ("import calibrant.training", "lightning-fabric", "train"),
     ("import calibrant.integrations.lightning", "lightning", "train"),
     ("import calibrant.integrations.torchmetrics", "torchmetrics", "train"),
