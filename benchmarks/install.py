@@ -27,8 +27,8 @@ BEFORE = (
     *("jinja2", "matplotlib", "numpy", "pyarrow", "rich", "safetensors", "scikit-learn", "scipy", "torch"),
     *("typer", "typing-extensions", "vl-convert-python"),
 )
-USERS = ("tables", "plots", "report", "sklearn", "export", "bench", "train", "scale", "all")
-RUNS = 15
+USERS = ("tables", "plots", "report", "sklearn", "export", "mlflow", "bench", "train", "scale", "all")
+RUNS = 12
 SIZES = ("installation", "packages", "download", "installed", "download beside PyTorch", "beside PyTorch")
 
 # What a person does, and the extra that it needs.
@@ -49,6 +49,7 @@ FEATURES = {
     "ONNX": ("export", "calibrant export temperature.safetensors --classes 3 --out calibrator.onnx"),
     "`bench`": ("bench", "python -c 'import calibrant.papers.runner'"),
     "`train`": ("train", "python -c 'import calibrant.training'"),
+    "MLflow": ("mlflow", "python -c 'import calibrant.integrations.mlflow'"),
     "Lightning": ("train", "python -c 'import calibrant.integrations.lightning'"),
     "Hugging Face": ("train", "python -c 'import calibrant.integrations.transformers'"),
     "torchmetrics": ("train", "python -c 'import calibrant.integrations.torchmetrics'"),

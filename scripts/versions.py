@@ -23,7 +23,7 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 # In neither list: constraints.txt pins it for every install.
 PINNED = "torch"
 # The extras for users; the tools of dev have lower bounds too, which nobody has to meet.
-EXTRAS = ("tables", "plots", "report", "sklearn", "train", "scale", "export", "bench")
+EXTRAS = ("tables", "plots", "report", "sklearn", "train", "scale", "export", "mlflow", "bench")
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ importlib.metadata.version = version
 import pkgutil, importlib, calibrant
 from tests.offline import no_network
 # Modules that do nothing without an extra; every other one must import.
-NEED = dict(training="train", tables="tables", parquet="tables", runner="bench")
+NEED = dict(training="train", tables="tables", parquet="tables", runner="bench", frames="tables")
 for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
     if not module.name.startswith("calibrant.integrations."):
         try:
@@ -87,6 +87,7 @@ FEATURES = [
     ),
     ("from calibrant.report import render; render(None)", "vl-convert-python", "report"),
     ("import calibrant.integrations.sklearn", "scikit-learn", "sklearn"),
+    ("import calibrant.integrations.mlflow", "mlflow-skinny", "mlflow"),
     ("import calibrant.training", "lightning-fabric", "train"),
     ("import calibrant.integrations.lightning", "lightning", "train"),
     ("import calibrant.integrations.torchmetrics", "torchmetrics", "train"),

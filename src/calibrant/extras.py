@@ -28,6 +28,7 @@ _PACKAGES = {
     "fsspec": ("fsspec", "scale"),
     "ray": ("ray", "scale"),
     "h5py": ("h5py", "bench"),
+    "mlflow": ("mlflow-skinny", "mlflow"),
 }
 
 

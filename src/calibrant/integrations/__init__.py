@@ -3,7 +3,7 @@
 import importlib as _importlib
 import typing as _typing
 
-_MODULES = ("lightning", "onnx", "sklearn", "torchmetrics", "transformers")
+_MODULES = ("lightning", "mlflow", "onnx", "sklearn", "torchmetrics", "transformers")
 
 if not _typing.TYPE_CHECKING:
 
