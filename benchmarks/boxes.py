@@ -1,10 +1,9 @@
 """Detectors: matching against pycocotools, coverage of intervals by image, repair beside netcal.
 
     pip install pycocotools netcal  # optional: their parts are left out without them
-    python benchmarks/boxes.py [--weeds FOLDER] > docs/results/boxes.md
+    python benchmarks/boxes.py [--weeds FOLDER] [--only PARTS] > docs/results/boxes.md
 
-FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. Fifteen minutes of processor
-time without it, five more with it.
+FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. A few minutes of processor time.
 """
 
 import sys
@@ -50,7 +49,7 @@ except ModuleNotFoundError:
     LogisticCalibration = None
 
 _AREAS = {"all": None, "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2)}
-_MEASURES = ("accuracy", "brier", "nll", "ece", "smece")
+_MEASURES = ("accuracy", "brier", "nll", "ece")
 
 
 def matching(cases: int) -> None:
@@ -278,14 +277,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the page."""
     parser = benchmark_parser(__doc__, "few cases, runs and splits")
     parser.add_argument("--weeds", type=Path, help="folder of detections and ground truth of a real detector")
+    parser.add_argument("--only", default="matching,intervals,repair", help="parts, separated by commas")
     options = parser.parse_args(arguments)
-    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 500, 20)
+    parts = options.only.split(",")
+    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 500, 8)
     print("# Detectors: what was measured\n")
     print("This page was made by `python benchmarks/boxes.py --weeds FOLDER > docs/results/boxes.md`.\n")
-    if pycocotools is not None:
+    if pycocotools is not None and "matching" in parts:
         matching(cases)
-    coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 40_000)
-    if options.weeds is not None:
+    if "intervals" in parts:
+        coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 40_000)
+    if "repair" in parts and options.weeds is not None:
         weeds(options.weeds, splits)
 
 
