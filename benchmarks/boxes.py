@@ -1,10 +1,9 @@
 """Detectors: matching against pycocotools, coverage of intervals by image, repair beside netcal.
 
     pip install pycocotools netcal  # optional: their parts are left out without them
-    python benchmarks/boxes.py [--weeds FOLDER] > docs/results/boxes.md
+    python benchmarks/boxes.py [--weeds FOLDER] [--only PARTS] > docs/results/boxes.md
 
-FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. Fifteen minutes of processor
-time without it, five more with it.
+FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. A few minutes of processor time.
 """
 
 import sys
@@ -12,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from calibrant.boxes import (
     read_detections,
     read_ground_truth,
 )
+from calibrant.boxes.measures import ImageMeasure
 from calibrant.boxes.pairs import SIGNALS, BoxPairs
 from calibrant.data.predictions import Predictions
 from calibrant.evaluation import compare, evaluate
@@ -48,7 +49,7 @@ except ModuleNotFoundError:
     LogisticCalibration = None
 
 _AREAS = {"all": None, "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2)}
-_MEASURES = ("accuracy", "brier", "nll", "ece", "smece")
+_MEASURES = ("accuracy", "brier", "nll", "ece")
 
 
 def matching(cases: int) -> None:
@@ -136,7 +137,7 @@ def coverage(runs: int, images: int, large: int) -> None:
     print()
 
 
-def of_images(pairs: BoxPairs) -> dict[str, object]:
+def of_images(pairs: BoxPairs) -> dict[str, ImageMeasure]:
     """Return measures that only boxes have."""
     return {"d_ece": detection_ece(pairs, n_bins=3), "ap_50": average_precision(pairs.detections, iou=0.5)}
 
@@ -170,7 +171,7 @@ def ours(method: str) -> Repair:
     return repair
 
 
-def theirs(make: Callable[[], object], *, signals: bool) -> Repair:
+def theirs(make: Callable[[], Any], *, signals: bool) -> Repair:
     """Return the repair by a calibrator of netcal, of the score alone or with position and size."""
 
     def inputs(predictions: Predictions) -> Floats:
@@ -220,9 +221,9 @@ def weeds(folder: Path, splits: int) -> None:
         "random splits of the images into halves; the boxes of each half are repaired by a fit on the other "
         "half, and all are measured together. Means over the splits; the interval (95 %, by image) is the "
         "mean of its ends. *By chance* is the mean D-ECE that the same scores show if they are calibrated: "
-        "bins of five dimensions hold few boxes. *Lower* is the share of splits in which D-ECE is below that of "
-        "the uncalibrated scores. AP is of both halves together, whose scores two fits have repaired: a monotone "
-        "repair by one fit leaves it as it is.\n"
+        "bins of five dimensions hold few boxes. *Lower* is the share of splits in which D-ECE is below that "
+        "of the uncalibrated scores. AP is of both halves together, whose scores two fits have repaired: a "
+        "monotone repair by one fit leaves it as it is.\n"
     )
     head = ("repair", "D-ECE, %", "95 % interval", "by chance", "lower", "ECE, %", "smECE, %", "Brier", "NLL")
     print_head(*head, "AP at 0.5, %")
@@ -263,15 +264,12 @@ def repaired(pairs: BoxPairs, half: np.ndarray, repair: Repair) -> Floats:
 
 def measured(pairs: BoxPairs, scores: Floats) -> list[float]:
     """Return D-ECE with its interval and its value by chance, and other measures."""
-    new = pairs.with_predictions(pairs.predictions.replaced(confidence=scores))
+    new = pairs.with_scores(scores)
     d_ece, rng = detection_ece(new), np.random.default_rng(0)
     span = d_ece.interval()
     chance = fmean(d_ece.calibrated(rng) for _ in range(20))
     metrics = evaluate(new.predictions, measures=["ece", "smece", "brier", "nll"]).metrics
-    old = pairs.detections
-    every = old.score.copy()
-    every[pairs.rows] = scores
-    ap = average_precision(Detections(old.truth, old.boxes, every, old.image, old.label), iou=0.5).value
+    ap = average_precision(new.detections, iou=0.5).value
     return [d_ece.value, span.low, span.high, chance, *metrics.values(), ap]
 
 
@@ -279,14 +277,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the page."""
     parser = benchmark_parser(__doc__, "few cases, runs and splits")
     parser.add_argument("--weeds", type=Path, help="folder of detections and ground truth of a real detector")
+    parser.add_argument("--only", default="matching,intervals,repair", help="parts, separated by commas")
     options = parser.parse_args(arguments)
-    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 500, 20)
+    parts = options.only.split(",")
+    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 500, 8)
     print("# Detectors: what was measured\n")
     print("This page was made by `python benchmarks/boxes.py --weeds FOLDER > docs/results/boxes.md`.\n")
-    if pycocotools is not None:
+    if pycocotools is not None and "matching" in parts:
         matching(cases)
-    coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 40_000)
-    if options.weeds is not None:
+    if "intervals" in parts:
+        coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 40_000)
+    if "repair" in parts and options.weeds is not None:
         weeds(options.weeds, splits)
 
 

@@ -80,8 +80,17 @@ def test_calibrate_and_apply_write_results_of_coco(run_once, tmp_path, folder, g
         assert [{**row, "score": 0} for row in written] == [{**row, "score": 0} for row in rows]
         after = match_pairs(read(path, folder))
         assert abs(after.score.mean() - after.correct.mean()) < 0.03
+    assert "after repair" in (tmp_path / "report.html").read_text()
     if keep:
         assert average_precision(read(new, folder)).value == pytest.approx(average_precision(before).value)
+
+
+def test_report_has_the_part_about_a_detector(run_once, tmp_path, given):
+    code, _, err = run_once("report", *given, "--out", tmp_path / "page.html")
+    assert code == 0, err
+    page = (tmp_path / "page.html").read_text()
+    assert "objects missed" in page
+    assert "The worst boxes" not in page
 
 
 def test_decide_finds_a_threshold_for_each_class_that_apply_keeps(run_once, tmp_path, folder, given):

@@ -8,7 +8,7 @@ import scipy
 
 from calibrant.boxes.detections import Bools, Detections
 from calibrant.boxes.matching import COCO_IOU, MOST_BOXES, Matching, match_boxes
-from calibrant.boxes.pairs import SIGNALS, BoxPairs
+from calibrant.boxes.pairs import BoxPairs, shares_of_image
 from calibrant.data.predictions import Predictions
 from calibrant.inference.chance import redrawn
 from calibrant.inference.draws import RESAMPLES, CountResampler, affordable
@@ -94,7 +94,7 @@ def detection_ece(pairs: BoxPairs, *, n_bins: int = 5, at_least: int = 1) -> Ima
         Küppers et al., "Multivariate Confidence Calibration for Object Detection", CVPR Workshops 2020.
     """
     n_bins = check_count(n_bins, "n_bins", at_least=1)
-    beside = [pairs.predictions.signals[name].numpy() for name in SIGNALS]
+    beside = shares_of_image(pairs.detections)[pairs.rows].T
     code = np.zeros(len(pairs.rows), dtype=np.int64)
     for values in (pairs.score, *beside):
         code = code * n_bins + _bin(values, n_bins)

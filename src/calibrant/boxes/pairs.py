@@ -63,8 +63,15 @@ class BoxPairs:
     thing_label: Integers
 
     def with_predictions(self, predictions: Predictions) -> "BoxPairs":
-        """Return the same boxes with other predictions of them, such as repaired ones."""
+        """Return the same boxes with other signals or groups."""
         return replace(self, predictions=predictions)
+
+    def with_scores(self, scores: Floats) -> "BoxPairs":
+        """Return the same boxes with other scores of those that count, each as right as it was."""
+        every = self.detections.score.copy()
+        every[self.rows] = scores
+        detections = replace(self.detections, score=every)
+        return replace(self, detections=detections, predictions=self.predictions.replaced(confidence=scores))
 
     @property
     def correct(self) -> Bools:
@@ -149,7 +156,7 @@ def box_predictions(
     """
     rows = np.arange(detections.n) if rows is None else rows
     groups: dict[str, ArrayLike] = {name: np.asarray(_group(detections, name))[rows] for name in by}
-    shares = _shares(detections)[rows]
+    shares = shares_of_image(detections)[rows]
     return Predictions(
         confidence=detections.score[rows],
         signals={
@@ -173,11 +180,11 @@ def _group(detections: Detections, by: str) -> list[str]:
             )
         edges = list(SIZES.values())[1:]
         return [list(SIZES)[place] for place in np.searchsorted(edges, detections.area, side="right")]
-    third = np.clip(_shares(detections)[:, :2] * 3, 0, 2).astype(int)
+    third = np.clip(shares_of_image(detections)[:, :2] * 3, 0, 2).astype(int)
     return [POSITIONS[3 * down + across] for across, down in third]
 
 
-def _shares(detections: Detections) -> Floats:
+def shares_of_image(detections: Detections) -> Floats:
     """Return the centre, the width and the height of each box as shares of its image."""
     sizes = detections.truth.sizes[detections.image]
     if np.isnan(sizes).any():

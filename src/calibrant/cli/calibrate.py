@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from calibrant.evaluation.calibration import WholeStream
     from calibrant.evaluation.choose import Choice
     from calibrant.inputs import Progress
+    from calibrant.report.page import Page
     from calibrant.streams.prediction_stream import PredictionStream
 
 # The word for groups that are looked for instead of named.
@@ -184,6 +185,7 @@ def calibrate(
             known = [None if each is None else _known_before(each) for each in (validation, held_out)]
             sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
+            page = _with_boxes(page, test or path, columns, choice) if columns.of_boxes else page
             rows = validation if held_out is None else held_out
             saved += [] if sampled else _write_repaired(test or path, columns, choice, rows, out)
             save_results(out, choice.result.calibrator, found.to_dict(), page)
@@ -291,6 +293,18 @@ def _write_repaired(
         say(f"{name} is not written: {error}", err=True)
         return []
     return [name]
+
+
+def _with_boxes(page: "Page", measured: Path, columns: "Columns", choice: "Choice") -> "Page":
+    """Return a page with the part about a detector, before the repair and after."""
+    from calibrant.boxes.columns import BoxColumns, read_box_pairs
+    from calibrant.report.boxes import with_boxes
+
+    repaired = choice.result.measured.confidence
+    assert isinstance(columns, BoxColumns)
+    assert repaired is not None
+    pairs = read_box_pairs(measured, columns)
+    return with_boxes(page, pairs, after=repaired.numpy(force=True), pictures=columns.pictures)
 
 
 def _write_boxes(measured: Path, columns: "Columns", choice: "Choice", out: Path) -> list[str]:

@@ -82,6 +82,8 @@ def report(
     Example: calibrant report test.npz --val val.npz --out report.html --open
 
     Example: calibrant report test.npz other.npz --measures smece,augrc
+
+    Example: calibrant report detections.json --ground-truth instances.json --images pictures/
     """
     from calibrant.report.write import REPORT, why_no_page, write_report
 
@@ -104,6 +106,7 @@ def report(
             files = {role: path for role, path in named.items() if path is not None}
             further = () if measures is None else word_or_list(measures, "core", "all")
             page = _of_files(paths, files, columns, methods, further, progress)
+            page = _with_boxes(page, paths[0], columns) if columns.of_boxes else page
         progress("writing the page", 1, 1)
         write_report(page, target)
     say(f"{shown(target)}: {page.verdict.headline}")
@@ -127,6 +130,14 @@ def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has
         return page
     calibrator = None if page.chosen is None else load_calibrator(paths[0] / CALIBRATOR)
     return with_shift(page, calibrator, read(shift, columns, graded="split"), shift.name)
+
+
+def _with_boxes(page: "Page", path: Path, columns: "Columns") -> "Page":
+    from calibrant.boxes.columns import BoxColumns, read_box_pairs
+    from calibrant.report.boxes import with_boxes
+
+    assert isinstance(columns, BoxColumns)
+    return with_boxes(page, read_box_pairs(path, columns), pictures=columns.pictures)
 
 
 def _of_files(

@@ -358,6 +358,88 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class BoxMeasureLine:
+    """A measure of a detector, with its interval by image, and after a repair."""
+
+    title: str
+    better: str
+    value: float | None
+    low: float | None
+    high: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class BoxClassLine:
+    """A class of a detector: its objects, those that were missed, and its boxes."""
+
+    name: str
+    objects: int
+    missed: int
+    boxes: int
+    precision: float | None
+    score: float | None
+    ap: float | None
+
+
+@dataclass(frozen=True)
+class BoxCell:
+    """A cell of the image, by column and row: number of boxes, and mean score minus precision."""
+
+    across: int
+    down: int
+    n: int
+    gap: float
+
+
+@dataclass(frozen=True)
+class BoxMap:
+    """Where in the image scores promise too much or too little, in cells of as many columns as rows."""
+
+    n_cells: int
+    cells: tuple[BoxCell, ...]
+
+
+@dataclass(frozen=True)
+class BoxCurve:
+    """Precision and the share of objects that are found, by threshold of the score."""
+
+    threshold: tuple[float, ...]
+    precision: tuple[float, ...]
+    found: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BoxGroup:
+    """A class or a size: mean score, precision and number of boxes in bins, before a repair and after."""
+
+    name: str
+    n: int
+    bins: tuple[tuple[tuple[float, float, int], ...], ...]
+
+
+@dataclass(frozen=True)
+class BoxPicture:
+    """A wrong box of a high score, drawn."""
+
+    caption: str
+    source: str
+
+
+@dataclass(frozen=True)
+class BoxPanel:
+    """What a detector has beside other classifiers; maps and curves are those before a repair and after."""
+
+    heading: str
+    measures: tuple[BoxMeasureLine, ...]
+    classes: tuple[BoxClassLine, ...]
+    maps: tuple[BoxMap, ...]
+    curves: tuple[BoxCurve, ...]
+    groups: tuple[BoxGroup, ...]
+    worst: tuple[BoxPicture, ...]
+
+
+@dataclass(frozen=True)
 class Page:
     """Everything on the page, in its order.
 
@@ -377,6 +459,7 @@ class Page:
         temperatures: Temperature by margin.
         shift: Samples under distribution shift.
         foreign: Out-of-distribution samples.
+        boxes: What a detector has beside other classifiers.
         skipped: Methods that could not be fitted, with the reason.
         notes: What was thinned or left out.
         facts: How the page was made.
@@ -397,6 +480,7 @@ class Page:
     temperatures: Temperatures | None = None
     shift: Shift | None = None
     foreign: OutOfDistribution | None = None
+    boxes: BoxPanel | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
